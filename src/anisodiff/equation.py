@@ -1,0 +1,99 @@
+"""The stochastic partial differential equation as data.
+
+    dU = ∇·( g1(t,∇U) ∇U ) dt + g2(t,∇U) dW,      g_i(t,p) = α_i(t)/√(1 + |p/λ_i(t)|²)
+
+on a rectangle with zero flux through its boundary, for every channel by itself (paper, Eq. of the forward
+process). It says what happens, not how it is computed: stencils discretise space, integrators time.
+"""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from anisodiff import notation
+from anisodiff.schedules import Constant, Infinite, Transition, anisotropy, strength
+
+
+@dataclass(frozen=True, kw_only=True)
+class Equation:
+    """Coefficients over time. Any field may be given as a number or in the notation of `schedules`."""
+
+    diffusivity: Transition
+    """α1, strength of the smoothing drift."""
+    intensity: Transition
+    """α2, strength of the noise."""
+    drift_anisotropy: Transition = Infinite()
+    """λ1: gradients far above it stop the smoothing."""
+    noise_anisotropy: Transition = Infinite()
+    """λ2: gradients far above it stop the noise."""
+    correlation_length: float = 0.0
+    """ℓ of the noise, in pixels; 0 is white."""
+    T: float = 2.0
+    """The horizon: time runs from 0 (data) to T (noise)."""
+
+    def __post_init__(self) -> None:
+        for name, check in [
+            ("diffusivity", strength),
+            ("intensity", strength),
+            ("drift_anisotropy", anisotropy),
+            ("noise_anisotropy", anisotropy),
+        ]:
+            object.__setattr__(self, name, check(getattr(self, name), name))
+        for name, least in [("correlation_length", "≥"), ("T", ">")]:
+            value = notation.number(getattr(self, name), name)
+            if not math.isfinite(value) or value < 0 or (least == ">" and value == 0):
+                raise ValueError(f"{name} must be finite and {least} 0, got {value:g}")
+            object.__setattr__(self, name, value)
+
+    @property
+    def smooths(self) -> bool:
+        """Whether there is a drift at all (α1 ≢ 0)."""
+        return self.diffusivity != Constant(0.0)
+
+    @property
+    def noisy(self) -> bool:
+        """Whether there is noise at all (α2 ≢ 0)."""
+        return self.intensity != Constant(0.0)
+
+    @property
+    def linear(self) -> bool:
+        """Isotropic drift: the equation is linear in u, and diagonal in the DCT."""
+        return isinstance(self.drift_anisotropy, Infinite) or not self.smooths
+
+    @property
+    def additive(self) -> bool:
+        """Isotropic noise: g2 does not depend on the state."""
+        return isinstance(self.noise_anisotropy, Infinite) or not self.noisy
+
+    def alpha1(self, t: Tensor) -> Tensor:
+        """α1(t)."""
+        return self.diffusivity.value(t, self.T)
+
+    def alpha2(self, t: Tensor) -> Tensor:
+        """α2(t)."""
+        return self.intensity.value(t, self.T)
+
+    def inv_lambda1(self, t: Tensor) -> Tensor:
+        """1/λ1(t)."""
+        return self.drift_anisotropy.inverse(t, self.T)
+
+    def inv_lambda2(self, t: Tensor) -> Tensor:
+        """1/λ2(t)."""
+        return self.noise_anisotropy.inverse(t, self.T)
+
+    def smoothing(self, s: Tensor, t: Tensor) -> Tensor:
+        """ΔA = ∫_s^t α1: how much heat flow happens between s and t."""
+        return self.diffusivity.integral(s, t, self.T)
+
+    def times(self, t: Tensor | float, batch: int, device: torch.device) -> Tensor:
+        """``t`` as float64 [batch]; refuses times outside [0, T] and NaN (the one place that looks at values)."""
+        given = torch.as_tensor(t, dtype=torch.float64, device=device)
+        if given.dim() > 1 or (given.dim() == 1 and given.shape[0] != batch):
+            raise ValueError(f"t must be one number or one per sample [{batch}], got shape {list(given.shape)}")
+        inside = (given >= 0) & (given <= self.T * (1 + 1e-12))
+        if not bool(inside.all()):
+            wrong = float(given.reshape(-1)[(~inside).reshape(-1)][0])
+            raise ValueError(f"t must lie in [0, T] = [0, {self.T:g}], got {wrong:g}")
+        return given.expand(batch)

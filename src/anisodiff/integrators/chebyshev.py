@@ -1,0 +1,71 @@
+"""Functions of the frozen operator Z = −L(w), whose spectrum lies in [0, 8], as Chebyshev polynomials.
+
+    f(Z) v ≈ Σ_{j≤n} c_j T_j(X) v,      X = Z/4 − 1,      T_{j+1} = 2X T_j − T_{j−1}
+
+Only stencil products are needed. c_j interpolates f at the n+1 extrema of T_n, so the error in the operator norm
+is at most 2 Σ_{j>n} |c_j|: :func:`degree_for` picks n from that bound.
+"""
+
+import math
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+
+from anisodiff.stencils.flux import EdgeWeights, apply_edges
+
+SPECTRUM = 8.0
+FINE = 1024
+"""Number of nodes on which the series is resolved when its degree is chosen."""
+
+
+def nodes(degree: int, device: torch.device) -> Tensor:
+    """The eigenvalues z ∈ [0, 8] at which a function is sampled for a polynomial of that degree, [n+1].
+
+    The extrema of T_n. z = 0 is one of them, where every function here is exact: the channel mean is kept.
+    """
+    j = torch.arange(degree + 1, dtype=torch.float64, device=device)
+    return SPECTRUM * torch.cos(0.5 * math.pi * j / degree) ** 2
+
+
+@lru_cache(maxsize=512)
+def _interpolation(degree: int, device: torch.device) -> Tensor:
+    """The matrix [n+1, n+1] that turns values at the nodes into coefficients (a DCT-I)."""
+    j = torch.arange(degree + 1, dtype=torch.float64)
+    matrix = 2.0 / degree * torch.cos(math.pi * j[:, None] * j[None, :] / degree)
+    for end in (0, degree):
+        matrix[end] *= 0.5
+        matrix[:, end] *= 0.5
+    return matrix.to(device)
+
+
+def coefficients(values: Tensor) -> Tensor:
+    """c [..., n+1] of the interpolant from a function's ``values`` [..., n+1] at the :func:`nodes`."""
+    return values @ _interpolation(values.shape[-1] - 1, values.device).mT
+
+
+def degree_for(values: Tensor, tolerance: float) -> int:
+    """The smallest degree n with 2 Σ_{j>n} |c_j| ≤ tolerance·max|f|, for all rows of ``values`` [M, FINE] at once.
+
+    A function so stiff that its series is not resolved is refused.
+    """
+    assert values.shape[-1] == FINE
+    c = coefficients(values).abs()
+    tail = 2.0 * (c.sum(-1, keepdim=True) - c.cumsum(-1)).clamp(min=0)
+    small = (tail <= tolerance * values.abs().amax(-1, keepdim=True).clamp(min=1e-300)).all(0)
+    degree = int(small.to(torch.int8).argmax()) if bool(small.any()) else FINE
+    if degree > FINE // 2:
+        raise ValueError("a window of the exponential step is too stiff for its polynomials; use more windows")
+    return max(degree, 1)
+
+
+def start(w: EdgeWeights, v: Tensor, c: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """T_0 v, T_1 v and their share of the sum."""
+    first = -(2.0 / SPECTRUM) * apply_edges(w, v) - v
+    return v, first, c[0] * v + c[1] * first
+
+
+def recur(w: EdgeWeights, before: Tensor, now: Tensor, total: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
+    """T_{j+1} v and the sum with its share added."""
+    following = -(4.0 / SPECTRUM) * apply_edges(w, now) - 2.0 * now - before
+    return following, total + c * following

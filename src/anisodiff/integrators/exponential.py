@@ -1,0 +1,128 @@
+"""The frozen-operator exponential step.
+
+Time is cut into fixed windows. Inside a window the edge weights stay w = w(u_s; λ1 at the window's midpoint), so
+the equation is linear there and U_t given u_s is *exactly* Gaussian with mean e^{ΔA·L}u_s and covariance φ(−L)
+(see `linear`). Unconditionally stable; the only error is the freezing, and it vanishes with the windows' length.
+"""
+
+import math
+from dataclasses import dataclass, field
+from functools import lru_cache
+from itertools import pairwise
+
+import torch
+from torch import Tensor
+
+from anisodiff import linear, notation
+from anisodiff.compiling import compiled
+from anisodiff.equation import Equation
+from anisodiff.integrators import chebyshev
+from anisodiff.integrators.contract import Frozen, TimeStep
+from anisodiff.stencils import Drift
+from anisodiff.stencils.flux import EdgeWeights, edge_weights
+
+
+@lru_cache(maxsize=4096)
+def window_degree(equation: Equation, s: float, e: float, tolerance: float) -> int:
+    """Degree that serves e^{−ΔAz} and φ^{1/2} for every t in the window [s, e], to ``tolerance`` of their maxima.
+
+    The window's full length is the stiffest; shorter pieces are looked at as well.
+    """
+    z = chebyshev.nodes(chebyshev.FINE - 1, torch.device("cpu"))
+    begin = torch.full((4,), s, dtype=torch.float64)
+    end = s + (e - s) * torch.tensor([1.0, 0.5, 0.1, 0.01], dtype=torch.float64)
+    functions = [linear.decay(equation, begin, end, z)]
+    if equation.noisy:
+        functions.append(linear.variance(equation, begin, end, z).sqrt())
+    return chebyshev.degree_for(torch.cat(functions), tolerance)
+
+
+@dataclass(frozen=True)
+class FrozenOperator(Frozen):
+    """Edge weights of one window, and the polynomials in them."""
+
+    equation: Equation
+    weights: EdgeWeights
+    degree: int
+    compile: bool
+
+    def function(self, values: Tensor, v: Tensor) -> Tensor:
+        """f(−L) v for ``v`` [F, B, C, H, W], given f at the Chebyshev nodes, ``values`` [F, B, n+1] (float64)."""
+        c = chebyshev.coefficients(values).movedim(-1, 0)
+        c = c[(...,) + (None,) * 3].to(v.dtype)
+        recur = compiled(chebyshev.recur, self.compile)
+        before, now, total = chebyshev.start(self.weights, v, c)
+        for j in range(2, self.degree + 1):
+            following, total = recur(self.weights, before, now, total, c[j])
+            before, now = now, following
+        return total
+
+    def advance(self, u: Tensor, xi: Tensor | None, s: Tensor, t: Tensor) -> Tensor:
+        """e^{ΔA·L}u + φ^{1/2}(−L)ξ, both through one recurrence; where t = s, u to the last bit."""
+        z = chebyshev.nodes(self.degree, u.device)
+        mean = linear.decay(self.equation, s, t, z)
+        if xi is None or not self.equation.noisy:
+            moved = self.function(mean[None], u[None])[0]
+        else:
+            root = linear.variance(self.equation, s, t, z).sqrt()
+            moved = self.function(torch.stack([mean, root]), torch.stack([u, xi])).sum(0)
+        return torch.where((t > s)[:, None, None, None], moved, u)
+
+
+@dataclass(frozen=True)
+class Exponential(TimeStep):
+    """``exponential(windows=10, tolerance=1e-06)``: equal windows; Chebyshev error at most ``tolerance``."""
+
+    windows: int = 10
+    tolerance: float = 1e-6
+    compile: bool = field(default=False, metadata={"law": False})
+
+    def __post_init__(self) -> None:
+        windows = notation.number(self.windows, "windows of the exponential step")
+        if not 1 <= windows <= 100_000 or windows != int(windows):
+            raise ValueError(f"windows must be a whole number from 1 to 100,000, got {windows:g}")
+        tolerance = notation.number(self.tolerance, "tolerance of the exponential step")
+        if not 1e-13 <= tolerance <= 0.1:
+            raise ValueError(f"tolerance of the exponential step must lie in [1e-13, 0.1], got {tolerance:g}")
+        object.__setattr__(self, "windows", int(windows))
+        object.__setattr__(self, "tolerance", tolerance)
+
+    def check(self, equation: Equation, stencil: str) -> None:
+        """Needs the symmetric stencil and white, isotropic noise."""
+        if stencil != "flux":
+            raise ValueError(
+                f"the exponential step needs stencil='flux' (symmetric), got {stencil!r}; or step='tamed'"
+            )
+        if not equation.additive:
+            raise ValueError(
+                f"the exponential step needs isotropic noise, got noise_anisotropy={equation.noise_anisotropy}; "
+                "set noise_anisotropy='infinite' or step='tamed'"
+            )
+        if equation.correlation_length > 0 and equation.noisy:
+            raise ValueError(
+                f"the exponential step needs white noise, got correlation_length={equation.correlation_length:g}; "
+                "set correlation_length=0 or step='tamed'"
+            )
+        for s, e in pairwise(self.nodes(equation)):
+            window_degree(equation, s, e, self.tolerance)
+
+    def nodes(self, equation: Equation) -> tuple[float, ...]:
+        """The window edges."""
+        return (*(equation.T * k / self.windows for k in range(self.windows)), equation.T)
+
+    def freeze(self, equation: Equation, drift: Drift, u: Tensor, node: int) -> FrozenOperator:
+        """Edge weights of ``u`` with λ1 at the window's midpoint, which does not depend on t."""
+        edges = self.nodes(equation)
+        s, e = edges[node], edges[node + 1]
+        middle = torch.full((1,), 0.5 * (s + e), dtype=torch.float64, device=u.device)
+        weigh = compiled(edge_weights, self.compile)
+        weights = EdgeWeights(*weigh(u, equation.inv_lambda1(middle)))
+        return FrozenOperator(equation, weights, window_degree(equation, s, e, self.tolerance), self.compile)
+
+    def stiffest(self, equation: Equation) -> float:
+        """The largest ΔA of a window, for reports."""
+        edges = torch.tensor(self.nodes(equation), dtype=torch.float64)
+        return float(equation.smoothing(edges[:-1], edges[1:]).max()) if equation.smooths else math.nan
+
+    def __str__(self) -> str:
+        return notation.write("exponential", self)

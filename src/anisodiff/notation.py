@@ -1,0 +1,91 @@
+"""One text notation for the small objects of a config: ``kind(argument, key=value)``.
+
+``geometric(0.5, 64)``, ``exponential(0.025, k=0.5)``, ``tamed(dt=0.01)``, ``infinite``, ``0.3``: the same words
+stand in a YAML file, on the command line, in a figure's caption and in a process's identity, and reading back
+what was written gives an equal object.
+"""
+
+import dataclasses
+import difflib
+import math
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+_CALL = re.compile(r"^\s*([A-Za-z][\w-]*)\s*(?:\((.*)\))?\s*$", re.DOTALL)
+
+
+def nearest(word: str, valid: Iterable[str]) -> str:
+    """A hint for an error line: the valid name closest to a mistyped one, or the list of all."""
+    valid = list(valid)
+    close = difflib.get_close_matches(word, valid, n=1)
+    return f"did you mean {close[0]!r}?" if close else f"valid: {', '.join(valid)}"
+
+
+def number(value: Any, what: str) -> float:
+    """``value`` as a float; texts such as ``3e-4`` (which YAML 1.1 leaves as text) are read as numbers."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        raise ValueError(f"{what}: expected a number, got {value!r}")
+    try:
+        result = float(value)
+    except (ValueError, OverflowError):
+        raise ValueError(f"{what}: expected a number, got {value!r}") from None
+    if math.isnan(result):
+        raise ValueError(f"{what}: expected a number, got nan")
+    return result
+
+
+def _literal(text: str) -> float | str:
+    try:
+        return float(text)
+    except ValueError:
+        return text.strip("'\"")
+
+
+def read(text: str, kinds: Mapping[str, type], what: str) -> Any:
+    """Build the object that ``text`` describes; ``kinds`` maps a word to a frozen dataclass."""
+    call = _CALL.match(text)
+    if call is None:
+        raise ValueError(f"{what}: cannot read {text!r}; write it like geometric(0.5, 64)")
+    word, inside = call.group(1), call.group(2)
+    if word not in kinds:
+        raise ValueError(f"{what}: unknown kind {word!r}; {nearest(word, kinds)}")
+    kind = kinds[word]
+    names = [f.name for f in dataclasses.fields(kind)]
+    given: dict[str, float | str] = {}
+    parts = [p.strip() for p in inside.split(",")] if inside and inside.strip() else []
+    for position, part in enumerate(parts):
+        key, equals, value = part.partition("=")
+        if not equals:
+            if position >= len(names):
+                raise ValueError(f"{what}: {word} takes {len(names)} values ({', '.join(names)}), got {len(parts)}")
+            key, value = names[position], part
+        key = key.strip()
+        if key not in names:
+            raise ValueError(f"{what}: {word} has no {key!r}; {nearest(key, names)}")
+        if key in given:
+            raise ValueError(f"{what}: {key!r} is given twice in {text!r}")
+        given[key] = _literal(value.strip())
+    missing = [f.name for f in dataclasses.fields(kind) if f.default is dataclasses.MISSING and f.name not in given]
+    if missing:
+        raise ValueError(f"{what}: {word} also needs {', '.join(missing)}")
+    try:
+        return kind(**given)
+    except ValueError as error:
+        raise ValueError(f"{what}: {error}") from None
+
+
+def write(word: str, item: Any) -> str:
+    """The text that :func:`read` turns back into ``item``; the end points ``a`` and ``b`` stand without a name."""
+    parts = []
+    for f in dataclasses.fields(item):
+        if f.metadata.get("law", True):
+            value = getattr(item, f.name)
+            text = plain(value) if isinstance(value, float) else str(value)
+            parts.append(text if f.name in ("a", "b") else f"{f.name}={text}")
+    return f"{word}({', '.join(parts)})" if parts else word
+
+
+def plain(value: float) -> str:
+    """A float in the fewest digits that read back to it; whole numbers without a point."""
+    return str(int(value)) if value == int(value) and abs(value) < 1e15 else repr(value)

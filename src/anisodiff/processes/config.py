@@ -1,0 +1,92 @@
+"""A process from plain values: the keys of a YAML file, of ``--set KEY=VALUE`` and of `anisodiff.process`."""
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from anisodiff import notation
+from anisodiff.equation import Equation
+from anisodiff.integrators import Exponential, TamedEuler, TimeStep
+from anisodiff.processes.base import Process
+from anisodiff.processes.closed_form import ClosedForm
+from anisodiff.processes.spde import SPDE
+from anisodiff.stencils import STENCILS
+
+
+@dataclass(frozen=True)
+class Exact:
+    """``exact``: no time step at all; for linear equations."""
+
+    def __str__(self) -> str:
+        return "exact"
+
+
+STEPS: dict[str, type] = {"tamed": TamedEuler, "exponential": Exponential, "exact": Exact}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProcessConfig:
+    """All keys of a process. Coefficients as numbers or in the notation of `schedules`, ``step`` likewise."""
+
+    diffusivity: Any
+    intensity: Any
+    drift_anisotropy: Any = "infinite"
+    noise_anisotropy: Any = "infinite"
+    correlation_length: Any = 0.0
+    T: Any = 2.0
+    stencil: Any = "flux"
+    step: Any = "exponential"
+
+    def build(self) -> Process:
+        """The process; a contradiction is refused by naming what to change."""
+        equation = Equation(
+            diffusivity=self.diffusivity,
+            intensity=self.intensity,
+            drift_anisotropy=self.drift_anisotropy,
+            noise_anisotropy=self.noise_anisotropy,
+            correlation_length=self.correlation_length,
+            T=self.T,
+        )
+        if not isinstance(self.stencil, str) or self.stencil not in STENCILS:
+            raise ValueError(f"unknown stencil {self.stencil!r}; {notation.nearest(str(self.stencil), STENCILS)}")
+        step = self.step
+        if not isinstance(step, TimeStep | Exact):
+            step = notation.read(str(step), STEPS, "step")
+        if isinstance(step, Exact):
+            if self.stencil != "flux":
+                raise ValueError(f"step 'exact' needs stencil='flux', got {self.stencil!r}; or step='tamed'")
+            return ClosedForm(equation=equation)
+        return SPDE(equation=equation, stencil=self.stencil, step=step)
+
+
+KEYS = tuple(f.name for f in dataclasses.fields(ProcessConfig))
+
+
+def check_keys(given: Mapping[Any, Any], valid: tuple[str, ...], what: str) -> dict[str, Any]:
+    """``given`` with its keys checked; an unknown one is refused with the nearest valid name."""
+    for key in given:
+        if key not in valid:
+            raise ValueError(f"{what}: unknown key {key!r}; {notation.nearest(str(key), valid)}")
+    return {str(k): v for k, v in given.items()}
+
+
+def read_file(path: str | Path) -> dict[str, Any]:
+    """The mapping in a YAML or JSON file. Whatever is wrong with the file is one ValueError of one line."""
+    import yaml
+
+    path = Path(path)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or "not a text file"
+        raise ValueError(f"cannot read config {path}: {reason}") from None
+    try:
+        content = yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError, RecursionError, TypeError, AttributeError) as error:
+        where = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise ValueError(f"config {path} is not valid YAML: {where}") from None
+    if not isinstance(content, dict):
+        raise ValueError(f"config {path}: expected keys and values, got {type(content).__name__}")
+    return content

@@ -1,0 +1,225 @@
+"""What every process must do; one table, all shared tests. A new process adds one row."""
+
+import json
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import ks_2samp
+
+import anisodiff
+from anisodiff.processes import presets
+from anisodiff.processes.config import KEYS, ProcessConfig, check_keys, read_file
+
+F64 = torch.float64
+TABLE = [
+    *((name, {}) for name in presets.MAIN),
+    *((name, {}) for name in presets.GALLERY),
+    ("design-3b", {}),
+    ("design-4c", {"step": "tamed(dt=0.1)"}),
+    ("anisotropic", {"step": "tamed(dt=0.02, gamma=2, norm=rms)", "correlation_length": 1.5}),
+    ("anisotropic", {"step": "exponential(windows=3)"}),
+    ("heat", {"diffusivity": "power(0, 8, 2.5)", "correlation_length": 1.0}),
+]
+every_process = pytest.mark.parametrize(("name", "overrides"), TABLE, ids=[f"{n}-{len(o)}" for n, o in TABLE])
+
+
+def image(*shape: int, dtype=torch.float32) -> torch.Tensor:
+    return torch.rand(shape, generator=torch.Generator().manual_seed(0), dtype=dtype)
+
+
+def generator(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+@every_process
+@pytest.mark.parametrize("shape", [(3, 1, 3, 3), (3, 3, 5, 8), (3, 4, 9, 4)])
+@pytest.mark.parametrize("dtype", [torch.float32, F64])
+def test_any_shape_channels_precision_and_times(name, overrides, shape, dtype):
+    process = anisodiff.process(name, 8, **overrides)
+    t = torch.tensor([0.0, 0.37 * process.T, process.T])
+    x0 = image(*shape, dtype=dtype)
+    kept = x0.clone()
+    u = process.simulate(x0, t, generator())
+    assert u.shape == x0.shape
+    assert u.dtype == dtype
+    assert torch.isfinite(u).all()
+    # nothing has happened at t = 0 (but the rounding of a DCT)
+    torch.testing.assert_close(u[0], x0[0], rtol=0, atol=8 * torch.finfo(dtype).eps)
+    assert torch.equal(x0, kept)
+
+
+@every_process
+def test_same_seed_same_state_and_other_seed_other_state(name, overrides):
+    process = anisodiff.process(name, 8, **overrides)
+    x0 = image(2, 1, 6, 6)
+    first, again = (process.simulate(x0, process.T, generator(5)) for _ in range(2))
+    assert torch.equal(first, again)
+    if process.equation.noisy:
+        assert not torch.allclose(first, process.simulate(x0, process.T, generator(6)))
+
+
+@every_process
+def test_trajectory_has_the_law_of_simulate(name, overrides):
+    """At a time inside a step, reached directly and along a path with stops before it: two-sample KS per pixel."""
+    process = anisodiff.process(name, 8, **overrides)
+    x0 = image(1, 1, 3, 4, dtype=F64).expand(1500, 1, 3, 4)
+    t = 0.437 * process.T
+    path = process.trajectory(x0, [0.0, 0.12 * process.T, t, t, process.T], generator(1))
+    assert len(path) == 5
+    torch.testing.assert_close(path[0], x0, rtol=0, atol=1e-14)
+    torch.testing.assert_close(path[2], path[3], rtol=0, atol=1e-12)
+    direct = process.simulate(x0, t, generator(2))
+    if not process.equation.noisy:
+        torch.testing.assert_close(path[2], direct, rtol=0, atol=1e-6)
+        return
+    pixels = zip(path[2].flatten(1).mT.numpy(), direct.flatten(1).mT.numpy())
+    assert min(ks_2samp(a, b).pvalue for a, b in pixels) > 0.01 / 12
+
+
+@every_process
+def test_channels_and_samples_do_not_mix(name, overrides):
+    """Without noise and without a norm over the whole image, every channel evolves by itself."""
+    step = overrides.get("step", presets.preset(name, 8)["step"])
+    if "tamed" in step:
+        step = "tamed(dt=0.05, norm=element)"
+    process = anisodiff.process(name, 8, **{**overrides, "intensity": 0.0, "step": step})
+    x0 = image(2, 3, 5, 5, dtype=F64)
+    together = process.simulate(x0, process.T)
+    alone = process.simulate(x0[1:, 2:], process.T)
+    torch.testing.assert_close(together[1:, 2:], alone, rtol=0, atol=1e-13)
+
+
+@every_process
+def test_identity_is_plain_and_rebuilds_the_process(name, overrides):
+    process = anisodiff.process(name, 8, **overrides)
+    identity = json.loads(json.dumps(process.identity()))
+    assert tuple(identity) == KEYS
+    assert ProcessConfig(**identity).build() == process
+    assert anisodiff.process(name, 8, **{**overrides, "T": 1.25}).identity() != identity
+
+
+@every_process
+def test_times_outside_are_refused(name, overrides):
+    process = anisodiff.process(name, 8, **overrides)
+    x0 = image(2, 1, 4, 4)
+    for t in (-0.1, process.T * 1.01, float("nan"), torch.tensor([0.1, 99.0])):
+        with pytest.raises(ValueError, match=r"\[0, T\]"):
+            process.simulate(x0, t)
+    with pytest.raises(ValueError, match="one per sample"):
+        process.simulate(x0, torch.zeros(3))
+    with pytest.raises(ValueError, match="decrease"):
+        process.trajectory(x0, [0.2, 0.1])
+
+
+def test_presets_have_the_papers_numbers():
+    identity = anisodiff.process("anisotropic", 64).identity()
+    assert identity["diffusivity"] == "geometric(0.5, 128)"
+    assert identity["intensity"] == "geometric(0.01, 2)"
+    assert identity["drift_anisotropy"] == "exponential(0.025, k=0.5)"
+    assert identity["noise_anisotropy"] == "infinite"
+    assert identity["T"] == 2.0
+    assert anisodiff.process("heat", 64).identity()["intensity"] == "geometric(0.01, 0.5)"
+    paper = anisodiff.process("anisotropic-paper", 64).identity()
+    assert (paper["stencil"], paper["step"]) == ("paper", "tamed(dt=0.01, gamma=1, norm=image)")
+    assert len(presets.GALLERY) == 5
+    assert len(presets.DESIGN) == 12
+    assert all(anisodiff.process(name, 128).T == 8.0 for name in presets.DESIGN)
+
+
+def test_isotropic_limit_of_the_anisotropic_process():
+    """λ → ∞: the anisotropic process with the same seed approaches its isotropic twin."""
+    x0 = image(1, 1, 8, 8, dtype=F64)
+    twin = anisodiff.process("anisotropic", 8, drift_anisotropy="infinite").simulate(x0, 2.0, generator(1))
+    gaps = [
+        (anisodiff.process("anisotropic", 8, drift_anisotropy=lam).simulate(x0, 2.0, generator(1)) - twin).abs().max()
+        for lam in (1.0, 10.0, 100.0)
+    ]
+    assert gaps[0] > 50 * gaps[1] > 2500 * gaps[2] > 0  # 1/√(1+p²/λ²) ≈ 1 − p²/2λ²: second order
+
+
+def test_no_drift_is_pure_noise():
+    """α1 → 0: the anisotropic equation becomes Song's, whatever λ1."""
+    common = {"diffusivity": 0.0, "intensity": "geometric(0.01, 2)"}
+    x0 = image(1, 1, 8, 8, dtype=F64)
+    u = anisodiff.process("anisotropic", 8, **common).simulate(x0, 2.0, generator(1))
+    exact = anisodiff.process("ve", 8, **common)
+    assert (u - x0).std().item() == pytest.approx(exact.variance(x0, 0.0, 2.0).mean().sqrt().item(), rel=0.3)
+    many = anisodiff.process("anisotropic", 8, **common).simulate(x0.expand(3000, 1, 8, 8), 2.0, generator(2))
+    assert (many - x0).var().item() == pytest.approx(exact.variance(x0, 0.0, 2.0).mean().item(), rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("name", "overrides", "says"),
+    [
+        ("anisotropik", {}, "did you mean 'anisotropic'"),
+        ("anisotropic", {"difusivity": 1}, "did you mean 'diffusivity'"),
+        ("anisotropic", {"diffusivity": -1}, "≥ 0"),
+        ("anisotropic", {"noise_anisotropy": 0.1}, "noise_anisotropy='infinite' or step='tamed'"),
+        ("anisotropic", {"correlation_length": 2}, "correlation_length=0 or step='tamed'"),
+        ("anisotropic", {"stencil": "paper"}, "stencil='flux'"),
+        ("anisotropic", {"step": "exact"}, "step='exponential'"),
+        ("heat", {"noise_anisotropy": 0.1}, "step='tamed'"),
+        ("heat", {"stencil": "paper"}, "stencil='flux'"),
+        ("heat", {"stencil": "spectral"}, "unknown stencil"),
+        ("heat", {"step": "heun"}, "unknown kind 'heun'"),
+        ("heat", {"step": "tamed(h=0.1)"}, "no 'h'"),
+        ("heat", {"T": 0}, "T must be"),
+        ("heat", {"T": "long"}, "expected a number"),
+        ("heat", {"correlation_length": math.inf}, "finite"),
+        ("heat", {"drift_anisotropy": 0}, "> 0"),
+    ],
+)
+def test_contradictions_are_refused_by_naming_what_to_change(name, overrides, says):
+    with pytest.raises(ValueError, match=says):
+        anisodiff.process(name, 32, **overrides)
+
+
+@pytest.mark.parametrize("size", [2, 0, -5, 3.5, "32", True])
+def test_sizes_are_checked(size):
+    with pytest.raises(ValueError, match="whole number"):
+        anisodiff.process("heat", size)
+
+
+garbage = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20) | st.binary(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=5,
+)
+almost = st.sampled_from(
+    [
+        "geometric(1,",
+        "exponential(0.1, k=-1)",
+        "tamed(dt=nan)",
+        "power(1,2,0)",
+        "exact",
+        "1e999",
+        "()",
+        "zero(1)",
+    ]
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.dictionaries(st.sampled_from(KEYS) | st.text(max_size=6), garbage | almost, max_size=4))
+def test_garbage_in_a_config_is_a_value_error_or_a_process(content):
+    """Never another exception: a user's mistake is one line."""
+    try:
+        anisodiff.process("anisotropic", 8, **check_keys(content, KEYS, "config"))
+    except ValueError as error:
+        assert str(error)
+        assert "\n" not in str(error)[:60]
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.binary(max_size=60) | st.text(max_size=60).map(lambda s: s.encode("utf-8", "ignore")))
+def test_garbage_in_a_config_file_is_a_value_error(tmp_path_factory, content):
+    path = tmp_path_factory.mktemp("config") / "c.yaml"
+    path.write_bytes(content)
+    try:
+        given_keys = check_keys(read_file(path), KEYS, "config")
+        anisodiff.process("anisotropic", 8, **given_keys)
+    except ValueError as error:
+        assert str(error)

@@ -1,0 +1,122 @@
+"""Transitions: formulas at their ends, integrals against quadrature, and the notation that reads back."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.integrate import quad
+
+from anisodiff.schedules import (
+    Constant,
+    ExponentialToIsotropic,
+    Geometric,
+    Infinite,
+    Power,
+    anisotropy,
+    strength,
+    transition,
+)
+
+F64 = torch.float64
+
+
+def at(value: float) -> torch.Tensor:
+    return torch.tensor([value], dtype=F64)
+
+
+def test_values_as_the_paper_writes_them():
+    T, t = 2.0, torch.linspace(0, 2, 7, dtype=F64)
+    torch.testing.assert_close(Geometric(0.5, 64).value(t, T), 0.5 * (64 / 0.5) ** (t / T))
+    torch.testing.assert_close(Power(0.1, 3, 2.5).value(t, T), 0.1 + 2.9 * (t / T) ** 2.5)
+    lam = ExponentialToIsotropic(0.025, 0.5).value(t[:-1], T)
+    torch.testing.assert_close(lam, 0.025 * (math.e ** (0.5 * T) - 1) / (torch.exp(0.5 * (T - t[:-1])) - 1))
+
+
+def test_exponential_ends_isotropic_and_never_overflows():
+    lam = ExponentialToIsotropic(0.025, 0.5)
+    assert lam.inverse(at(2.0), 2.0).item() == 0.0
+    assert lam.inverse(at(0.0), 2.0).item() == pytest.approx(1 / 0.025, rel=1e-14)
+    steep = ExponentialToIsotropic(0.025, 1e4)
+    assert torch.isfinite(steep.inverse(torch.linspace(0, 2, 9, dtype=F64), 2.0)).all()
+
+
+@pytest.mark.parametrize(
+    "alpha",
+    [Constant(1.3), Geometric(0.5, 64), Geometric(3, 3), Power(0, 2, 0.4), Power(2, 0.5, 3), Power(1, 1, 2)],
+)
+@pytest.mark.parametrize(("s", "t"), [(0.0, 2.0), (0.3, 0.3001), (1.7, 2.0), (0.0, 1e-6)])
+def test_integral_is_the_integral(alpha, s, t):
+    want = quad(lambda r: alpha.value(at(r), 2.0).item(), s, t, epsabs=0, epsrel=1e-11)[0]
+    assert alpha.integral(at(s), at(t), 2.0).item() == pytest.approx(want, rel=1e-9)
+    assert alpha.integral(at(s), at(s), 2.0).item() == 0.0
+
+
+numbers = st.floats(1e-6, 1e6)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.one_of(
+        st.builds(Constant, numbers),
+        st.builds(Geometric, numbers, numbers),
+        st.builds(Power, numbers, numbers, st.floats(0.01, 9)),
+        st.builds(ExponentialToIsotropic, numbers, numbers),
+        st.just(Infinite()),
+    )
+)
+def test_notation_reads_back(value):
+    assert transition(str(value)) == value
+
+
+@pytest.mark.parametrize(
+    ("text", "want"),
+    [
+        ("zero", Constant(0)),
+        ("0.3", Constant(0.3)),
+        (3e-4, Constant(3e-4)),
+        ("3e-4", Constant(3e-4)),
+        ("inf", Infinite()),
+        (math.inf, Infinite()),
+        (" geometric( 0.5 , b = 64 ) ", Geometric(0.5, 64)),
+        ("power(0, 1)", Power(0, 1, 1)),
+        ("exponential(0.025)", ExponentialToIsotropic(0.025, 0.5)),
+    ],
+)
+def test_notation_examples(text, want):
+    assert transition(text) == want
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("geometrik(1, 2)", "did you mean 'geometric'"),
+        ("geometric(1)", "also needs b"),
+        ("geometric(1, 2, 3)", "takes 2 values"),
+        ("geometric(a=1, a=2)", "twice"),
+        ("geometric(1, c=2)", "has no 'c'"),
+        ("geometric(0, 2)", "> 0"),
+        ("geometric(x, 2)", "expected a number"),
+        ("-1", "≥ 0"),
+        (float("nan"), "nan"),
+        (True, "expected a number"),
+        (None, "expected a number"),
+        ("power(1, 2", "cannot read"),
+        ("", "cannot read"),
+    ],
+)
+def test_wrong_transitions_are_named(text, says):
+    with pytest.raises(ValueError, match=says):
+        transition(text, "diffusivity")
+
+
+def test_roles():
+    with pytest.raises(ValueError, match="stay finite"):
+        strength("infinite", "diffusivity")
+    with pytest.raises(ValueError, match="stay finite"):
+        strength("exponential(0.1)", "diffusivity")
+    with pytest.raises(ValueError, match="stay > 0"):
+        anisotropy(0.0, "drift_anisotropy")
+    with pytest.raises(ValueError, match="stay > 0"):
+        anisotropy("power(0, 1)", "drift_anisotropy")
