@@ -75,7 +75,7 @@ class Exponential(TimeStep):
 
     windows: int = 10
     tolerance: float = 1e-6
-    compile: bool = field(default=False, metadata={"law": False})
+    compile: bool = field(default=False, compare=False, metadata={"law": False})
 
     def __post_init__(self) -> None:
         windows = notation.number(self.windows, "windows of the exponential step")
@@ -85,6 +85,7 @@ class Exponential(TimeStep):
         if not 1e-13 <= tolerance <= 0.1:
             raise ValueError(f"tolerance of the exponential step must lie in [1e-13, 0.1], got {tolerance:g}")
         object.__setattr__(self, "windows", int(windows))
+        object.__setattr__(self, "compile", bool(self.compile))
         object.__setattr__(self, "tolerance", tolerance)
 
     def check(self, equation: Equation, stencil: str) -> None:

@@ -8,12 +8,14 @@ though the law depends on it: it is an option and part of the identity.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import lru_cache
 
 import torch
 from torch import Tensor
 
 from anisodiff import notation
+from anisodiff.compiling import compiled
 from anisodiff.equation import Equation
 from anisodiff.integrators.contract import Frozen, TimeStep
 from anisodiff.noise import correlate
@@ -40,6 +42,33 @@ def tame(b: Tensor, dt: float, gamma: float, norm: str) -> Tensor:
     return b / (1.0 + dt * size**gamma)
 
 
+def tamed_drift(
+    drift: Drift, u: Tensor, alpha1: Tensor, inv_lambda1: Tensor, dt: float, gamma: float, norm: str
+) -> Tensor:
+    """b̃ of the state ``u``."""
+    return tame(drift(u, alpha1, inv_lambda1), dt, gamma, norm)
+
+
+def euler_update(
+    u: Tensor, b: Tensor | None, scale: Tensor | None, xi: Tensor | None, s: Tensor, t: Tensor
+) -> Tensor:
+    """u + (t−s)·b̃ + √(t−s)·g2·ξ."""
+    h = per_sample(t - s, u)
+    if b is not None:
+        u = u + h * b
+    if scale is not None and xi is not None:
+        u = u + h.sqrt() * scale * xi
+    return u
+
+
+@lru_cache(maxsize=64)
+def _coefficients(equation: Equation, step: "TamedEuler", device: torch.device) -> tuple[Tensor, ...]:
+    """α1, 1/λ1, α2, 1/λ2 at all nodes, [4][K, 1]: made once, so that a step launches nothing for them."""
+    t = torch.tensor(step.nodes(equation), dtype=torch.float64)[:, None]
+    found = equation.alpha1(t), equation.inv_lambda1(t), equation.alpha2(t), equation.inv_lambda2(t)
+    return tuple(x.to(device) for x in found)
+
+
 @dataclass(frozen=True)
 class FrozenEuler(Frozen):
     """Tamed drift and noise scale of one node."""
@@ -47,15 +76,14 @@ class FrozenEuler(Frozen):
     drift: Tensor | None
     scale: Tensor | None
     length: float
+    compile: bool = False
 
     def advance(self, u: Tensor, xi: Tensor | None, s: Tensor, t: Tensor) -> Tensor:
         """u + (t−s)·b̃ + √(t−s)·g2·Q^{1/2}ξ."""
-        h = per_sample(t - s, u)
-        if self.drift is not None:
-            u = u + h * self.drift
-        if self.scale is not None and xi is not None:
-            u = u + h.sqrt() * self.scale * correlate(xi, self.length)
-        return u
+        if xi is not None:
+            xi = correlate(xi, self.length)
+        moved: Tensor = compiled(euler_update, self.compile)(u, self.drift, self.scale, xi, s, t)
+        return moved
 
 
 @dataclass(frozen=True)
@@ -65,8 +93,10 @@ class TamedEuler(TimeStep):
     dt: float = 0.01
     gamma: float = 1.0
     norm: str = "image"
+    compile: bool = field(default=False, compare=False, metadata={"law": False})
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "compile", bool(self.compile))
         for name in ("dt", "gamma"):
             value = notation.number(getattr(self, name), f"{name} of the tamed step")
             if not math.isfinite(value) or value <= 0:
@@ -89,16 +119,16 @@ class TamedEuler(TimeStep):
 
     def freeze(self, equation: Equation, drift: Drift, u: Tensor, node: int) -> FrozenEuler:
         """b̃ and g2 at the node's time and state."""
-        t = torch.full((1,), node * self.dt, dtype=torch.float64, device=u.device)
+        alpha1, inv_lambda1, alpha2, inv_lambda2 = (x[node] for x in _coefficients(equation, self, u.device))
         b = scale = None
         if equation.smooths:
-            b = drift(u, equation.alpha1(t), equation.inv_lambda1(t))
-            b = tame(b, self.dt, self.gamma, self.norm)
+            make = compiled(tamed_drift, self.compile)
+            b = make(drift, u, alpha1, inv_lambda1, self.dt, self.gamma, self.norm)
         if equation.noisy and equation.additive:
-            scale = per_sample(equation.alpha2(t), u)
+            scale = per_sample(alpha2, u)
         elif equation.noisy:
-            scale = noise_scale(u, equation.alpha2(t), equation.inv_lambda2(t))
-        return FrozenEuler(b, scale, equation.correlation_length)
+            scale = noise_scale(u, alpha2, inv_lambda2)
+        return FrozenEuler(b, scale, equation.correlation_length, self.compile)
 
     def __str__(self) -> str:
         return notation.write("tamed", self)

@@ -1,0 +1,124 @@
+"""Images per second of the forward process, against the floor set by memory traffic.
+
+    python benchmarks/forward.py --device cuda --sizes 32 64 256 --markdown benchmarks/results/forward.md
+
+Two workloads at the paper's parameters: `tamed` is 200 tamed Euler–Maruyama steps from 0 to T with the paper's
+stencil; `exponential` is the frozen-operator path over all ten windows. Eager and compiled. The floor counts the
+fewest bytes a step must move through memory when everything inside it is fused (state and noise read once, state
+written once; for a Chebyshev term: two states and two weight fields read, two states written, for mean and noise
+together) over the bandwidth of a device-to-device copy measured in the same run.
+"""
+
+import argparse
+import json
+import platform
+import time
+from itertools import pairwise
+
+import torch
+
+from anisodiff import process
+from anisodiff.integrators.exponential import window_degree
+
+
+def sync(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+
+
+def bandwidth(device: torch.device) -> float:
+    """Bytes per second of a large copy, counting bytes read and written."""
+    n = 2**30 if device.type == "cuda" else 2**27
+    source = torch.randn(n // 4, device=device)
+    target = torch.empty_like(source)
+    times = []
+    for _ in range(8):
+        sync(device)
+        begin = time.perf_counter()
+        target.copy_(source)
+        sync(device)
+        times.append(time.perf_counter() - begin)
+    return 2 * n / sorted(times)[len(times) // 2]
+
+
+def bytes_per_image(kind: str, size: int) -> float:
+    """The fewest bytes the workload must move for one RGB image in single precision."""
+    state = 3 * size * size * 4
+    if kind == "tamed":
+        return 200 * 3 * state
+    shown = process("anisotropic", size)
+    edges = shown.step.nodes(shown.equation)
+    terms = sum(window_degree(shown.equation, s, e, shown.step.tolerance) for s, e in pairwise(edges))
+    # a term reads T_j, T_{j−1} and the sum for both vectors, and two weight fields; writes T_{j+1} and the sum
+    return terms * (2 * 5 + 2) * state
+
+
+def make(kind: str, size: int, compiled: bool):
+    if kind == "tamed":
+        return process("anisotropic-paper", size, step=f"tamed(dt=0.01, compile={int(compiled)})")
+    return process("anisotropic", size, step=f"exponential(windows=10, compile={int(compiled)})")
+
+
+def measure(kind: str, size: int, batch: int, device: torch.device, compiled: bool, seconds: float) -> dict:
+    shown = make(kind, size, compiled)
+    images = torch.rand(batch, 3, size, size, device=device)
+    generator = torch.Generator(device).manual_seed(0)
+    begin = time.perf_counter()
+    first = shown.simulate(images, shown.T, generator)
+    sync(device)
+    warm_up = time.perf_counter() - begin
+    assert torch.isfinite(first).all()
+    times: list[float] = []
+    while sum(times) < seconds or len(times) < 3:
+        begin = time.perf_counter()
+        shown.simulate(images, shown.T, generator)
+        sync(device)
+        times.append(time.perf_counter() - begin)
+    return {"rate": batch / sorted(times)[len(times) // 2], "runs": len(times), "first_call_s": warm_up}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--sizes", type=int, nargs="+", default=[32, 64, 256])
+    parser.add_argument("--pixels", type=int, default=None, help="batch x size² of one call; default by device")
+    parser.add_argument("--seconds", type=float, default=2.0, help="measure each row at least this long")
+    parser.add_argument("--eager-only", action="store_true")
+    parser.add_argument("--markdown", help="also write the table here")
+    parser.add_argument("--json", help="also write the raw numbers here")
+    options = parser.parse_args()
+    device = torch.device(options.device)
+    pixels = options.pixels or (2**23 if device.type == "cuda" else 2**17)
+    name = torch.cuda.get_device_name() if device.type == "cuda" else f"CPU, {torch.get_num_threads()} threads"
+    copy = bandwidth(device)
+    lines = [
+        f"{name}; torch {torch.__version__}, Python {platform.python_version()}; copy {copy / 1e9:.0f} GB/s, float32",
+        "",
+        "| workload | size | batch | mode | images/s | floor images/s | share of floor | first call s |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    rows = []
+    print("\n".join(lines), flush=True)
+    for kind in ("tamed", "exponential"):
+        for size in options.sizes:
+            batch = max(1, pixels // size**2)
+            floor = copy / bytes_per_image(kind, size)
+            for compiled in (False,) if options.eager_only else (False, True):
+                row = measure(kind, size, batch, device, compiled, options.seconds)
+                mode = "compiled" if compiled else "eager"
+                rows.append({"kind": kind, "size": size, "batch": batch, "mode": mode, "floor": floor, **row})
+                lines.append(
+                    f"| {kind} | {size}² | {batch} | {mode} | {row['rate']:.0f} | {floor:.0f} | "
+                    f"{100 * row['rate'] / floor:.0f} % | {row['first_call_s']:.1f} |"
+                )
+                print(lines[-1], flush=True)
+    if options.markdown:
+        with open(options.markdown, "w") as file:
+            file.write("\n".join(lines) + "\n")
+    if options.json:
+        with open(options.json, "w") as file:
+            json.dump({"device": name, "torch": torch.__version__, "copy": copy, "rows": rows}, file, indent=1)
+
+
+if __name__ == "__main__":
+    main()

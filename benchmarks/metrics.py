@@ -1,0 +1,198 @@
+"""FID, KID and PRDC of CIFAR-10 train against test with the published weights: values and timings.
+
+    python benchmarks/metrics.py --cifar FOLDER --inception FILE [--single FILE] [--device cuda] [--output out.json]
+
+FOLDER holds (at any depth) data_batch_1.png … data_batch_5.png and test_batch.png: 10000×1024 RGB, one image a row.
+``--single`` names the same network stored in single precision where ``--inception`` names the half precision copy;
+the difference between the two is then reported. The literature's FID of train against test is about 3.15.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import date
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from anisodiff.metrics import (
+    FeatureNetwork,
+    extract,
+    extrapolate,
+    frechet_distance,
+    gaussian_statistics,
+    image_set,
+    inception,
+    kernel_distance,
+    prdc,
+    survey,
+    tf1_bilinear,
+)
+
+T = TypeVar("T")
+Image.MAX_IMAGE_PIXELS = None
+
+
+@dataclass
+class Table:
+    device: torch.device
+    rows: list[dict[str, object]] = field(default_factory=list)
+
+    def add(self, name: str, value: float, unit: str, note: str = "") -> None:
+        self.rows.append({"name": name, "value": value, "unit": unit, "note": note})
+        print(f"  {name}: {value:.6g} {unit} {note}", file=sys.stderr, flush=True)
+
+    def timed(self, name: str, work: Callable[[], T], note: str = "") -> T:
+        self.wait()
+        start = time.perf_counter()
+        result = work()
+        self.wait()
+        self.add(name, time.perf_counter() - start, "s", note)
+        return result
+
+    def wait(self) -> None:
+        if self.device.type == "cuda":
+            torch.cuda.synchronize()
+
+    def markdown(self) -> str:
+        lines = ["| quantity | value | note |", "|---|---|---|"]
+        lines += [f"| {r['name']} | {r['value']:.6g} {r['unit']} | {r['note']} |" for r in self.rows]
+        return "\n".join(lines)
+
+
+def load(folder: Path, names: list[str], limit: int | None) -> Tensor:
+    parts, left = [], limit
+    for name in names:
+        if left == 0:
+            break
+        found = sorted(folder.rglob(name))
+        if not found:
+            raise SystemExit(f"{name} not found under {folder}")
+        with Image.open(found[0]) as image:
+            if left is not None:
+                image = image.crop((0, 0, image.width, min(left, image.height)))
+            pixels = np.asarray(image.convert("RGB"))
+        parts.append(torch.from_numpy(pixels.copy()).view(-1, 32, 32, 3).permute(0, 3, 1, 2).contiguous())
+        left = None if left is None else left - len(parts[-1])
+    return torch.cat(parts)
+
+
+def features(network: FeatureNetwork, images: Tensor, batch: int) -> Tensor:
+    return extract(network, iter(images.split(batch)))[0]
+
+
+def warm_up(network: FeatureNetwork, images: Tensor, batch: int) -> None:
+    """Kernels are searched for and the graph is compiled in the first batches; that is not what is timed."""
+    if network.device.type == "cuda":
+        features(network, images[:batch].repeat(4, 1, 1, 1), batch)
+
+
+def fid(a: Tensor, b: Tensor) -> float:
+    return frechet_distance(gaussian_statistics(a), gaussian_statistics(b))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--cifar", type=Path, required=True)
+    parser.add_argument("--inception", type=Path, required=True)
+    parser.add_argument("--single", type=Path)
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--batch", type=int, default=500)
+    parser.add_argument("--train", type=int, help="use only the first N training images")
+    parser.add_argument("--test", type=int, help="use only the first N test images")
+    parser.add_argument("--tf32", action="store_true", help="also time TF32")
+    parser.add_argument("--output", type=Path)
+    args = parser.parse_args()
+
+    device = torch.device(args.device)
+    table = Table(device)
+    generator = torch.Generator().manual_seed(0)
+    train = load(args.cifar, [f"data_batch_{i}.png" for i in range(1, 6)], args.train)
+    test = load(args.cifar, ["test_batch.png"], args.test)
+    n, m = len(train), len(test)
+    network = inception(args.inception, device=device, say=lambda line: print(line, file=sys.stderr))
+
+    warm_up(network, train, args.batch)
+    x = table.timed(
+        f"features of {n} training images", lambda: features(network, train, args.batch), network.precision
+    )
+    table.add("rate", n / float(str(table.rows[-1]["value"])), "images/s")
+    y = table.timed(f"features of {m} test images", lambda: features(network, test, args.batch))
+    batches = train.split(args.batch)
+    table.timed(
+        f"resizing of {n} images alone", lambda: [tf1_bilinear(b.to(device), 299, 299).sum() for b in batches][-1]
+    )
+
+    a, b = table.timed("Gaussian statistics of both", lambda: (gaussian_statistics(x), gaussian_statistics(y)))
+    frechet_distance(a, b)
+    base = table.timed("Fréchet distance from statistics", lambda: frechet_distance(a, b))
+    table.add("FID train against test", base, "", f"{n} against {m}")
+    line = table.timed("extrapolation of the test set's FID", lambda: extrapolate(y, a, generator=generator))
+    table.add(
+        "FID of infinitely many test images", line.limit, "", f"± {line.standard_error:.2g}, bias {line.bias:.3g}"
+    )
+    kid = table.timed("KID", lambda: kernel_distance(x, y, generator=generator))
+    error = "none" if kid.standard_error is None else f"{kid.standard_error:.2g}"
+    table.add("KID train against test", kid.value, "", f"± {error}, {kid.blocks} blocks of {kid.block}")
+
+    some = x[torch.randperm(n, generator=generator)[:m].to(device)]
+    prdc(some[:64], y[:64])
+    found = table.timed(f"PRDC {len(some)} × {m}", lambda: prdc(some, y))
+    for name in ("precision", "recall", "density", "coverage"):
+        table.add(name, getattr(found, name), "", "k=5, test against as many training images")
+
+    table.timed(
+        f"whole survey of {m} images",
+        lambda: survey(image_set(test), network, batch_size=args.batch),
+        "features, statistics, fingerprint, spectra, edges, projections",
+    )
+
+    others: list[tuple[str, bool, Path]] = []
+    if args.single is not None:
+        others.append(("single precision storage", False, args.single))
+    if args.tf32:
+        others.append(("TF32", True, args.inception))
+    for name, tf32, file in others:
+        other = inception(file, device=device, tf32=tf32, say=lambda _: None)
+        warm_up(other, train, args.batch)
+        fx = table.timed(f"{name}: features of {n} images", lambda net=other: features(net, train, args.batch))
+        fy = features(other, test, args.batch)
+        changed = fid(fx, fy)
+        table.add(f"{name}: FID train against test", changed, "", f"difference {changed - base:+.3g}")
+        table.add(f"{name}: FID between both features of the same images", fid(fx, x), "")
+        scale = float(x.double().square().mean().sqrt())
+        table.add(
+            f"{name}: RMS feature difference", float((fx - x).double().square().mean().sqrt()) / scale, "", "relative"
+        )
+
+    hardware = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor() or "CPU"
+    about = {
+        "date": date.today().isoformat(),
+        "hardware": hardware,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "command": " ".join(["python", *sys.argv]),
+        "network": network.name,
+        "weights": network.weights,
+        "resize": network.resize,
+        "precision": network.precision,
+    }
+    print(table.markdown())
+    print()
+    print("; ".join(f"{key} {value}" for key, value in about.items()))
+    if args.output is not None:
+        args.output.write_text(json.dumps({**about, "rows": table.rows}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

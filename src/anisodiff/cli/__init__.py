@@ -1,0 +1,1 @@
+"""The command ``anisodiff``: one file a verb. Only here are names turned into objects."""

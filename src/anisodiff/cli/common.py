@@ -1,0 +1,75 @@
+"""What several verbs share: options, devices, processes from a name or a file, progress with remaining time."""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+import typer
+import yaml
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+from anisodiff import notation
+from anisodiff.processes import Process, ProcessConfig
+from anisodiff.processes.config import KEYS, check_keys, read_file
+from anisodiff.processes.presets import NAMES, preset
+
+console = Console(stderr=True)
+
+PROCESS = typer.Option(
+    "anisotropic", "--process", "-p", help=f"A preset: {', '.join(NAMES[:5])}, gallery-…, design-…"
+)
+CONFIG = typer.Option(
+    None, "--config", help="A YAML file with keys of a process; it may name a preset to start from."
+)
+SET = typer.Option([], "--set", help="KEY=VALUE, over preset and file, e.g. --set 'diffusivity=geometric(0.5, 8)'.")
+SEED = typer.Option(0, "--seed", min=0, help="The same seed gives the same picture.")
+DEVICE = typer.Option("auto", "--device", help="auto, cpu or cuda.")
+
+
+def pick_device(name: str) -> torch.device:
+    """``auto`` takes CUDA where there is one."""
+    if name not in ("auto", "cpu", "cuda"):
+        raise ValueError(f"unknown device {name!r}; {notation.nearest(name, ('auto', 'cpu', 'cuda'))}")
+    if name == "cuda" and not torch.cuda.is_available():
+        raise ValueError("device 'cuda' was asked for, but torch sees no CUDA device; use --device cpu")
+    return torch.device("cuda" if name != "cpu" and torch.cuda.is_available() else "cpu")
+
+
+def pick_process(name: str, config: Path | None, overrides: list[str], size: int) -> tuple[str, Process]:
+    """A preset, changed by the keys of a file, changed by ``--set``; and a name for the title."""
+    keys: dict[str, Any] = {}
+    if config is not None:
+        keys = check_keys(read_file(config), ("preset", *KEYS), f"config {config}")
+        if "preset" in keys:
+            name = str(keys.pop("preset"))
+    for item in overrides:
+        key, equals, value = item.partition("=")
+        if not equals:
+            raise ValueError(f"--set expects KEY=VALUE, got {item!r}")
+        try:
+            keys[key.strip()] = yaml.safe_load(value) if value.strip() else ""
+        except yaml.YAMLError:
+            keys[key.strip()] = value
+    check_keys(keys, KEYS, "--set")
+    title = name if not keys else f"{name} with {', '.join(f'{k} = {v}' for k, v in keys.items())}"
+    return title, ProcessConfig(**{**preset(name, size), **keys}).build()
+
+
+@contextlib.contextmanager
+def progress(what: str) -> Iterator[Callable[[int, int], None]]:
+    """A progress bar with remaining time on standard error; yields the function to call with (done, total)."""
+    bar = Progress(
+        TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed}/{task.total}"),
+        TimeRemainingColumn(), console=console, transient=True,
+    )  # fmt: skip
+    with bar:
+        task = bar.add_task(what, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+def wrote(path: Path) -> None:
+    """Say where a result went."""
+    typer.echo(f"wrote {path}")

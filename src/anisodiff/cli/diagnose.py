@@ -1,0 +1,68 @@
+"""``anisodiff diagnose``: does a process forget its start?"""
+
+import json
+import math
+from pathlib import Path
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from anisodiff.cli import common
+from anisodiff.diagnostics.figures import caption, save_figure
+from anisodiff.diagnostics.forgetting import Forgetting, forgetting, forgetting_figure
+from anisodiff.photos import load_folder
+
+
+def _table(title: str, result: Forgetting) -> Table:
+    table = Table(title=title, title_justify="left", show_header=False)
+    table.add_row("images", f"{result.images} at {result.size[0]}x{result.size[1]}")
+    table.add_row("signal-to-noise at T, mean to finest", "  ".join(f"{v:.2g}" for v in result.snr))
+    table.add_row("correlation with the source", f"{result.correlation:.3f}")
+    table.add_row("source found again, best linear detector", f"{100 * result.found_again:.1f} %")
+    table.add_row("source found again, nearest in pixels", f"{100 * result.found_by_pixels:.1f} %")
+    table.add_row("source found by chance", f"{100 * result.found_by_chance:.1f} %")
+    table.add_row("pixels of U_T given U_0 not Gaussian at 1 %", f"{100 * result.non_gaussian_pixels:.1f} %")
+    table.add_row("excess kurtosis of the pixels, mean", f"{result.excess_kurtosis:.3f}")
+    drift = f"{result.mean_drift:.4f} ({result.mean_drift_sigma:.1f} standard errors)"
+    table.add_row("systematic drift of the channel means", drift)
+    table.add_row("noise of the channel means", f"{result.mean_noise:.4f}")
+    return table
+
+
+def diagnose(
+    folder: Path = typer.Argument(..., help="A folder of images."),
+    process: str = common.PROCESS,
+    config: Path = common.CONFIG,
+    overrides: list[str] = common.SET,
+    size: int = typer.Option(32, "--size", min=3, help="Images are cropped and resized to size x size."),
+    most: int = typer.Option(500, "--images", min=2, help="Use at most this many images."),
+    output: Path = typer.Option(None, "--output", "-o", help="Also a plot: .png, .pdf or .svg."),
+    as_json: bool = typer.Option(False, "--json", help="Print the numbers as JSON instead of a table."),
+    seed: int = common.SEED,
+    device: str = common.DEVICE,
+) -> None:
+    """Measure what the terminal state of a process still knows of its source, and say what to change.
+
+    Example: anisodiff diagnose photos/ --process anisotropic --size 32
+    """
+    title, shown = common.pick_process(process, config, overrides, size)
+    images = load_folder(folder, size, most).to(common.pick_device(device))
+    with common.progress("simulating") as tick:
+        result = forgetting(shown, images, seed=seed, progress=tick)
+    if as_json:
+        numbers = {**result.as_dict(), "process": shown.identity(), "seed": seed}
+        numbers["snr"] = [v if math.isfinite(v) else None for v in result.snr]
+        typer.echo(json.dumps(numbers, indent=2))
+    else:
+        Console().print(_table(title, result))
+        typer.echo(caption(shown))
+        typer.echo(f"Verdict: {result.verdict}.")
+        for line in result.advice:
+            typer.echo(f"  - {line}")
+        if result.images < 200:
+            typer.echo(f"  (only {result.images} images: rates and bands are rough; a few hundred are better)")
+    if output:
+        save_figure(forgetting_figure(result, title), output)
+        if not as_json:
+            common.wrote(output)

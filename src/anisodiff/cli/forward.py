@@ -1,0 +1,85 @@
+"""``anisodiff forward``: see a process."""
+
+from pathlib import Path
+
+import numpy as np
+import torch
+import typer
+
+from anisodiff.cli import common
+from anisodiff.diagnostics import figures
+from anisodiff.files import replacing
+from anisodiff.photos import load_photo, sample_photo
+
+
+def _times(text: str | None, T: float) -> list[float]:
+    if text is None:
+        return [T * k / 5 for k in range(6)]
+    try:
+        times = [float(part) for part in text.split(",")]
+    except ValueError:
+        raise ValueError(f"--times expects numbers like 0,0.5,1, got {text!r}") from None
+    if any(not 0 <= t <= T for t in times):
+        raise ValueError(f"--times must lie in [0, T] = [0, {T:g}], got {text}")
+    return sorted(times)
+
+
+def forward(
+    photo: Path = typer.Argument(None, help="An image file; without one, a photograph that comes along is used."),
+    process: str = common.PROCESS,
+    config: Path = common.CONFIG,
+    overrides: list[str] = common.SET,
+    size: int = typer.Option(128, "--size", min=3, help="The photo's centre square is resized to size x size."),
+    times: str = typer.Option(None, "--times", help="Comma-separated, in [0, T]. Default: six times from 0 to T."),
+    output: Path = typer.Option(Path("forward.png"), "--output", "-o", help="The figure: .png, .pdf or .svg."),
+    animation: Path = typer.Option(None, "--animation", help="Also an animation: .gif, or .png for APNG."),
+    frames: int = typer.Option(40, "--frames", min=2, max=1000, help="Frames of the animation."),
+    states: Path = typer.Option(None, "--states", help="Also the raw states: .npz with `times` and `states`."),
+    gallery: bool = typer.Option(False, "--gallery", help="Draw the paper's first figure instead."),
+    design: bool = typer.Option(False, "--design", help="Draw the paper's design figure instead."),
+    transitions: bool = typer.Option(False, "--transitions", help="Draw the plot of the transitions instead."),
+    seed: int = common.SEED,
+    device: str = common.DEVICE,
+) -> None:
+    """Run a forward process on a photograph and draw its trajectory.
+
+    Example: anisodiff forward photo.jpg --process anisotropic --size 128 --animation photo.gif
+    """
+    if sum([gallery, design, transitions]) > 1:
+        raise ValueError("--gallery, --design and --transitions exclude one another; give one")
+    if output.suffix.lower() not in (".png", ".pdf", ".svg"):
+        raise ValueError(f"--output must end in .png, .pdf or .svg, got {output}")
+    if animation is not None and animation.suffix.lower() not in (".gif", ".png", ".apng"):
+        raise ValueError(f"--animation must end in .gif or .png (APNG), got {animation}")
+    if states is not None and states.suffix.lower() != ".npz":
+        raise ValueError(f"--states must end in .npz, got {states}")
+    if (gallery or design or transitions) and (animation or states):
+        raise ValueError("--animation and --states go with one process, not with the paper's figures")
+    if transitions:
+        figures.save_figure(figures.transitions_figure(), output)
+        common.wrote(output)
+        return
+    where = common.pick_device(device)
+    picture = (load_photo(photo, size) if photo else sample_photo(size)).to(where)
+    if gallery or design:
+        draw = figures.gallery_figure if gallery else figures.design_figure
+        with common.progress("simulating") as tick:
+            figure = draw(picture, seed, tick)
+        figures.save_figure(figure, output)
+        common.wrote(output)
+        return
+
+    title, shown = common.pick_process(process, config, overrides, size)
+    looked_at = _times(times, shown.T)
+    every = sorted({*looked_at, *(np.linspace(0, shown.T, frames).tolist() if animation else [])})
+    path = shown.trajectory(picture[None], every, torch.Generator(where).manual_seed(seed))
+    chosen = [path[every.index(t)][0].cpu() for t in looked_at]
+    figures.save_figure(figures.trajectory_figure(shown, title, chosen, looked_at), output)
+    common.wrote(output)
+    if animation:
+        figures.save_animation([u[0] for u in path], animation)
+        common.wrote(animation)
+    if states:
+        with replacing(states) as temporary:
+            np.savez(temporary, times=np.array(looked_at), states=torch.stack(chosen).numpy())
+        common.wrote(states)

@@ -1,0 +1,48 @@
+"""The command line's entry: collects the verbs, and turns a user's mistake into one line and exit code 2."""
+
+import sys
+
+import typer
+
+from anisodiff import __version__
+from anisodiff.cli.demo import demo
+from anisodiff.cli.diagnose import diagnose
+from anisodiff.cli.forward import forward
+
+app = typer.Typer(
+    name="anisodiff",
+    help="Anisotropic diffusion, both meanings: Perona-Malik processes as the forward process of a diffusion model.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+)
+app.command()(forward)
+app.command()(diagnose)
+app.command()(demo)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"anisodiff {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _main(
+    version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Print the version."),
+) -> None:
+    pass
+
+
+def run() -> None:
+    """Run the command line; errors of the user are one line on standard error and exit code 2."""
+    try:
+        app()
+    except (ValueError, OSError, MemoryError) as error:
+        message = " ".join(str(error).split()) or type(error).__name__
+        print(f"anisodiff: {message}", file=sys.stderr)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        print("anisodiff: stopped", file=sys.stderr)
+        sys.exit(130)

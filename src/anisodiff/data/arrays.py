@@ -1,0 +1,186 @@
+"""Arrays in .npy and .npz files: uint8, or float in [0, 1]; [N,H,W,C], [N,C,H,W] or [N,H,W].
+
+Rows are read one after the other from the file, so an .npz larger than memory works. Nothing is ever
+unpickled.
+"""
+
+import functools
+import math
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from anisodiff.data.files import open_zip
+from anisodiff.data.source import DecodeError, Item, Source, existing
+
+Layout = Literal["NHWC", "NCHW", "NHW"]
+IMAGE_KEYS = ("images", "data", "x", "x_train", "arr_0")
+LABEL_KEYS = ("labels", "label", "y", "y_train", "arr_1")
+
+
+@dataclass(frozen=True)
+class Header:
+    """What an .npy stream says about its array before the first value."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+
+def read_header(stream: IO[bytes], where: str) -> Header:
+    """Read up to the first value; refuse what cannot be read row by row."""
+    try:
+        version = np.lib.format.read_magic(stream)
+        reader = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, fortran, dtype = reader(stream)
+    except (ValueError, EOFError, OSError, zlib.error, zipfile.BadZipFile) as error:
+        raise ValueError(
+            f"{where} is no readable array ({error}): expected the NumPy format; save it again"
+        ) from error
+    if fortran and len(shape) > 1:
+        raise ValueError(f"{where} is in Fortran order: expected C order; save np.ascontiguousarray(array)")
+    if dtype.hasobject:
+        raise ValueError(
+            f"{where} holds Python objects: expected uint8, or float in [0, 1]; nothing is unpickled here"
+        )
+    return Header(tuple(shape), dtype)
+
+
+def layout_of(header: Header, where: str) -> Layout:
+    """Where the channels stand, or a `ValueError` that says why that cannot be told."""
+    shape = header.shape
+    if not (header.dtype == np.uint8 or header.dtype.kind == "f"):
+        raise ValueError(f"{where} has dtype {header.dtype}: expected uint8, or float in [0, 1]; convert it")
+    if len(shape) == 3:
+        return "NHW"
+    last, second = (len(shape) == 4 and shape[i] in (1, 3) for i in (-1, 1))
+    if last == second:
+        why = "both ends look like channels; pass layout=" if last else "no axis has 1 or 3 channels"
+        raise ValueError(f"{where} has shape {list(shape)}: expected [N,H,W,C], [N,C,H,W] or [N,H,W]; {why}")
+    return "NHWC" if last else "NCHW"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arrays(Source):
+    """Images from one array, labels from another of the same file."""
+
+    path: Path
+    key: str | None  # the member of an .npz; None for an .npy
+    header: Header
+    layout: Layout
+    labels: NDArray[np.int64] | None
+    stamp: tuple[object, ...]
+    shape: tuple[int, int, int]
+
+    def describe(self) -> str:
+        """E.g. 'array digits.npz:images, uint8 [60000, 28, 28]'."""
+        where = f"{self.path}:{self.key}" if self.key else f"{self.path}"
+        return f"array {where}, {self.header.dtype} {list(self.header.shape)}"
+
+    def identity(self) -> dict[str, object]:
+        """The file's checksums (.npz) or size and time (.npy), and the way it is read."""
+        return {"kind": "array", "key": self.key, "layout": self.layout, "stamp": list(self.stamp)}
+
+    def __len__(self) -> int:
+        return self.header.shape[0]
+
+    def items(self) -> Iterator[Item]:
+        """Rows in order."""
+        row_shape = self.header.shape[1:]
+        row_bytes = math.prod(row_shape) * self.header.dtype.itemsize
+        with _stream(self.path, self.key) as stream:
+            read_header(stream, str(self.path))
+            for i in range(len(self)):
+                try:
+                    data = stream.read(row_bytes)
+                except (OSError, EOFError, zlib.error, zipfile.BadZipFile) as error:
+                    raise ValueError(
+                        f"{self.path} is corrupt at row {i} ({error}): fetch or save it again"
+                    ) from error
+                if len(data) < row_bytes:
+                    raise ValueError(
+                        f"{self.path} ends at row {i}, expected {len(self)} rows: truncated, save it again"
+                    )
+                row = np.frombuffer(data, self.header.dtype).reshape(row_shape)
+                row = row.transpose(1, 2, 0) if self.layout == "NCHW" else row
+                label = None if self.labels is None else int(self.labels[i])
+                yield Item(name=f"row {i}", open=functools.partial(picture, row), label=label)
+
+
+def picture(row: NDArray[Any]) -> Image.Image:
+    """uint8, or float in [0, 1], [H,W] or [H,W,C] → a picture."""
+    if row.dtype != np.uint8:
+        if not (row.min() >= 0 and row.max() <= 1):  # written so that NaN fails too
+            raise DecodeError(f"float values in [{row.min():g}, {row.max():g}], expected [0, 1]; rescale the array")
+        row = np.rint(row.astype(np.float64) * 255).astype(np.uint8)
+    return Image.fromarray(np.ascontiguousarray(row[..., 0] if row.ndim == 3 and row.shape[2] == 1 else row))
+
+
+@contextmanager
+def _stream(path: Path, key: str | None) -> Iterator[IO[bytes]]:
+    if key is None:
+        with path.open("rb") as file:
+            yield file
+    else:
+        with open_zip(path) as archive, archive.open(f"{key}.npy") as member:
+            yield member
+
+
+def _pick(found: dict[str, Header], wanted: str | None, known: tuple[str, ...], dims: tuple[int, ...]) -> str | None:
+    """The key asked for, a well-known one, or the only array with so many axes."""
+    if wanted is not None:
+        return wanted if wanted in found else None
+    fits = [key for key, header in found.items() if len(header.shape) in dims]
+    named = [key for key in known if key in fits]
+    return named[0] if named else fits[0] if len(fits) == 1 else None
+
+
+def array_file(
+    path: str | Path, *, key: str | None = None, label_key: str | None = None, layout: Layout | None = None
+) -> Arrays:
+    """Images from an .npy or .npz file; the member, its labels and its layout are found or may be given."""
+    path = existing(path, "an .npy or .npz file")
+    labels: NDArray[np.int64] | None = None
+    where = str(path)
+    if path.open("rb").read(6) == b"\x93NUMPY":
+        with _stream(path, None) as stream:
+            header = read_header(stream, where)
+        stat = path.stat()
+        stamp: tuple[object, ...] = (stat.st_size, stat.st_mtime_ns)
+        key = None
+    else:
+        found: dict[str, Header] = {}
+        with open_zip(path) as archive:
+            for name in archive.namelist():
+                if name.endswith(".npy"):
+                    with archive.open(name) as stream:
+                        found[name[:-4]] = read_header(stream, f"{path}:{name}")
+            stamp = tuple(sorted(info.CRC for info in archive.infolist()))
+            key = _pick(found, key, IMAGE_KEYS, (3, 4))
+            if key is None:
+                held = ", ".join(f"{k} {list(h.shape)}" for k, h in found.items()) or "no array"
+                raise ValueError(f"{path} holds {held}: expected one array of images; name it with key=")
+            header, where = found[key], f"{path}:{key}"
+            label_key = _pick(found, label_key, LABEL_KEYS, (1,))
+            if (
+                label_key is not None
+                and found[label_key].shape == header.shape[:1]
+                and found[label_key].dtype.kind in "iu"
+            ):
+                with archive.open(f"{label_key}.npy") as stream:
+                    labels = np.lib.format.read_array(stream, allow_pickle=False).astype(np.int64)
+    guessed = layout_of(header, where) if layout is None else layout
+    if len(guessed) != len(header.shape) or header.shape[0] == 0:
+        raise ValueError(
+            f"{where} has shape {list(header.shape)}: expected images as {','.join(guessed)}, one at least"
+        )
+    size = dict(zip(guessed, header.shape))
+    shape = (size.get("C", 1), size["H"], size["W"])
+    return Arrays(path=path, key=key, header=header, layout=guessed, labels=labels, stamp=stamp, shape=shape)

@@ -1,0 +1,110 @@
+"""A prepared dataset on disk: images.npy (uint8 [N,C,H,W]), labels.npy where known, meta.json.
+
+fingerprint = sha256(all pixel bytes in order ‖ "uint8 [N, C, H, W]"): equal fingerprints mean equal training
+images.
+"""
+
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+FORMAT, VERSION = "anisodiff dataset", 1
+REMEDY = "prepare it again"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dataset:
+    """Images in a memory map, read only: opening costs nothing, and nothing is read before it is used."""
+
+    path: Path
+    images: NDArray[np.uint8]
+    labels: NDArray[np.int64] | None
+    fingerprint: str
+    meta: dict[str, Any]
+
+    def __len__(self) -> int:
+        return int(self.images.shape[0])
+
+    @property
+    def channels(self) -> int:
+        """C of [N, C, H, W]."""
+        return int(self.images.shape[1])
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """(H, W)."""
+        return int(self.images.shape[2]), int(self.images.shape[3])
+
+    def describe(self) -> str:
+        """One line for people."""
+        h, w = self.size
+        skipped = len(self.meta["skipped"])
+        left_out = f", {skipped} unreadable left out" if skipped else ""
+        what = f"{len(self)} images {self.channels}×{h}×{w} from {self.meta['source']}"
+        return f"{what}{left_out} ({self.fingerprint[:12]})"
+
+
+def shape_line(shape: tuple[int, ...]) -> bytes:
+    """What the fingerprint says about the array besides its bytes."""
+    return f"uint8 {[int(n) for n in shape]}".encode()
+
+
+def read_meta(path: Path) -> dict[str, Any] | None:
+    """The meta.json of a finished dataset; None where there is none."""
+    try:
+        meta = json.loads((path / "meta.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return meta if isinstance(meta, dict) and meta.get("format") == FORMAT else None
+
+
+def is_dataset(path: str | Path) -> bool:
+    """Whether a folder is a prepared dataset (of any version)."""
+    return read_meta(Path(path)) is not None
+
+
+def _load(file: Path, mmap: bool) -> NDArray[Any]:
+    try:
+        return np.load(file, mmap_mode="r" if mmap else None, allow_pickle=False)  # type: ignore[no-any-return]
+    except (OSError, ValueError, EOFError) as error:
+        raise ValueError(f"cannot read {file} ({error}): it is missing, truncated or damaged; {REMEDY}") from error
+
+
+def open_dataset(path: str | Path, *, verify: bool = False) -> Dataset:
+    """A prepared dataset, checked against its meta.json; with `verify` down to the last pixel."""
+    path = Path(path)
+    meta = read_meta(path)
+    if meta is None:
+        raise ValueError(
+            f"{path} is no prepared dataset: expected images.npy and meta.json; run 'anisodiff data prepare'"
+        )
+    if meta.get("version") != VERSION:
+        raise ValueError(f"{path} has dataset version {meta.get('version')}, expected {VERSION}; {REMEDY}")
+    images = _load(path / "images.npy", mmap=True)
+    shape = tuple(meta["shape"])
+    if images.dtype != np.uint8 or images.shape != shape:
+        raise ValueError(
+            f"{path}: images.npy is {images.dtype} {[*images.shape]}, expected uint8 {[*shape]}; {REMEDY}"
+        )
+    labels = _load(path / "labels.npy", mmap=False).astype(np.int64) if meta["labels"] else None
+    if labels is not None and labels.shape != shape[:1]:
+        raise ValueError(f"{path}/labels.npy has shape {list(labels.shape)}, expected [{shape[0]}]; {REMEDY}")
+    found = Dataset(path=path, images=images, labels=labels, fingerprint=meta["fingerprint"], meta=meta)
+    if verify and (code := fingerprint(images)) != found.fingerprint:
+        raise ValueError(f"{path} has fingerprint {code[:12]}, expected {found.fingerprint[:12]}: damaged; {REMEDY}")
+    return found
+
+
+def fingerprint(images: NDArray[np.uint8]) -> str:
+    """The fingerprint of an array [N, C, H, W], read in blocks."""
+    total = hashlib.sha256()
+    rows = max(1, (16 << 20) // max(1, images[:1].nbytes))
+    for i in range(0, len(images), rows):
+        total.update(images[i : i + rows].tobytes())
+    total.update(shape_line(images.shape))
+    return total.hexdigest()

@@ -1,0 +1,117 @@
+"""From a path, or from the name of a well-known set and a path, to a source."""
+
+import dataclasses
+import difflib
+from collections.abc import Callable, Mapping
+from pathlib import Path, PurePosixPath
+from types import MappingProxyType
+from typing import cast
+
+from anisodiff.data import cifar10, idx
+from anisodiff.data.arrays import array_file
+from anisodiff.data.cifar10 import Cifar10
+from anisodiff.data.external import HuggingFace, Lsun
+from anisodiff.data.files import Pictures, folder, open_zip, zip_file
+from anisodiff.data.idx import FashionMnist
+from anisodiff.data.source import Source, existing
+
+CELEBA_SPLITS = {
+    "train": (1, 162770),
+    "valid": (162771, 182637),
+    "test": (182638, 202599),
+    "all": (1, 202599),
+}
+
+
+def _pictures(path: Path, under: str = "", labels: bool = False) -> Pictures:
+    return (folder if path.is_dir() else zip_file)(path, under=under, labels=labels)
+
+
+def open_source(path: str | Path, *, under: str = "", labels: bool = False) -> Source:
+    """A folder or zip of pictures, an .npy or .npz file, an LMDB, or a packed CIFAR-10: told apart by
+    content.
+
+    `under` keeps the pictures below one subfolder; with `labels` their next folder is the class.
+    """
+    path = existing(path, "a folder of images, a zip, an .npy or .npz file")
+    if path.is_dir():
+        return Lsun(path) if (path / "data.mdb").is_file() else folder(path, under=under, labels=labels)
+    try:
+        with path.open("rb") as file:
+            head = file.read(6)
+    except OSError as error:
+        raise ValueError(f"cannot read {path} ({error.strerror}): check its permissions") from error
+    if head == b"\x93NUMPY":
+        return array_file(path)
+    if head.startswith(b"PK"):
+        with open_zip(path) as archive:
+            names = archive.namelist()
+        arrays = bool(names) and all(name.endswith(".npy") for name in names)
+        return array_file(path) if arrays else zip_file(path, under=under, labels=labels)
+    if path.suffix == ".npz" or path.suffix == ".zip":
+        open_zip(path).close()  # raises, with the reason
+    if head.startswith(b"\x1f\x8b") or path.suffix in (".tar", ".tgz"):
+        return Cifar10(path=path)
+    raise ValueError(f"{path} starts with {head!r}: expected a folder of images, a zip, an .npy or .npz file")
+
+
+def celeba(path: str | Path, split: str = "train") -> Pictures:
+    """The aligned CelebA faces (178×218) from a folder or zip; centre crop 140, then 64² (Song et al. 2021).
+
+    Splits are the official ones, by the number in the file name (000001.jpg).
+    """
+    if split not in CELEBA_SPLITS:
+        raise ValueError(f"got split={split!r}: expected one of {', '.join(CELEBA_SPLITS)}")
+    first, last = CELEBA_SPLITS[split]
+    files = _pictures(existing(path, "a folder or zip of CelebA's aligned faces"))
+    stems = [PurePosixPath(name).stem for name, _, _ in files.entries]
+    entries = tuple(e for e, stem in zip(files.entries, stems) if stem.isdecimal() and first <= int(stem) <= last)
+    if not entries:
+        raise ValueError(
+            f"{path} holds no face of CelebA's split {split}: expected {first:06d}.jpg to {last:06d}.jpg"
+        )
+    return dataclasses.replace(files, entries=entries, shape=(3, 64, 64), crop=140, expect=(178, 218))
+
+
+def imagenet(path: str | Path, split: str = "train") -> Pictures:
+    """ImageNet as class folders, given directly or below a folder named as the split; labels sorted."""
+    path = existing(path, "ImageNet's folder")
+    under = split if path.is_dir() and (path / split).is_dir() else ""
+    return _pictures(path, under, labels=True)
+
+
+def _fashion(path: Path, split: str) -> Source:
+    return FashionMnist(path=path, split=cast(idx.Split, split))
+
+
+def _cifar(path: Path, split: str) -> Source:
+    return Cifar10(path=path, split=cast(cifar10.Split, split))
+
+
+NAMED: Mapping[str, Callable[[Path, str], Source]] = MappingProxyType(
+    {
+        "cifar10": _cifar,
+        "fashion-mnist": _fashion,
+        "celeba": celeba,
+        "imagenet": imagenet,
+        "lsun": lambda path, split: Lsun(path),
+    }
+)
+
+
+def named_source(name: str, path: str | Path | None = None, *, split: str = "train") -> Source:
+    """A well-known set by name, from where it lies: see `NAMED`; `hf:OWNER/NAME` asks Hugging Face.
+
+    Only Fashion-MNIST has a usual place (Debian's), so only it can do without a path.
+    """
+    if name.startswith("hf:"):
+        return HuggingFace(name=name[3:], split=split)
+    if name not in NAMED:
+        near = difflib.get_close_matches(name, [*NAMED], n=1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        raise ValueError(f"got dataset {name!r}: expected one of {', '.join(NAMED)}, or hf:NAME{hint}")
+    if path is None and name == "fashion-mnist":
+        path = existing(idx.DEBIAN, "Fashion-MNIST (Debian: apt install dataset-fashion-mnist)")
+    if path is None:
+        raise ValueError(f"{name} is not downloaded for you: say where its folder or archive lies")
+    return NAMED[name](Path(path), split)

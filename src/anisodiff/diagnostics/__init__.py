@@ -1,0 +1,1 @@
+"""Looking at processes: figures, and measurements of what they remember."""

@@ -1,0 +1,106 @@
+"""Metrics as layers of pure functions: images → features → statistics → value with its protocol."""
+
+from anisodiff.metrics.backbones import dinov2, inception, onnx, torchscript
+from anisodiff.metrics.edges import EdgeDistance, EdgeStatistics, edge_distance, edge_statistics
+from anisodiff.metrics.evaluation import evaluate
+from anisodiff.metrics.features import FeatureNetwork, extract, float32_arithmetic, function_network
+from anisodiff.metrics.frechet import (
+    Extrapolation,
+    GaussianStatistics,
+    extrapolate,
+    frechet_distance,
+    gaussian_statistics,
+)
+from anisodiff.metrics.images import ImageSet, Source, fingerprint, image_set, walk
+from anisodiff.metrics.inception_score import InceptionScore, inception_score
+from anisodiff.metrics.kernel import KernelDistance, kernel_distance, kernel_mmd2
+from anisodiff.metrics.memorisation import (
+    Memorisation,
+    Neighbours,
+    Recovery,
+    Share,
+    closer_to_training,
+    memorisation,
+    nearest,
+    nearest_pixels,
+    source_recovery,
+)
+from anisodiff.metrics.prdc import PRDC, prdc
+from anisodiff.metrics.protocol import Comparison, Generation, Protocol, Report, Value, compare
+from anisodiff.metrics.resize import Preprocess, bicubic, tf1_bilinear
+from anisodiff.metrics.sheet import neighbour_sheet
+from anisodiff.metrics.sliced import directions, project, sliced_wasserstein
+from anisodiff.metrics.spectra import SpectrumStatistics, spectrum_error, spectrum_statistics
+from anisodiff.metrics.survey import Survey, cached_survey, survey
+from anisodiff.metrics.values import METRICS, Settings
+from anisodiff.metrics.weights import INCEPTION, PublishedWeights, find_weights, weights_hash
+from anisodiff.metrics.workers import Workers, current_workers
+
+__all__ = [
+    "INCEPTION",
+    "METRICS",
+    "PRDC",
+    "Comparison",
+    "EdgeDistance",
+    "EdgeStatistics",
+    "Extrapolation",
+    "FeatureNetwork",
+    "GaussianStatistics",
+    "Generation",
+    "ImageSet",
+    "InceptionScore",
+    "KernelDistance",
+    "Memorisation",
+    "Neighbours",
+    "Preprocess",
+    "Protocol",
+    "PublishedWeights",
+    "Recovery",
+    "Report",
+    "Settings",
+    "Share",
+    "Source",
+    "SpectrumStatistics",
+    "Survey",
+    "Value",
+    "Workers",
+    "bicubic",
+    "cached_survey",
+    "closer_to_training",
+    "compare",
+    "current_workers",
+    "dinov2",
+    "directions",
+    "edge_distance",
+    "edge_statistics",
+    "evaluate",
+    "extract",
+    "extrapolate",
+    "find_weights",
+    "fingerprint",
+    "float32_arithmetic",
+    "frechet_distance",
+    "function_network",
+    "gaussian_statistics",
+    "image_set",
+    "inception",
+    "inception_score",
+    "kernel_distance",
+    "kernel_mmd2",
+    "memorisation",
+    "nearest",
+    "nearest_pixels",
+    "neighbour_sheet",
+    "onnx",
+    "prdc",
+    "project",
+    "sliced_wasserstein",
+    "source_recovery",
+    "spectrum_error",
+    "spectrum_statistics",
+    "survey",
+    "tf1_bilinear",
+    "torchscript",
+    "walk",
+    "weights_hash",
+]

@@ -1,0 +1,163 @@
+"""Feature networks ready to use: the published InceptionV3, any TorchScript or ONNX file, DINOv2 from local
+files.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from anisodiff.metrics.cache import Say
+from anisodiff.metrics.features import FeatureNetwork, Forward, float32_arithmetic, precision_label
+from anisodiff.metrics.resize import IMAGENET_INPUT, INCEPTION_INPUT, Preprocess
+from anisodiff.metrics.weights import (
+    INCEPTION,
+    FoundWeights,
+    PublishedWeights,
+    find_weights,
+    load_torchscript,
+    weights_hash,
+)
+
+
+def probe_image() -> Tensor:
+    """A fixed uint8 image ``[1,3,299,299]`` made of integer arithmetic."""
+    c, i, j = torch.meshgrid(torch.arange(3), torch.arange(299), torch.arange(299), indexing="ij")
+    return ((i * j // 64 + 7 * i + 3 * j + 50 * c) % 256).to(torch.uint8)[None]
+
+
+def probe_values(features: Tensor) -> tuple[float, float, float]:
+    """Mean, norm and maximum of features ``[1,D]``."""
+    return float(features.mean()), float(features.norm()), float(features.max())
+
+
+def _module_forward(module: torch.nn.Module, preprocess: Preprocess, *, tf32: bool) -> Forward:
+    def forward(images: Tensor) -> tuple[Tensor, Tensor | None]:
+        with float32_arithmetic(tf32=tf32):
+            out = module(preprocess(images))
+        if isinstance(out, Tensor):
+            return out.flatten(1), None
+        features, logits = out
+        return features.flatten(1), logits
+
+    return forward
+
+
+def _scripted(
+    name: str, found: FoundWeights, preprocess: Preprocess, device: torch.device, *, tf32: bool
+) -> FeatureNetwork:
+    return FeatureNetwork(
+        name=name,
+        weights=found.weights,
+        resize=preprocess.describe(),
+        precision=precision_label(found.storage, tf32=tf32),
+        forward=_module_forward(found.module.to(device), preprocess, tf32=tf32),
+        device=device,
+    )
+
+
+def inception(
+    file: str | Path | None = None,
+    *,
+    device: torch.device | str = "cpu",
+    tf32: bool = False,
+    cache: Path | None = None,
+    published: PublishedWeights = INCEPTION,
+    say: Say = print,
+) -> FeatureNetwork:
+    """The InceptionV3 of 2015-12-05 that FID is defined with: 2048 pooled features, no logits.
+
+    The weights are recognised by content, the computation by its answer to one fixed image.
+    """
+    found = find_weights(file, published=published, cache=cache, say=say)
+    network = _scripted(published.name, found, INCEPTION_INPUT, torch.device(device), tf32=tf32)
+    got = probe_values(network(probe_image())[0])
+    if any(abs(a - b) > 0.03 * abs(b) for a, b in zip(got, published.probe)):
+        shown = f"{got} instead of {published.probe}"
+        raise ValueError(f"{found.path}: right weights, but it computes other features ({shown})")
+    return network
+
+
+def torchscript(
+    file: str | Path,
+    *,
+    name: str | None = None,
+    preprocess: Preprocess = INCEPTION_INPUT,
+    device: torch.device | str = "cpu",
+    tf32: bool = False,
+) -> FeatureNetwork:
+    """Any TorchScript file: float ``[B,3,S,S]`` → features ``[B,…]``, or a pair (features, logits)."""
+    found = load_torchscript(Path(file))
+    return _scripted(name or Path(file).stem, found, preprocess, torch.device(device), tf32=tf32)
+
+
+def _need(module: str, purpose: str) -> Any:
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise ValueError(f"{purpose} needs the package {module}: pip install {module}") from error
+
+
+def onnx(file: str | Path, *, name: str | None = None, preprocess: Preprocess = INCEPTION_INPUT) -> FeatureNetwork:
+    """An ONNX file on the CPU by onnxruntime: first output features, second output (where present) logits."""
+    path = Path(file)
+    if not path.is_file():
+        raise ValueError(f"{path}: no such file")
+    runtime = _need("onnxruntime", "an ONNX feature network")
+    try:
+        model = runtime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    except Exception as error:  # onnxruntime raises its own classes, not exported under one base
+        raise ValueError(f"{path}: not a readable ONNX file ({str(error).splitlines()[0]})") from error
+    entry = model.get_inputs()[0].name
+
+    def forward(images: Tensor) -> tuple[Tensor, Tensor | None]:
+        out = [torch.from_numpy(o) for o in model.run(None, {entry: preprocess(images).numpy()})]
+        return out[0].flatten(1), out[1] if len(out) > 1 else None
+
+    return FeatureNetwork(
+        name=name or path.stem,
+        weights=hashlib.sha256(path.read_bytes()).hexdigest(),
+        resize=preprocess.describe(),
+        precision="as the ONNX file",
+        forward=forward,
+    )
+
+
+def dinov2(
+    name: str = "facebook/dinov2-large",
+    *,
+    preprocess: Preprocess = IMAGENET_INPUT,
+    device: torch.device | str = "cpu",
+    tf32: bool = False,
+) -> FeatureNetwork:
+    """DINOv2 class-token features by name or folder, from files already on this machine; nothing is
+    downloaded.
+    """
+    transformers = _need("transformers", "DINOv2")
+    try:
+        model = transformers.AutoModel.from_pretrained(name, local_files_only=True)
+    except (OSError, ValueError) as error:
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise ValueError(f"{name}: no local weights ({reason})") from error
+    state = model.state_dict()
+    storage = "+".join(sorted({str(v.dtype).removeprefix("torch.") for v in state.values()}))
+    weights = weights_hash(state)
+    model = model.float().eval().to(device)
+
+    def forward(images: Tensor) -> tuple[Tensor, Tensor | None]:
+        with float32_arithmetic(tf32=tf32):
+            return model(pixel_values=preprocess(images)).last_hidden_state[:, 0], None
+
+    return FeatureNetwork(
+        name=name,
+        weights=weights,
+        resize=preprocess.describe(),
+        precision=precision_label(storage, tf32=tf32),
+        forward=forward,
+        device=torch.device(device),
+    )

@@ -1,0 +1,79 @@
+"""Files that are whole or absent: a cache folder, atomic writes, arrays with a checksum.
+
+A cache file is written under a temporary name beside its place and moved there when complete, so a crash
+leaves no half file. Arrays carry the key they were stored for and a sha256 of their content; whatever fails a
+check is treated as absent and computed again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+import zipfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+
+Say = Callable[[str], None]
+
+
+def silent(message: str) -> None:
+    """Say nothing."""
+
+
+def cache_folder() -> Path:
+    """``$XDG_CACHE_HOME/anisodiff``, or ``~/.cache/anisodiff``."""
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "anisodiff"
+
+
+@contextmanager
+def atomic(path: Path) -> Iterator[Path]:
+    """A temporary path beside ``path``; moved there on success, removed on any failure."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    os.close(handle)
+    temporary = Path(name)
+    try:
+        yield temporary
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _digest(key: str, arrays: Mapping[str, np.ndarray]) -> str:
+    total = hashlib.sha256(key.encode())
+    for name in sorted(arrays):
+        array = np.ascontiguousarray(arrays[name])
+        total.update(f"{name} {array.dtype.str} {array.shape}\n".encode())
+        total.update(array.reshape(-1).view(np.uint8).data)
+    return total.hexdigest()
+
+
+def store_arrays(path: Path, key: str, arrays: Mapping[str, np.ndarray]) -> None:
+    """Write ``arrays`` to ``path`` as npz with ``key`` and checksum, atomically."""
+    contents = {name: np.ascontiguousarray(a) for name, a in arrays.items()}
+    contents["__key__"] = np.array(key)
+    contents["__sha256__"] = np.array(_digest(key, arrays))
+    with atomic(path) as temporary, temporary.open("wb") as stream:
+        np.savez(stream, allow_pickle=False, **contents)
+
+
+def load_arrays(path: Path, key: str, *, say: Say = silent) -> dict[str, np.ndarray] | None:
+    """The arrays stored for ``key``, or ``None`` where the file is absent, damaged or of another key."""
+    if not path.exists():
+        return None
+    try:
+        with np.load(path, allow_pickle=False) as stored:
+            arrays = {name: stored[name] for name in stored.files}
+        found, checksum = str(arrays.pop("__key__")), str(arrays.pop("__sha256__"))
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        say(f"cache file {path} is damaged ({type(error).__name__}: {error}); computing again")
+        return None
+    if found != key or checksum != _digest(key, arrays):
+        say(f"cache file {path} fails its checksum; computing again")
+        return None
+    return arrays

@@ -1,0 +1,216 @@
+"""Walking over a set of images in uint8 batches ``[B,3,H,W]``, never all of it in memory.
+
+A set is a folder, a zip, an npz (one uint8 array, ``[N,H,W,C]`` or ``[N,C,H,W]``), an array or tensor, or an
+iterable of uint8 batches. Grey images are repeated to three channels. All images of a set must have one size.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import zipfile
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import IO, Any
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".webp", ".bmp", ".ppm", ".tif", ".tiff"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImageSet:
+    """A named set of images; ``open(batch_size)`` walks it. ``once``: it can be walked only one time."""
+
+    name: str
+    open: Callable[[int], Iterator[Tensor]]
+    count: int | None = None
+    once: bool = False
+
+
+Source = str | Path | np.ndarray | Tensor | Iterable[Tensor] | ImageSet
+
+
+def _to_tensor(name: str, stream: Any) -> Tensor:
+    """Decode one image file to uint8 ``[3,H,W]``; ``stream`` is a path or an open file."""
+    try:
+        with Image.open(stream) as image:
+            pixels = np.array(image.convert("RGB"))
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+        raise ValueError(f"{name}: not a readable image ({error})") from error
+    return torch.from_numpy(pixels).permute(2, 0, 1)
+
+
+def _batched(images: Iterator[tuple[str, Tensor]], batch_size: int) -> Iterator[Tensor]:
+    first: tuple[str, Tensor] | None = None
+    held: list[Tensor] = []
+    for name, image in images:
+        first = first or (name, image)
+        if image.shape != first[1].shape:
+            sizes = [f"{n} is {tuple(i.shape[1:])}" for n, i in (first, (name, image))]
+            raise ValueError(f"mixed sizes: {', '.join(sizes)}; bring all images to one size first")
+        held.append(image)
+        if len(held) == batch_size:
+            yield torch.stack(held)
+            held = []
+    if held:
+        yield torch.stack(held)
+
+
+def _folder(path: Path) -> ImageSet:
+    files = sorted(p for p in path.rglob("*") if p.suffix.lower() in SUFFIXES and p.is_file())
+    if not files:
+        raise ValueError(f"no images in folder {path} (looked for {', '.join(sorted(SUFFIXES))})")
+    return ImageSet(
+        name=path.name,
+        count=len(files),
+        open=lambda size: _batched(((str(f), _to_tensor(str(f), f)) for f in files), size),
+    )
+
+
+def _zip(path: Path) -> ImageSet:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            members = [i.filename for i in archive.infolist() if not i.is_dir()]
+    except zipfile.BadZipFile as error:
+        raise ValueError(f"{path}: not a zip file ({error})") from error
+    members = sorted(m for m in members if PurePosixPath(m).suffix.lower() in SUFFIXES)
+    if not members:
+        raise ValueError(f"no images in zip {path} (looked for {', '.join(sorted(SUFFIXES))})")
+
+    def read() -> Iterator[tuple[str, Tensor]]:
+        with zipfile.ZipFile(path) as archive:
+            for member in members:
+                try:
+                    with archive.open(member) as stream:
+                        image = _to_tensor(f"{path}:{member}", stream)
+                except zipfile.BadZipFile as error:
+                    raise ValueError(f"{path}: damaged member {member} ({error})") from error
+                yield member, image
+
+    return ImageSet(name=path.stem, count=len(members), open=lambda size: _batched(read(), size))
+
+
+def _npy_header(path: Path, stream: IO[bytes]) -> tuple[int, ...]:
+    version = np.lib.format.read_magic(stream)
+    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    shape, fortran, dtype = read(stream)
+    if dtype != np.uint8 or fortran or len(shape) != 4:
+        raise ValueError(f"{path}: expected one C-ordered uint8 array [N,H,W,C], got {dtype} {shape}")
+    return tuple(int(s) for s in shape)
+
+
+def _npz(path: Path) -> ImageSet:
+    """Reads the array piece by piece from the archive: no whole array in memory, nothing unpickled."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            members = sorted(m for m in archive.namelist() if m.endswith(".npy"))
+            preferred = [m for m in ("images.npy", "samples.npy", "arr_0.npy") if m in members]
+            member = (preferred or members or [""])[0]
+            if not member:
+                raise ValueError(f"{path}: no array inside")
+            with archive.open(member) as stream:
+                shape = _npy_header(path, stream)
+    except zipfile.BadZipFile as error:
+        raise ValueError(f"{path}: not an npz file ({error})") from error
+
+    def read(batch_size: int) -> Iterator[Tensor]:
+        with zipfile.ZipFile(path) as archive, archive.open(member) as stream:
+            _npy_header(path, stream)
+            each = shape[1] * shape[2] * shape[3]
+            for start in range(0, shape[0], batch_size):
+                rows = min(batch_size, shape[0] - start)
+                data = stream.read(rows * each)
+                if len(data) != rows * each:
+                    raise ValueError(f"{path}: the array ends early, at image {start} of {shape[0]}")
+                yield torch.frombuffer(bytearray(data), dtype=torch.uint8).view(rows, *shape[1:])
+
+    return ImageSet(name=path.stem, count=shape[0], open=read)
+
+
+def _array(array: Tensor) -> ImageSet:
+    def read(size: int) -> Iterator[Tensor]:
+        return (array[i : i + size] for i in range(0, len(array), size))
+
+    return ImageSet(name="array", count=len(array), open=read)
+
+
+def image_set(source: Source, *, name: str | None = None) -> ImageSet:
+    """Open ``source`` as an :class:`ImageSet`; ``name`` is what the protocol will call it."""
+    if isinstance(source, ImageSet):
+        found = source
+    elif isinstance(source, str | Path):
+        path = Path(source)
+        if not path.exists():
+            raise ValueError(f"{path}: no such file or folder")
+        reader = _folder if path.is_dir() else {".zip": _zip, ".npz": _npz}.get(path.suffix.lower())
+        if reader is None:
+            raise ValueError(f"{path}: expected a folder, .zip or .npz")
+        found = reader(path)
+    elif isinstance(source, np.ndarray):
+        found = _array(torch.from_numpy(source))
+    elif isinstance(source, Tensor):
+        found = _array(source)
+    else:
+        once = iter(source) is source
+        found = ImageSet(name="iterator" if once else "batches", open=lambda _: iter(source), once=once)
+    return found if name is None else ImageSet(name=name, open=found.open, count=found.count, once=found.once)
+
+
+def _checked(batch: Tensor, name: str) -> Tensor:
+    if batch.dtype != torch.uint8 or batch.ndim != 4:
+        raise ValueError(f"{name}: expected uint8 batches [B,3,H,W], got {batch.dtype} {tuple(batch.shape)}")
+    if batch.shape[1] not in (1, 3) and batch.shape[3] in (1, 3):
+        batch = batch.permute(0, 3, 1, 2)
+    if batch.shape[1] not in (1, 3):
+        raise ValueError(f"{name}: expected 1 or 3 channels, got shape {tuple(batch.shape)}")
+    return batch.expand(-1, 3, -1, -1).contiguous()
+
+
+def walk(images: ImageSet, batch_size: int, *, limit: int | None = None) -> Iterator[Tensor]:
+    """Yield checked uint8 batches ``[B,3,H,W]``, at most ``limit`` images; refuses an empty or mixed set."""
+    if batch_size < 1:
+        raise ValueError(f"batch_size must be at least 1, got {batch_size}")
+    seen, size = 0, None
+    for batch in images.open(batch_size):
+        batch = _checked(batch, images.name)
+        if limit is not None:
+            batch = batch[: limit - seen]
+        if not len(batch):
+            continue
+        size = size or batch.shape[2:]
+        if batch.shape[2:] != size:
+            raise ValueError(f"mixed sizes in {images.name}: {tuple(size)} and {tuple(batch.shape[2:])}")
+        seen += len(batch)
+        yield batch
+        if seen == limit:
+            break
+    if not seen:
+        raise ValueError(f"no images in {images.name}")
+
+
+def image_digests(batch: Tensor) -> tuple[bytes, ...]:
+    """sha256 of shape and pixels of each image of a uint8 batch ``[B,3,H,W]``."""
+    shape = f"{tuple(batch.shape[1:])}".encode()
+    return tuple(hashlib.sha256(shape + image.tobytes()).digest() for image in batch.cpu().numpy())
+
+
+def fingerprint_of(digests: Iterable[bytes]) -> str:
+    """sha256 over the sorted digests of images: the same for a folder, a zip and an npz, in any order."""
+    return hashlib.sha256(b"".join(sorted(digests))).hexdigest()
+
+
+def fingerprint(images: ImageSet, *, batch_size: int = 256, limit: int | None = None) -> str:
+    """Fingerprint of a whole set, by its pixels."""
+    return fingerprint_of(d for batch in walk(images, batch_size, limit=limit) for d in image_digests(batch))
+
+
+def image_size(images: ImageSet) -> tuple[int, int] | None:
+    """Height and width of the first image, or ``None`` for a set that can be walked only once."""
+    if images.once:
+        return None
+    first = next(walk(images, 1, limit=1))
+    return first.shape[2], first.shape[3]

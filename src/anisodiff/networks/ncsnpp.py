@@ -1,0 +1,242 @@
+"""NCSN++, continuous: F(x, c) with x[B,in,H,W], c[B] → [B,out,H,W] (Song et al. 2021, appendix H).
+
+A U-Net of residual blocks conditioned on c through e = embedding(c), with self-attention, progressive input
+and output. F is raw: no centring of the input, no division by σ, no logarithm. Preconditioning belongs to
+whoever calls; `importers.VEScore` reproduces the published wrapping F(2x − 1, ln σ)/σ.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint as recompute
+
+from anisodiff.networks.blocks import NIN_SCALE, Attention, ResidualBlock
+from anisodiff.networks.config import NCSNppConfig
+from anisodiff.networks.layers import Conv2d, FourierFeatures, Linear, NoiseEmbedding, SinusoidalFeatures
+from anisodiff.networks.progressive import (
+    Head,
+    ResidualCollect,
+    ResidualFeed,
+    SkipCollect,
+    SkipFeed,
+    Start,
+    Through,
+)
+from anisodiff.networks.resample import DownConv, UpConv, downsample, upsample
+
+
+class DownLevel(nn.Module):
+    """One level on the way down: blocks, each with its attention if there is any; then halve and feed."""
+
+    def __init__(self, blocks: list[nn.Module], attentions: list[nn.Module]) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(blocks)
+        self.attentions = nn.ModuleList(attentions)
+        self.shrink: nn.Module | None = None
+        self.feed: nn.Module | None = None
+
+
+class UpLevel(nn.Module):
+    """One level on the way up: blocks that also read the skips, attention, collector; then double."""
+
+    def __init__(self, blocks: list[nn.Module], attention: nn.Module | None, collect: nn.Module) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(blocks)
+        self.attention = attention
+        self.collect = collect
+        self.grow: nn.Module | None = None
+
+
+class _Builder:
+    """Makes blocks with the settings they share and numbers their dropouts."""
+
+    def __init__(self, config: NCSNppConfig) -> None:
+        self.config, self.layers = config, 0
+
+    def block(self, in_channels: int, out_channels: int, resample: str | None = None) -> ResidualBlock:
+        c = self.config
+        filters = {"up": partial(upsample, fir=c.fir), "down": partial(downsample, fir=c.fir)}
+        self.layers += 1
+        return ResidualBlock(
+            in_channels,
+            out_channels,
+            units=4 * c.nf,
+            dropout=c.dropout,
+            layer=self.layers - 1,
+            skip_rescale=c.skip_rescale,
+            init_scale=c.init_scale,
+            shortcut_scale=1.0 if c.block == "biggan" else NIN_SCALE,
+            resample=None if resample is None else filters[resample],
+        )
+
+    def attention(self, channels: int) -> Attention:
+        c = self.config
+        return Attention(channels, skip_rescale=c.skip_rescale, init_scale=c.init_scale)
+
+    def shrink(self, channels: int) -> nn.Module:
+        if self.config.block == "biggan":
+            return self.block(channels, channels, "down")
+        return DownConv(channels, channels, fir=self.config.fir)
+
+    def grow(self, channels: int) -> nn.Module:
+        if self.config.block == "biggan":
+            return self.block(channels, channels, "up")
+        return UpConv(channels, channels, fir=self.config.fir)
+
+    def feed(self, pyramid: int, channels: int) -> tuple[nn.Module, int, int]:
+        """The feed, the channels of the pyramid after it and those of the features."""
+        c = self.config
+        if c.progressive_input == "input_skip":
+            cat = c.combine == "cat"
+            feed = SkipFeed(pyramid, channels, concatenate=cat, fir=c.fir)
+            return feed, pyramid, 2 * channels if cat else channels
+        if c.progressive_input == "residual":
+            return ResidualFeed(pyramid, channels, skip_rescale=c.skip_rescale, fir=c.fir), channels, channels
+        return Through(), pyramid, channels
+
+    def collect(self, pyramid: int, channels: int, *, deepest: bool) -> tuple[nn.Module, int]:
+        """The collector and the channels of the pyramid after it."""
+        c = self.config
+        if c.progressive == "output_skip":
+            if deepest:
+                return Start(channels, c.out_channels, scale=c.init_scale), c.out_channels
+            skip = SkipCollect(channels, c.out_channels, scale=c.init_scale, fir=c.fir)
+            return skip, c.out_channels
+        if c.progressive == "residual":
+            if deepest:
+                return Start(channels, channels, scale=1.0), channels
+            return ResidualCollect(pyramid, channels, skip_rescale=c.skip_rescale, fir=c.fir), channels
+        return Through(), pyramid
+
+
+class NCSNpp(nn.Module):
+    """F(x, c, dropout_key): x[B,in,H,W], c[B], keys int64 [B] → [B,out,H,W], H and W multiples of
+    config.factor.
+
+    generator   draws the initial weights (default: one seeded with 0); nothing is drawn on the meta device
+    checkpoint  recompute the blocks' activations in the backward pass: less memory, the same gradients
+    """
+
+    def __init__(
+        self, config: NCSNppConfig, *, generator: torch.Generator | None = None, checkpoint: bool = False
+    ) -> None:
+        super().__init__()
+        self.config, self.checkpoint = config, checkpoint
+        make = _Builder(config)
+        nf = config.nf
+        fourier = config.embedding == "fourier"
+        features = FourierFeatures(nf, config.fourier_scale) if fourier else SinusoidalFeatures(nf // 2)
+        self.embed = NoiseEmbedding(features, 2 * nf if fourier else nf, 4 * nf)
+        self.conv_in = Conv2d(config.in_channels, nf)
+
+        channels, pyramid, skips = nf, config.in_channels, [nf]
+        self.down = nn.ModuleList()
+        for level, multiplier in enumerate(config.multipliers):
+            blocks: list[nn.Module] = []
+            attentions: list[nn.Module] = []
+            for _ in range(config.blocks):
+                blocks.append(make.block(channels, nf * multiplier))
+                channels = nf * multiplier
+                if config.resolutions[level] in config.attention:
+                    attentions.append(make.attention(channels))
+                skips.append(channels)
+            down = DownLevel(blocks, attentions)
+            if level < config.levels - 1:
+                down.shrink = make.shrink(channels)
+                down.feed, pyramid, channels = make.feed(pyramid, channels)
+                skips.append(channels)
+            self.down.append(down)
+
+        self.middle = nn.ModuleList(
+            [make.block(channels, channels), make.attention(channels), make.block(channels, channels)]
+        )
+
+        self.up = nn.ModuleList()
+        for level, multiplier in reversed(list(enumerate(config.multipliers))):
+            blocks = []
+            for _ in range(config.blocks + 1):
+                blocks.append(make.block(channels + skips.pop(), nf * multiplier))
+                channels = nf * multiplier
+            attended = config.resolutions[level] in config.attention
+            collect, pyramid = make.collect(pyramid, channels, deepest=level == config.levels - 1)
+            up = UpLevel(blocks, make.attention(channels) if attended else None, collect)
+            if level > 0:
+                up.grow = make.grow(channels)
+            self.up.append(up)
+        assert not skips
+
+        self.head: Head | None = None
+        if config.progressive != "output_skip":
+            self.head = Head(channels, config.out_channels, scale=config.init_scale)
+        if not self.conv_in.weight.is_meta:
+            self._draw(generator or torch.Generator().manual_seed(0))
+
+    def _draw(self, generator: torch.Generator) -> None:
+        for module in self.modules():
+            if isinstance(module, Conv2d | Linear | FourierFeatures):
+                module.draw(generator)
+
+    def _run(self, module: nn.Module, *inputs: Tensor | None) -> Tensor:
+        """module(*inputs), with its activations recomputed in the backward pass if asked for."""
+        if self.checkpoint and torch.is_grad_enabled():
+            # no random state to preserve: the dropout is keyed
+            out: Tensor = recompute(module, *inputs, use_reentrant=False, preserve_rng_state=False)
+        else:
+            out = module(*inputs)
+        return out
+
+    def _resample(self, module: nn.Module, h: Tensor, e: Tensor, key: Tensor | None) -> Tensor:
+        """Halve or double: a residual block (BigGAN) or a plain convolution (DDPM)."""
+        return self._run(module, h, e, key) if isinstance(module, ResidualBlock) else self._run(module, h)
+
+    def _check(self, x: Tensor, c_noise: Tensor) -> None:
+        config = self.config
+        if x.ndim != 4 or x.shape[1] != config.in_channels:
+            raise ValueError(f"x: got {list(x.shape)}, expected [B, {config.in_channels}, H, W]")
+        if x.shape[2] % config.factor or x.shape[3] % config.factor:
+            raise ValueError(
+                f"x: got {x.shape[2]}×{x.shape[3]} pixels, expected multiples of {config.factor} "
+                f"for {config.levels} levels; crop or pad the images, or take fewer levels"
+            )
+        if c_noise.shape != x.shape[:1]:
+            raise ValueError(f"c_noise: got {list(c_noise.shape)}, expected [{x.shape[0]}], one per sample")
+
+    def forward(self, x: Tensor, c_noise: Tensor, dropout_key: Tensor | None = None) -> Tensor:
+        """Raw output; dropout only with keys, whatever the training mode."""
+        self._check(x, c_noise)
+        e = self.embed(c_noise)
+        pyramid = x
+        h = self.conv_in(x)
+        skips = [h]
+        for level in self.down:
+            assert isinstance(level, DownLevel)
+            for i, block in enumerate(level.blocks):
+                h = self._run(block, h, e, dropout_key)
+                if len(level.attentions):
+                    h = self._run(level.attentions[i], h)
+                skips.append(h)
+            if level.shrink is not None and level.feed is not None:
+                h = self._resample(level.shrink, h, e, dropout_key)
+                pyramid, h = level.feed(pyramid, h)
+                skips.append(h)
+
+        block0, attention, block1 = self.middle
+        h = self._run(block0, h, e, dropout_key)
+        h = self._run(attention, h)
+        h = self._run(block1, h, e, dropout_key)
+
+        for level in self.up:
+            assert isinstance(level, UpLevel)
+            for block in level.blocks:
+                h = self._run(block, torch.cat([h, skips.pop()], dim=1), e, dropout_key)
+            if level.attention is not None:
+                h = self._run(level.attention, h)
+            pyramid, h = level.collect(pyramid, h)
+            if level.grow is not None:
+                h = self._resample(level.grow, h, e, dropout_key)
+
+        out: Tensor = pyramid if self.head is None else self.head(h)
+        return out

@@ -1,0 +1,92 @@
+"""Resampling by two with the filter [1,3,3,1] (Karras et al. 2020, as NCSN++ uses it), in plain torch.
+
+    down: y_i = (x_{2i−1} + 3x_{2i} + 3x_{2i+1} + x_{2i+2})/8          per axis, x = 0 outside the image
+    up:   y_{2i} = (x_{i−1} + 3x_i)/4,   y_{2i+1} = (3x_i + x_{i+1})/4
+
+The filter is separable and applied as weighted sums of shifted views: `torch.compile` fuses them with their
+neighbours, and channels_last survives, which a depthwise convolution does not guarantee. Without FIR the
+filter is the box [1,1]: average pooling and nearest neighbour.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from anisodiff.networks.layers import Conv2d
+
+TAPS = (1.0, 3.0, 3.0, 1.0)
+
+
+def fir2d(x: Tensor, taps: tuple[float, ...], *, pad: tuple[int, int], stride: int = 1) -> Tensor:
+    """y_i = Σ_a taps_a x_{stride·i + a − pad₀} on both axes, zeros outside: [B,C,H,W] → [B,C,H',W'].
+
+    H' = (H + pad₀ + pad₁ − len(taps))//stride + 1.
+    """
+    x = F.pad(x, (pad[0], pad[1], pad[0], pad[1]))
+    for axis in (2, 3):
+        last = x.shape[axis] - len(taps)  # where the last window begins
+        if last < 0:
+            raise ValueError(f"got {x.shape[axis]} padded pixels, expected at least {len(taps)}")
+        window = [slice(None)] * 4
+        total: Tensor | None = None
+        for a, tap in enumerate(taps):
+            window[axis] = slice(a, a + last + 1, stride)
+            term = x[tuple(window)] * tap
+            total = term if total is None else total + term
+        assert total is not None
+        x = total
+    return x
+
+
+def downsample(x: Tensor, *, fir: bool) -> Tensor:
+    """Halve the resolution: [B,C,H,W] → [B,C,H/2,W/2]."""
+    if not fir:
+        return F.avg_pool2d(x, 2)
+    return fir2d(x, tuple(tap / 8 for tap in TAPS), pad=(1, 1), stride=2)
+
+
+def upsample(x: Tensor, *, fir: bool) -> Tensor:
+    """Double the resolution: [B,C,H,W] → [B,C,2H,2W]."""
+    x = F.interpolate(x, scale_factor=2.0, mode="nearest")
+    # [1,3,3,1] = [1,1] ∗ [1,2,1], and nearest neighbour is the [1,1]: no zeros need to be interleaved
+    return fir2d(x, (0.25, 0.5, 0.25), pad=(1, 1)) if fir else x
+
+
+class DownConv(Conv2d):
+    """3×3 convolution and halving in one: [B,in,H,W] → [B,out,H/2,W/2].
+
+    With FIR the filter runs at full resolution before a strided convolution; without, the strided convolution
+    sees one row and one column of zeros at the far edges, as in DDPM.
+    """
+
+    def __init__(self, in_channels: int, out_channels: int, *, fir: bool) -> None:
+        super().__init__(in_channels, out_channels, stride=2, padding=0)
+        self.fir = fir
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Filter, then convolve with stride two."""
+        x = fir2d(x, tuple(tap / 8 for tap in TAPS), pad=(2, 2)) if self.fir else F.pad(x, (0, 1, 0, 1))
+        return super().forward(x)
+
+
+class UpConv(Conv2d):
+    """Doubling and 3×3 convolution in one: [B,in,H,W] → [B,out,2H,2W].
+
+    With FIR the zero-interleaved image is convolved (a transposed convolution with the kernel turned round)
+    and then filtered; without, nearest neighbour is followed by the convolution.
+    """
+
+    def __init__(self, in_channels: int, out_channels: int, *, fir: bool) -> None:
+        super().__init__(in_channels, out_channels)
+        self.fir = fir
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Upsample and convolve."""
+        if not self.fir:
+            return super().forward(upsample(x, fir=False))
+        turned = torch.flip(self.weight, (2, 3)).transpose(0, 1)
+        x = fir2d(F.conv_transpose2d(x, turned, stride=2), tuple(tap / 4 for tap in TAPS), pad=(1, 1))
+        assert self.bias is not None
+        return x + self.bias[:, None, None].to(x.dtype)

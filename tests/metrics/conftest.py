@@ -1,0 +1,74 @@
+"""A tiny TorchScript network with weights of its own, and small sets of images."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch import Tensor, nn
+
+from anisodiff.metrics import FeatureNetwork, Preprocess, function_network, torchscript
+
+
+class TinyNet(nn.Module):
+    def __init__(self, logits: bool = False) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 8, 3, stride=2)
+        self.head = nn.Linear(8, 5)
+        self.logits = logits
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.relu(self.conv(x)).mean((2, 3))
+
+
+class TinyClassifier(TinyNet):
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[override]
+        features = torch.relu(self.conv(x)).mean((2, 3))
+        return features, self.head(features)
+
+
+def save_network(path: Path, *, classifier: bool = False, half: bool = False, seed: int = 0) -> Path:
+    torch.manual_seed(seed)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        module = torch.jit.script((TinyClassifier if classifier else TinyNet)().eval())
+    (module.half() if half else module).save(str(path))
+    return path
+
+
+TINY_INPUT = Preprocess(size=None)
+
+
+@pytest.fixture
+def network(tmp_path: Path) -> FeatureNetwork:
+    return torchscript(save_network(tmp_path / "tiny.pt"), name="tiny", preprocess=TINY_INPUT)
+
+
+@pytest.fixture
+def classifier(tmp_path: Path) -> FeatureNetwork:
+    file = save_network(tmp_path / "classes.pt", classifier=True)
+    return torchscript(file, name="tiny-classes", preprocess=TINY_INPUT)
+
+
+@pytest.fixture
+def pooled() -> FeatureNetwork:
+    """Mean colour of the four quadrants: twelve features without any weights."""
+    return function_network("quadrants", lambda x: nn.functional.adaptive_avg_pool2d(x.float() / 255, 2).flatten(1))
+
+
+def random_images(count: int, *, size: int = 16, seed: int = 0) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    coarse = torch.rand(count, 3, 4, 4, generator=generator)
+    smooth = nn.functional.interpolate(coarse, (size, size), mode="bilinear", align_corners=False)
+    return (smooth * 255).round().to(torch.uint8)
+
+
+def save_folder(images: Tensor, folder: Path) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    for n, image in enumerate(images):
+        Image.fromarray(np.ascontiguousarray(image.permute(1, 2, 0).numpy())).save(folder / f"{n:05d}.png")
+    return folder

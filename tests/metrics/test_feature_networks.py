@@ -1,0 +1,121 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from anisodiff.metrics import (
+    FeatureNetwork,
+    Preprocess,
+    dinov2,
+    extract,
+    float32_arithmetic,
+    function_network,
+    onnx,
+    torchscript,
+)
+
+from .conftest import TINY_INPUT, TinyNet, random_images, save_network
+
+
+def test_torchscript_features_are_the_modules(tmp_path: Path) -> None:
+    images = random_images(5)
+    network = torchscript(save_network(tmp_path / "net.pt"), preprocess=TINY_INPUT)
+    torch.manual_seed(0)
+    expected = TinyNet().eval()((images.float() - 128) / 128)
+    features, logits = network(images)
+    torch.testing.assert_close(features, expected.detach())
+    assert logits is None
+    assert network.name == "net"
+    assert not features.requires_grad
+
+
+def test_a_pair_of_outputs_is_features_and_logits(classifier: FeatureNetwork) -> None:
+    features, logits = extract(classifier, iter(random_images(7).split(3)))
+    assert features.shape == (7, 8)
+    assert logits is not None
+    assert logits.shape == (7, 5)
+
+
+def test_nan_features_are_refused() -> None:
+    network = function_network("bad", lambda x: x.float().mean((2, 3)) / (x.float().amax((1, 2, 3)) > 0)[:, None])
+    images = random_images(6)
+    images[4] = 0
+    with pytest.raises(ValueError, match="features of bad: 1 of 6 rows hold NaN or infinity, the first is 4"):
+        extract(network, iter(images.split(4)))
+
+
+def test_wrong_shapes_and_types_are_refused(pooled: FeatureNetwork) -> None:
+    with pytest.raises(ValueError, match=r"expected uint8 \[B,3,H,W\]"):
+        pooled(torch.zeros(2, 3, 8, 8))
+    flat = function_network("flat", lambda x: x.float().mean())
+    with pytest.raises(ValueError, match=r"flat: expected features \[2,D\]"):
+        flat(random_images(2))
+    with pytest.raises(ValueError, match="needs a weights"):
+        function_network("nameless", lambda x: x.float(), weights="")
+    with pytest.raises(ValueError, match="no images to extract"):
+        extract(pooled, iter(()))
+
+
+def test_arithmetic_switches_are_restored() -> None:
+    def state() -> tuple[object, ...]:
+        backends = torch.backends
+        conv = getattr(backends.cudnn, "conv", None)
+        return backends.cudnn.benchmark, getattr(conv, "fp32_precision", None), backends.cuda.matmul.allow_tf32
+
+    before = state()
+    with float32_arithmetic():
+        if hasattr(torch.backends.cudnn, "conv"):
+            assert torch.backends.cudnn.conv.fp32_precision == "ieee"
+    assert state() == before
+    with pytest.raises(RuntimeError, match="inside"), float32_arithmetic(tf32=True):
+        raise RuntimeError("inside")
+    assert state() == before
+
+
+def test_onnx(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="no such file"):
+        onnx(tmp_path / "absent.onnx")
+    pytest.importorskip("onnxruntime")
+    exporter = pytest.importorskip("onnx")
+    helper, tensor = exporter.helper, exporter.TensorProto.FLOAT
+    graph = helper.make_graph(
+        [helper.make_node("GlobalAveragePool", ["x"], ["y"])],
+        "mean",
+        [helper.make_tensor_value_info("x", tensor, ["b", 3, "h", "w"])],
+        [helper.make_tensor_value_info("y", tensor, ["b", 3, 1, 1])],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    exporter.save(model, str(tmp_path / "mean.onnx"))
+    images = random_images(3)
+    features, logits = onnx(tmp_path / "mean.onnx", preprocess=TINY_INPUT)(images)
+    torch.testing.assert_close(features, (images.float() / 128 - 1).mean((2, 3)), atol=1e-5, rtol=0)
+    assert logits is None
+    (tmp_path / "words.onnx").write_text("words")
+    with pytest.raises(ValueError, match="not a readable ONNX file"):
+        onnx(tmp_path / "words.onnx")
+
+
+def test_missing_packages_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    import sys
+
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    (tmp_path / "net.onnx").write_bytes(b"")
+    with pytest.raises(ValueError, match="needs the package onnxruntime"):
+        onnx(tmp_path / "net.onnx")
+    with pytest.raises(ValueError, match="needs the package transformers"):
+        dinov2()
+
+
+def test_dinov2_from_local_files(tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    config = transformers.Dinov2Config(
+        hidden_size=16, num_hidden_layers=2, num_attention_heads=2, image_size=28, patch_size=14
+    )
+    transformers.Dinov2Model(config).save_pretrained(tmp_path / "dino")
+    network = dinov2(str(tmp_path / "dino"), preprocess=Preprocess(size=28))
+    assert network(random_images(2))[0].shape == (2, 16)
+    with pytest.raises(ValueError, match="no local weights"):
+        dinov2(str(tmp_path / "absent"))

@@ -1,0 +1,124 @@
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from anisodiff.metrics import fingerprint, image_set, walk
+
+from .conftest import random_images, save_folder
+
+
+def save_zip(folder: Path, path: Path) -> Path:
+    with zipfile.ZipFile(path, "w") as archive:
+        for file in sorted(folder.iterdir()):
+            archive.write(file, f"inside/{file.name}")
+    return path
+
+
+def all_images(source: object) -> torch.Tensor:
+    return torch.cat(list(walk(image_set(source), 3)))  # type: ignore[arg-type]
+
+
+def test_folder_zip_npz_array_and_batches_give_the_same_images_and_fingerprint(tmp_path: Path) -> None:
+    images = random_images(8)
+    folder = save_folder(images, tmp_path / "set")
+    archive = save_zip(folder, tmp_path / "set.zip")
+    stored = tmp_path / "set.npz"
+    np.savez_compressed(stored, images=images.permute(0, 2, 3, 1).numpy())
+    sources = [folder, str(folder), archive, stored, images, images.numpy(), list(images.split(3))]
+    for source in sources:
+        assert torch.equal(all_images(source), images)
+    assert len({fingerprint(image_set(s)) for s in sources}) == 1
+    assert [image_set(s).count for s in sources[:6]] == [8] * 6
+
+
+def test_fingerprint_ignores_order_and_batches_but_not_pixels() -> None:
+    images = random_images(6)
+    mark = fingerprint(image_set(images), batch_size=4)
+    assert fingerprint(image_set(images.flip(0)), batch_size=1) == mark
+    changed = images.clone()
+    changed[2, 1, 3, 3] += 1
+    assert fingerprint(image_set(changed)) != mark
+    assert fingerprint(image_set(images[:5])) != mark
+
+
+def test_a_generator_is_walked_once_and_only_as_far_as_needed() -> None:
+    taken = []
+
+    def batches():
+        for n in range(10):
+            taken.append(n)
+            yield random_images(4, seed=n)
+
+    images = image_set(batches())
+    assert images.once
+    assert sum(len(b) for b in walk(images, 99, limit=6)) == 6
+    assert taken == [0, 1]
+
+
+def test_npz_is_read_piece_by_piece(tmp_path: Path) -> None:
+    stored = tmp_path / "many.npz"
+    images = random_images(50)
+    np.savez(stored, images.numpy())  # [N,C,H,W] under numpy's own name
+    sizes = [len(b) for b in walk(image_set(stored), 16)]
+    assert sizes == [16, 16, 16, 2]
+    assert torch.equal(all_images(stored), images)
+
+
+def test_grey_images_become_three_channels(tmp_path: Path) -> None:
+    (tmp_path / "grey").mkdir()
+    Image.fromarray(np.arange(256, dtype=np.uint8).reshape(16, 16)).save(tmp_path / "grey" / "a.png")
+    got = all_images(tmp_path / "grey")
+    assert got.shape == (1, 3, 16, 16)
+    assert torch.equal(got[0, 0], got[0, 2])
+    assert all_images(random_images(3)[:, :1]).shape == (3, 3, 16, 16)
+
+
+def test_bad_sets_are_refused_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    mixed = save_folder(random_images(2), tmp_path / "mixed")
+    Image.new("RGB", (20, 16)).save(mixed / "z.png")
+    broken = save_folder(random_images(2), tmp_path / "broken")
+    (broken / "00001.png").write_bytes((broken / "00001.png").read_bytes()[:60])
+    (tmp_path / "fake.zip").write_bytes(b"no zip at all")
+    (tmp_path / "fake.npz").write_bytes(b"no npz at all")
+    np.savez(tmp_path / "floats.npz", images=np.zeros((2, 8, 8, 3)))
+    np.savez(tmp_path / "objects.npz", images=np.array([{}, {}], dtype=object))
+    (tmp_path / "notes.txt").write_text("words")
+    with zipfile.ZipFile(tmp_path / "hollow.zip", "w") as archive:
+        archive.writestr("readme.txt", "words")
+    cases: list[tuple[object, str]] = [
+        (tmp_path / "empty", "no images in folder"),
+        (tmp_path / "absent", "no such file or folder"),
+        (mixed, "mixed sizes: .*00000.png is .16, 16., .*z.png is .16, 20."),
+        (broken, "00001.png: not a readable image"),
+        (tmp_path / "fake.zip", "not a zip file"),
+        (tmp_path / "hollow.zip", "no images in zip"),
+        (tmp_path / "fake.npz", "not an npz file"),
+        (tmp_path / "floats.npz", "expected one C-ordered uint8 array"),
+        (tmp_path / "objects.npz", "expected one C-ordered uint8 array"),
+        (tmp_path / "notes.txt", "expected a folder, .zip or .npz"),
+        (torch.zeros(2, 3, 8, 8), "expected uint8 batches"),
+        (torch.zeros(2, 5, 8, 8, dtype=torch.uint8), "expected 1 or 3 channels"),
+        (iter([]), "no images in iterator"),
+        ([random_images(2), random_images(2, size=8)], "mixed sizes in batches"),
+    ]
+    for source, message in cases:
+        with pytest.raises(ValueError, match=message) as caught:
+            all_images(source)
+        assert "\n" not in str(caught.value)
+
+
+def test_a_cut_npz_is_noticed(tmp_path: Path) -> None:
+    path = tmp_path / "cut.npz"
+    images = random_images(5).numpy()
+    with zipfile.ZipFile(path, "w") as archive, archive.open("images.npy", "w") as stream:
+        np.lib.format.write_array_header_1_0(stream, {"descr": "|u1", "fortran_order": False, "shape": images.shape})
+        stream.write(images.tobytes()[:-100])
+    with pytest.raises(ValueError, match="the array ends early"):
+        all_images(path)

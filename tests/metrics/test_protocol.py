@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+from dataclasses import fields, replace
+
+import pytest
+
+from anisodiff.metrics import Generation, Protocol, Report, Value, compare
+from anisodiff.metrics.protocol import WHICH_SAMPLES, few_samples_note
+
+PROTOCOL = Protocol(
+    samples="run-a",
+    samples_fingerprint="a" * 64,
+    samples_count=50_000,
+    reference="cifar10",
+    reference_split="train",
+    reference_fingerprint="c" * 64,
+    reference_count=50_000,
+    size="32×32",
+    network="inception-2015-12-05",
+    weights="d" * 64,
+    resize="tf1_bilinear 299, (x-128)/128",
+    precision="float32, TF32 off, weights stored as float32",
+    settings="k=5",
+    evaluations=35,
+    prior="gaussian",
+    seed=0,
+    version="0.1.0",
+)
+REPORT = Report(
+    protocol=PROTOCOL,
+    values=(Value(name="fid", value=2.5, error=0.1, note="n"), Value(name="kid", value=1e-3)),
+    curve=((100, 3.5), (200, 3.0)),
+)
+
+
+def test_equal_protocols_compare_whatever_the_samples() -> None:
+    other = replace(REPORT, protocol=replace(PROTOCOL, samples="run-b", samples_fingerprint="b" * 64, seed=7))
+    rows = compare([REPORT, other])
+    assert [(r.name, r.values) for r in rows] == [("fid", (2.5, 2.5)), ("kid", (1e-3, 1e-3))]
+
+
+@pytest.mark.parametrize("field", [f.name for f in fields(Protocol) if f.name not in WHICH_SAMPLES])
+def test_any_other_difference_is_refused_named_and_can_be_forced(field: str) -> None:
+    number = isinstance(getattr(PROTOCOL, field), int)
+    changed = replace(PROTOCOL, **{field: 7 if number else "other"})
+    other = replace(REPORT, protocol=changed)
+    with pytest.raises(ValueError, match=f"different protocols .{field}: .* ≠ .*; use force"):
+        compare([REPORT, other])
+    assert compare([REPORT, other], force=True)
+    assert compare([REPORT, other], vary=[field])
+
+
+def test_vary_allows_only_what_it_names() -> None:
+    other = replace(REPORT, protocol=replace(PROTOCOL, evaluations=70, reference_split="test"))
+    with pytest.raises(ValueError, match="reference_split: train ≠ test") as caught:
+        compare([REPORT, other], vary=["evaluations"])
+    assert "evaluations" not in str(caught.value)
+    with pytest.raises(ValueError, match="no protocol field evalutions"):
+        compare([REPORT], vary=["evalutions"])
+    with pytest.raises(ValueError, match="no reports given"):
+        compare([])
+
+
+def test_metrics_that_one_report_lacks_stay_open() -> None:
+    other = replace(REPORT, values=REPORT.values[:1])
+    assert compare([REPORT, other])[1].values == (1e-3, None)
+
+
+def test_json_round_trip_and_damage() -> None:
+    assert Report.from_json(REPORT.to_json()) == REPORT
+    for text in ("{", "[]", "{}", REPORT.to_json().replace('"prior"', '"priors"')):
+        with pytest.raises(ValueError, match="not a report of this version"):
+            Report.from_json(text)
+
+
+def test_table_and_line_carry_everything() -> None:
+    table = REPORT.table()
+    assert "| fid | 2.5 | ± 0.1 | n |" in table
+    for part in ("50000 samples run-a", "cifar10/train", "inception-2015-12-05 (dddddddd)", "tf1_bilinear 299"):
+        assert part in table
+    for part in ("evaluations 35", "prior gaussian", "seed 0", "anisodiff 0.1.0", "TF32 off"):
+        assert part in table
+    unknown = replace(PROTOCOL, evaluations=None, prior=None, seed=None).line()
+    assert "evaluations unknown, prior unknown, seed unknown" in unknown
+
+
+def test_small_things() -> None:
+    assert REPORT["kid"].value == 1e-3
+    with pytest.raises(KeyError, match="no is in this report; it has fid, kid"):
+        REPORT["is"]
+    assert few_samples_note(10_000) == ""
+    assert few_samples_note(9_999).startswith("warning: 9999 < 10,000 samples")
+    with pytest.raises(ValueError, match="evaluations must be at least 1"):
+        Generation(evaluations=0)

@@ -1,0 +1,149 @@
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from anisodiff.metrics import FeatureNetwork, Survey, cached_survey, fingerprint, image_set, survey
+from anisodiff.metrics.cache import atomic, cache_folder, load_arrays, store_arrays
+
+from .conftest import random_images, save_folder
+
+
+def same(a: Survey, b: Survey) -> bool:
+    return (
+        torch.equal(a.features, b.features)
+        and torch.equal(a.gaussian.scatter, b.gaussian.scatter)
+        and torch.equal(a.pixels.projections, b.pixels.projections)
+        and torch.equal(a.pixels.edges.orientation, b.pixels.edges.orientation)
+        and torch.equal(a.pixels.spectrum.power, b.pixels.spectrum.power)
+        and (a.count, a.size, a.fingerprint) == (b.count, b.size, b.fingerprint)
+    )
+
+
+class Counting:
+    """Counts the images a network sees."""
+
+    def __init__(self, network: FeatureNetwork) -> None:
+        self.seen = 0
+        self.network = replace(network, forward=self.forward)
+        self._forward = network.forward
+
+    def forward(self, images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:
+        self.seen += len(images)
+        return self._forward(images)
+
+
+def test_batches_do_not_matter_and_progress_is_told(pooled: FeatureNetwork) -> None:
+    images = image_set(random_images(20))
+    told: list[tuple[int, int | None]] = []
+    a = survey(images, pooled, batch_size=6, progress=lambda done, total: told.append((done, total)))
+    b = survey(images, pooled, batch_size=20)
+    torch.testing.assert_close(a.features, b.features)
+    torch.testing.assert_close(a.gaussian.scatter, b.gaussian.scatter)
+    torch.testing.assert_close(a.pixels.projections, b.pixels.projections)
+    assert told == [(6, 20), (12, 20), (18, 20), (20, 20)]
+    assert a.fingerprint == b.fingerprint == fingerprint(images)
+    assert a.size == (16, 16)
+
+
+def test_second_time_comes_from_the_cache_also_from_another_container(pooled: FeatureNetwork, tmp_path: Path) -> None:
+    images, counted = random_images(12), Counting(pooled)
+    folder = save_folder(images, tmp_path / "set")
+    first = cached_survey(image_set(folder), counted.network, tmp_path / "cache")
+    assert counted.seen == 12
+    again = cached_survey(image_set(images), counted.network, tmp_path / "cache")
+    assert counted.seen == 12
+    assert same(first, again)
+
+
+def test_other_images_networks_or_settings_never_share_a_file(pooled: FeatureNetwork, tmp_path: Path) -> None:
+    images, counted = random_images(12), Counting(pooled)
+    cached_survey(image_set(images), counted.network, tmp_path)
+    changed = images.clone()
+    changed[0, 0, 0, 0] += 1
+    cached_survey(image_set(changed), counted.network, tmp_path)
+    for field in ("name", "weights", "resize", "precision"):
+        cached_survey(image_set(images), replace(counted.network, **{field: "other"}), tmp_path)
+    cached_survey(image_set(images), counted.network, tmp_path, seed=1)
+    cached_survey(image_set(images), counted.network, tmp_path, projections=7)
+    assert counted.seen == 12 * 8
+
+
+@pytest.mark.parametrize("damage", ["cut", "empty", "flip", "words", "swap"])
+def test_a_damaged_cache_file_is_noticed_and_computed_again(
+    damage: str, pooled: FeatureNetwork, tmp_path: Path
+) -> None:
+    images, counted = image_set(random_images(12)), Counting(pooled)
+    first = cached_survey(images, counted.network, tmp_path)
+    (file,) = (tmp_path / "statistics").iterdir()
+    content = bytearray(file.read_bytes())
+    if damage == "cut":
+        file.write_bytes(content[: len(content) // 2])
+    elif damage == "empty":
+        file.write_bytes(b"")
+    elif damage == "flip":
+        content[len(content) // 2] ^= 0xFF
+        file.write_bytes(content)
+    elif damage == "words":
+        file.write_bytes(b"words")
+    else:  # whole, but of other images
+        cached_survey(image_set(random_images(12, seed=5)), pooled, tmp_path / "other")
+        (other,) = (tmp_path / "other" / "statistics").iterdir()
+        os.replace(other, file)
+    said: list[str] = []
+    again = cached_survey(images, counted.network, tmp_path, say=said.append)
+    assert counted.seen == 24
+    assert any("computing again" in s for s in said)
+    assert same(first, again)
+    cached_survey(images, counted.network, tmp_path)
+    assert counted.seen == 24
+
+
+def test_a_forged_array_with_valid_zip_fails_the_checksum(tmp_path: Path) -> None:
+    path = tmp_path / "a.npz"
+    store_arrays(path, "key", {"x": np.arange(5.0)})
+    assert load_arrays(path, "key") is not None
+    assert load_arrays(path, "other key") is None
+    with np.load(path) as stored:
+        forged = {name: stored[name] for name in stored.files} | {"x": np.arange(5.0) + 1}
+    np.savez(path, **forged)
+    assert load_arrays(path, "key") is None
+
+
+def test_failed_surveys_and_writes_leave_nothing(pooled: FeatureNetwork, tmp_path: Path) -> None:
+    bad = replace(pooled, forward=lambda x: (x.float().mean((2, 3)) * torch.nan, None))
+    with pytest.raises(ValueError, match="quadrants features of array: 12 of 12 rows hold NaN"):
+        cached_survey(image_set(random_images(12)), bad, tmp_path)
+    assert not any(p.is_file() for p in tmp_path.rglob("*"))
+    with pytest.raises(RuntimeError, match="crash"), atomic(tmp_path / "file") as temporary:
+        temporary.write_text("half")
+        raise RuntimeError("crash")
+    assert not any(p.is_file() for p in tmp_path.rglob("*"))
+
+
+def test_an_iterator_is_surveyed_once_and_then_known(pooled: FeatureNetwork, tmp_path: Path) -> None:
+    images, counted = random_images(12), Counting(pooled)
+    first = cached_survey(image_set(iter(images.split(5))), counted.network, tmp_path)
+    again = cached_survey(image_set(images), counted.network, tmp_path)
+    assert counted.seen == 12
+    assert same(first, again)
+
+
+def test_an_unwritable_cache_costs_only_time(pooled: FeatureNetwork, tmp_path: Path) -> None:
+    (tmp_path / "statistics").write_text("a file where the folder should be")
+    said: list[str] = []
+    made = cached_survey(image_set(random_images(5)), pooled, tmp_path, say=said.append)
+    assert made.count == 5
+    assert any("were not cached" in s for s in said)
+
+
+def test_cache_folder_follows_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert cache_folder() == tmp_path / "anisodiff"
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    assert cache_folder() == Path.home() / ".cache" / "anisodiff"
