@@ -2,17 +2,66 @@
 
 Q is diagonal in the DCT-II with eigenvalues q_k ∝ exp(−ℓ² z_k/2), scaled so that the variance of a pixel,
 averaged over the image, is 1: Σ_k q_k = H·W. ℓ = 0 is white noise, Q = 1.
+
+Noise comes from a `torch.Generator` (one stream for the whole batch) or from a `KeyedNoise` (one key a sample: what
+a sample meets does not depend on its neighbours, on the batch's size or on the device).
 """
+
+import math
 
 import torch
 from torch import Tensor
 
+from anisodiff.hashing import GOLDEN, mix64, shift_right, signed
 from anisodiff.transforms import dct2, frequencies, idct2
 
 
-def white(like: Tensor, generator: torch.Generator | None) -> Tensor:
+class KeyedNoise:
+    """Standard normals and uniforms that are a function of (key of the sample, number of the draw, element)."""
+
+    def __init__(self, keys: Tensor) -> None:
+        if keys.dtype != torch.int64 or keys.dim() != 1:
+            raise ValueError(f"keys must be int64 [B], one per sample; got {keys.dtype} {list(keys.shape)}")
+        self.keys, self.drawn = keys, 0
+
+    def _words(self, count: int) -> Tensor:
+        """``count`` fresh 64-bit words for every sample, [B, count]."""
+        self.drawn += 1
+        stream = mix64(self.keys + signed(GOLDEN * self.drawn, 64))
+        index = torch.arange(1, count + 1, dtype=torch.int64, device=self.keys.device)
+        return mix64(stream[:, None] + index * signed(GOLDEN, 64))
+
+    def normal(self, like: Tensor) -> Tensor:
+        """Standard normals in the shape and precision of ``like`` [B, …], by Box–Muller, two from each word."""
+        elements = like[0].numel()
+        words = self._words((elements + 1) // 2)
+        unit = 2.0**-32
+        first = (shift_right(words, 32, 64).to(like.dtype) + 0.5) * unit
+        angle = (words & 0xFFFFFFFF).to(like.dtype) * (2.0 * math.pi * unit)
+        radius = torch.sqrt(-2.0 * torch.log(first))
+        both = torch.cat([radius * torch.cos(angle), radius * torch.sin(angle)], dim=1)
+        return both[:, :elements].reshape(like.shape)
+
+    def uniform(self) -> Tensor:
+        """One uniform number in (0, 1) a sample, float64 [B]."""
+        word = shift_right(self._words(1)[:, 0], 11, 64)
+        return (word.to(torch.float64) + 0.5) * 2.0**-53
+
+    def rows(self, index: Tensor | slice) -> "KeyedNoise":
+        """The noise of some of the samples, from the same place in their streams on."""
+        part = KeyedNoise(self.keys[index])
+        part.drawn = self.drawn
+        return part
+
+
+Randomness = torch.Generator | KeyedNoise | None
+
+
+def white(like: Tensor, source: Randomness) -> Tensor:
     """Independent standard normals in the shape, precision and place of ``like``."""
-    return torch.randn(like.shape, dtype=like.dtype, device=like.device, generator=generator)
+    if isinstance(source, KeyedNoise):
+        return source.normal(like)
+    return torch.randn(like.shape, dtype=like.dtype, device=like.device, generator=source)
 
 
 def spectrum(height: int, width: int, length: float, dtype: torch.dtype, device: torch.device) -> Tensor:

@@ -6,11 +6,23 @@ contract serves both, and the piece between two nodes is a Gaussian kernel for b
 """
 
 from abc import ABC, abstractmethod
+from typing import NamedTuple
 
 from torch import Tensor
 
 from anisodiff.equation import Equation
 from anisodiff.stencils import Drift
+
+
+class LocalKernel(NamedTuple):
+    """A draw from the Gaussian kernel N(m, C) of the piece s → t, with what can be learned from it; [B, C, H, W]."""
+
+    state: Tensor
+    """u_t = m + C^{1/2} ξ."""
+    score: Tensor
+    """−C^{−1/2} ξ = ∇ log p(u_t | u_s); its mean given u_t alone is the score ∇ log p_t(u_t)."""
+    drift: Tensor
+    """The frozen drift at u_t; its mean given u_t alone is the projected drift of the process."""
 
 
 class Frozen(ABC):
@@ -19,6 +31,10 @@ class Frozen(ABC):
     @abstractmethod
     def advance(self, u: Tensor, xi: Tensor | None, s: Tensor, t: Tensor) -> Tensor:
         """A draw of U_t given U_s = u [B, C, H, W] from white noise ``xi`` (None: the mean); times [B], s ≤ t."""
+
+    @abstractmethod
+    def kernel(self, u: Tensor, xi: Tensor, s: Tensor, t: Tensor) -> LocalKernel:
+        """The same draw with its conditional score and the frozen drift; s < t."""
 
 
 class TimeStep(ABC):
@@ -33,5 +49,5 @@ class TimeStep(ABC):
         """The time grid 0 = t_0 < … < t_K = T."""
 
     @abstractmethod
-    def freeze(self, equation: Equation, drift: Drift, u: Tensor, node: int) -> Frozen:
-        """Freeze the equation at state ``u`` of node number ``node``."""
+    def freeze(self, equation: Equation, drift: Drift, u: Tensor, node: int | Tensor) -> Frozen:
+        """Freeze the equation at state ``u`` of node number ``node`` (one for all, or one per sample, int64 [B])."""

@@ -17,14 +17,15 @@ from anisodiff import linear, notation
 from anisodiff.compiling import compiled
 from anisodiff.equation import Equation
 from anisodiff.integrators import chebyshev
-from anisodiff.integrators.contract import Frozen, TimeStep
+from anisodiff.integrators.contract import Frozen, LocalKernel, TimeStep
 from anisodiff.stencils import Drift
-from anisodiff.stencils.flux import EdgeWeights, edge_weights
+from anisodiff.stencils.flux import EdgeWeights, apply_edges, edge_weights
+from anisodiff.stencils.gradient import per_sample
 
 
 @lru_cache(maxsize=4096)
 def window_degree(equation: Equation, s: float, e: float, tolerance: float) -> int:
-    """Degree that serves e^{−ΔAz} and φ^{1/2} for every t in the window [s, e], to ``tolerance`` of their maxima.
+    """Degree for e^{−ΔAz}, φ^{1/2} and φ^{−1/2}, for every t in the window [s, e], to ``tolerance`` of their maxima.
 
     The window's full length is the stiffest; shorter pieces are looked at as well.
     """
@@ -33,8 +34,18 @@ def window_degree(equation: Equation, s: float, e: float, tolerance: float) -> i
     end = s + (e - s) * torch.tensor([1.0, 0.5, 0.1, 0.01], dtype=torch.float64)
     functions = [linear.decay(equation, begin, end, z)]
     if equation.noisy:
-        functions.append(linear.variance(equation, begin, end, z).sqrt())
+        root = linear.variance(equation, begin, end, z).sqrt()
+        functions += [root, 1.0 / root.clamp(min=1e-300)]
     return chebyshev.degree_for(torch.cat(functions), tolerance)
+
+
+@lru_cache(maxsize=64)
+def _windows(equation: Equation, step: "Exponential", device: torch.device) -> tuple[Tensor, tuple[int, ...]]:
+    """1/λ1 at the windows' midpoints [K], on the device, and the degree of each window."""
+    edges = step.nodes(equation)
+    t = torch.tensor(edges, dtype=torch.float64)
+    inv_lambda = equation.inv_lambda1(0.5 * (t[:-1] + t[1:])).to(device)
+    return inv_lambda, tuple(window_degree(equation, s, e, step.tolerance) for s, e in pairwise(edges))
 
 
 @dataclass(frozen=True)
@@ -67,6 +78,16 @@ class FrozenOperator(Frozen):
             root = linear.variance(self.equation, s, t, z).sqrt()
             moved = self.function(torch.stack([mean, root]), torch.stack([u, xi])).sum(0)
         return torch.where((t > s)[:, None, None, None], moved, u)
+
+    def kernel(self, u: Tensor, xi: Tensor, s: Tensor, t: Tensor) -> LocalKernel:
+        """C = φ(−L): the score is −φ^{−1/2}(−L)ξ, the drift α1(t)·L u_t with the frozen L."""
+        z = chebyshev.nodes(self.degree, u.device)
+        root = linear.variance(self.equation, s, t, z).sqrt()
+        functions = torch.stack([linear.decay(self.equation, s, t, z), root, -1.0 / root])
+        mean, spread, score = self.function(functions, torch.stack([u, xi, xi]))
+        state = mean + spread
+        drift = per_sample(self.equation.alpha1(t), u) * apply_edges(self.weights, state)
+        return LocalKernel(state, score, drift)
 
 
 @dataclass(frozen=True)
@@ -111,14 +132,12 @@ class Exponential(TimeStep):
         """The window edges."""
         return (*(equation.T * k / self.windows for k in range(self.windows)), equation.T)
 
-    def freeze(self, equation: Equation, drift: Drift, u: Tensor, node: int) -> FrozenOperator:
+    def freeze(self, equation: Equation, drift: Drift, u: Tensor, node: int | Tensor) -> FrozenOperator:
         """Edge weights of ``u`` with λ1 at the window's midpoint, which does not depend on t."""
-        edges = self.nodes(equation)
-        s, e = edges[node], edges[node + 1]
-        middle = torch.full((1,), 0.5 * (s + e), dtype=torch.float64, device=u.device)
-        weigh = compiled(edge_weights, self.compile)
-        weights = EdgeWeights(*weigh(u, equation.inv_lambda1(middle)))
-        return FrozenOperator(equation, weights, window_degree(equation, s, e, self.tolerance), self.compile)
+        inv_lambda, degrees = _windows(equation, self, u.device)
+        degree = degrees[node] if isinstance(node, int) else max(degrees)
+        weights = EdgeWeights(*compiled(edge_weights, self.compile)(u, inv_lambda[node]))
+        return FrozenOperator(equation, weights, degree, self.compile)
 
     def stiffest(self, equation: Equation) -> float:
         """The largest ΔA of a window, for reports."""

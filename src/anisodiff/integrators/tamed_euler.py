@@ -17,7 +17,7 @@ from torch import Tensor
 from anisodiff import notation
 from anisodiff.compiling import compiled
 from anisodiff.equation import Equation
-from anisodiff.integrators.contract import Frozen, TimeStep
+from anisodiff.integrators.contract import Frozen, LocalKernel, TimeStep
 from anisodiff.noise import correlate
 from anisodiff.stencils import Drift
 from anisodiff.stencils.gradient import noise_scale, per_sample
@@ -63,8 +63,8 @@ def euler_update(
 
 @lru_cache(maxsize=64)
 def _coefficients(equation: Equation, step: "TamedEuler", device: torch.device) -> tuple[Tensor, ...]:
-    """α1, 1/λ1, α2, 1/λ2 at all nodes, [4][K, 1]: made once, so that a step launches nothing for them."""
-    t = torch.tensor(step.nodes(equation), dtype=torch.float64)[:, None]
+    """α1, 1/λ1, α2, 1/λ2 at all nodes, [4][K]: made once, so that a step launches nothing for them."""
+    t = torch.tensor(step.nodes(equation), dtype=torch.float64)
     found = equation.alpha1(t), equation.inv_lambda1(t), equation.alpha2(t), equation.inv_lambda2(t)
     return tuple(x.to(device) for x in found)
 
@@ -84,6 +84,14 @@ class FrozenEuler(Frozen):
             xi = correlate(xi, self.length)
         moved: Tensor = compiled(euler_update, self.compile)(u, self.drift, self.scale, xi, s, t)
         return moved
+
+    def kernel(self, u: Tensor, xi: Tensor, s: Tensor, t: Tensor) -> LocalKernel:
+        """C = (t−s)·g2²: the score is −ξ/(√(t−s)·g2)."""
+        if self.scale is None or self.length > 0:
+            raise ValueError("a score needs white noise: set intensity > 0 and correlation_length = 0")
+        drift = torch.zeros_like(u) if self.drift is None else self.drift
+        score = -xi / (per_sample(t - s, u).sqrt() * self.scale)
+        return LocalKernel(self.advance(u, xi, s, t), score, drift)
 
 
 @dataclass(frozen=True)
@@ -117,7 +125,7 @@ class TamedEuler(TimeStep):
         count = math.ceil(equation.T / self.dt - 1e-9)
         return (*(k * self.dt for k in range(count)), equation.T)
 
-    def freeze(self, equation: Equation, drift: Drift, u: Tensor, node: int) -> FrozenEuler:
+    def freeze(self, equation: Equation, drift: Drift, u: Tensor, node: int | Tensor) -> FrozenEuler:
         """b̃ and g2 at the node's time and state."""
         alpha1, inv_lambda1, alpha2, inv_lambda2 = (x[node] for x in _coefficients(equation, self, u.device))
         b = scale = None

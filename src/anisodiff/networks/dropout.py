@@ -14,39 +14,15 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-_GOLDEN = 0x9E3779B97F4A7C15  # 2⁶⁴/φ, odd: successive multiples are spread evenly
+from anisodiff.hashing import GOLDEN, mix32, mix64, signed
+
 _CHANNEL, _PIXEL = 1, 2  # what a counter counts; keeps the two hashes of a layer apart
-
-
-def _signed(value: int, bits: int) -> int:
-    """The integer in [−2^(bits−1), 2^(bits−1)) equal to value modulo 2^bits: torch integers are signed."""
-    value %= 1 << bits
-    return value - (1 << bits) if value >> (bits - 1) else value
-
-
-def _shift_right(z: Tensor, count: int, bits: int) -> Tensor:
-    """Logical shift: torch's >> repeats the sign bit, which is masked away."""
-    return (z >> count) & ((1 << (bits - count)) - 1)
-
-
-def mix64(z: Tensor) -> Tensor:
-    """Finaliser of SplitMix64, a bijection of the 64-bit integers: int64 → int64, wrapping."""
-    z = (z ^ _shift_right(z, 30, 64)) * _signed(0xBF58476D1CE4E5B9, 64)
-    z = (z ^ _shift_right(z, 27, 64)) * _signed(0x94D049BB133111EB, 64)
-    return z ^ _shift_right(z, 31, 64)
-
-
-def mix32(z: Tensor) -> Tensor:
-    """Wellons' low-bias finaliser, a bijection of the 32-bit integers: int32 → int32, wrapping."""
-    z = (z ^ _shift_right(z, 16, 32)) * _signed(0x7FEB352D, 32)
-    z = (z ^ _shift_right(z, 15, 32)) * _signed(0x846CA68B, 32)
-    return z ^ _shift_right(z, 16, 32)
 
 
 def _counter_hash(key: Tensor, layer: int, kind: int, counter: Tensor) -> Tensor:
     """High 32 bits of mix64(mix64(key + …layer, kind…) + golden·counter): [B], [N] → int32 [B,N]."""
-    stream = mix64(key + _signed(_GOLDEN * (4 * layer + kind), 64))
-    z = mix64(stream[:, None] + counter[None, :] * _signed(_GOLDEN, 64))
+    stream = mix64(key + signed(GOLDEN * (4 * layer + kind), 64))
+    z = mix64(stream[:, None] + counter[None, :] * signed(GOLDEN, 64))
     return (z >> 32).to(torch.int32)
 
 

@@ -5,8 +5,9 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
-import torch
 from torch import Tensor
+
+from anisodiff.noise import Randomness
 
 
 class Process(ABC):
@@ -18,13 +19,11 @@ class Process(ABC):
         """The horizon."""
 
     @abstractmethod
-    def simulate(self, x0: Tensor, t: Tensor | float, generator: torch.Generator | None = None) -> Tensor:
+    def simulate(self, x0: Tensor, t: Tensor | float, generator: Randomness = None) -> Tensor:
         """A draw of U_t given U_0 = ``x0``; ``t`` is one time, or one per sample [B]."""
 
     @abstractmethod
-    def trajectory(
-        self, x0: Tensor, times: Sequence[float], generator: torch.Generator | None = None
-    ) -> list[Tensor]:
+    def trajectory(self, x0: Tensor, times: Sequence[float], generator: Randomness = None) -> list[Tensor]:
         """One path from ``x0`` looked at at increasing ``times``: a state [B, C, H, W] for each."""
 
     @abstractmethod

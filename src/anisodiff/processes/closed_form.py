@@ -11,13 +11,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from anisodiff.checks import check_state
 from anisodiff.equation import Equation
 from anisodiff.linear import grid_decay, grid_variance
-from anisodiff.noise import spectrum, white
+from anisodiff.noise import Randomness, spectrum, white
 from anisodiff.processes.base import Process, check_increasing
 from anisodiff.processes.spde import describe
 from anisodiff.transforms import dct2, idct2
@@ -57,9 +56,7 @@ class ClosedForm(Process):
         q = spectrum(u.shape[-2], u.shape[-1], self.equation.correlation_length, u.dtype, u.device)
         return q * grid_variance(self.equation, begin, end, u)
 
-    def transition(
-        self, u: Tensor, s: Tensor | float, t: Tensor | float, generator: torch.Generator | None = None
-    ) -> Tensor:
+    def transition(self, u: Tensor, s: Tensor | float, t: Tensor | float, generator: Randomness = None) -> Tensor:
         """A draw of U_t given U_s = ``u``, exact for any s ≤ t (each one time, or one per sample)."""
         begin, end = self._interval(check_state(u), s, t)
         mode = grid_decay(self.equation, begin, end, u) * dct2(u)
@@ -67,13 +64,11 @@ class ClosedForm(Process):
             mode = mode + self.variance(u, begin, end).sqrt() * white(u, generator)
         return idct2(mode)
 
-    def simulate(self, x0: Tensor, t: Tensor | float, generator: torch.Generator | None = None) -> Tensor:
+    def simulate(self, x0: Tensor, t: Tensor | float, generator: Randomness = None) -> Tensor:
         """A draw of U_t given U_0 = ``x0``."""
         return self.transition(x0, 0.0, t, generator)
 
-    def trajectory(
-        self, x0: Tensor, times: Sequence[float], generator: torch.Generator | None = None
-    ) -> list[Tensor]:
+    def trajectory(self, x0: Tensor, times: Sequence[float], generator: Randomness = None) -> list[Tensor]:
         """One path at increasing ``times``."""
         check_increasing(times)
         states, u, s = [], check_state(x0), 0.0

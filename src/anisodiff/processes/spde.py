@@ -11,8 +11,8 @@ from torch import Tensor
 from anisodiff import notation
 from anisodiff.checks import check_state
 from anisodiff.equation import Equation
-from anisodiff.integrators import Exponential, Frozen, TimeStep
-from anisodiff.noise import white
+from anisodiff.integrators import Exponential, Frozen, LocalKernel, TimeStep
+from anisodiff.noise import Randomness, white
 from anisodiff.processes.base import Process, check_increasing
 from anisodiff.stencils import STENCILS
 
@@ -47,7 +47,7 @@ class SPDE(Process):
         """The horizon."""
         return self.equation.T
 
-    def simulate(self, x0: Tensor, t: Tensor | float, generator: torch.Generator | None = None) -> Tensor:
+    def simulate(self, x0: Tensor, t: Tensor | float, generator: Randomness = None) -> Tensor:
         """A draw of U_t given U_0 = ``x0``; samples whose time has come wait (they move by steps of length 0)."""
         u = check_state(x0)
         t = self.equation.times(t, len(u), u.device)
@@ -59,9 +59,28 @@ class SPDE(Process):
             u = frozen.advance(u, white(u, generator), torch.full_like(t, s), t.clamp(s, e))
         return u
 
-    def trajectory(
-        self, x0: Tensor, times: Sequence[float], generator: torch.Generator | None = None
-    ) -> list[Tensor]:
+    def local(self, x0: Tensor, t: Tensor, source: Randomness = None) -> LocalKernel:
+        """A draw of U_t, t ∈ (0, T] (float64 [B], on any device), with the kernel of its last piece node → t.
+
+        Every sample is simulated to the last node before its own t; from there the Gaussian kernel is known.
+        """
+        u = check_state(x0)
+        when = self.equation.times(t, len(u), torch.device("cpu"))
+        nodes = torch.tensor(self.step.nodes(self.equation), dtype=torch.float64)
+        node = torch.searchsorted(nodes, when.contiguous()) - 1  # t in (t_k, t_{k+1}] belongs to node k
+        if bool((node < 0).any()):
+            raise ValueError("the kernel of the last piece needs t > 0 for every sample")
+        last, at = int(node.max()), nodes.to(u.device)
+        when, node = when.to(u.device), node.to(u.device)
+        begin = u
+        for k in range(last):
+            frozen = self.step.freeze(self.equation, STENCILS[self.stencil], u, k)
+            u = frozen.advance(u, white(u, source), at[k].expand(len(u)), torch.full_like(when, nodes[k + 1].item()))
+            begin = torch.where((node == k + 1)[:, None, None, None], u, begin)
+        frozen = self.step.freeze(self.equation, STENCILS[self.stencil], begin, node)
+        return frozen.kernel(begin, white(u, source), at[node], when)
+
+    def trajectory(self, x0: Tensor, times: Sequence[float], generator: Randomness = None) -> list[Tensor]:
         """One path at increasing ``times``. What a node froze stays frozen across the times looked at in between."""
         u, now, states = check_state(x0), 0.0, list[Tensor]()
         check_increasing(times)
@@ -81,7 +100,7 @@ class SPDE(Process):
                 u, now = self._move(frozen, u, now, e, generator), e
         return states
 
-    def _move(self, frozen: Frozen, u: Tensor, s: float, t: float, generator: torch.Generator | None) -> Tensor:
+    def _move(self, frozen: Frozen, u: Tensor, s: float, t: float, generator: Randomness) -> Tensor:
         if t == s:
             return u
         when = torch.tensor([s, t], dtype=torch.float64, device=u.device)[:, None].expand(2, len(u))

@@ -1,0 +1,161 @@
+"""Preconditioning per frequency: the network sees a unit-scale input and predicts a unit-scale residual.
+
+In the DCT, with the moments V, S, N of `tables` (û about the channel means):
+
+    input      û_k / √(N_k + σ_d² S_k/D_k)                      EDM's c_in when nothing is smoothed
+    score      −û_k/V_k + c_k F̂_k,      c_k² = S_k/(N_k V_k)     Wiener's predictor and a residual (c_skip, c_out)
+    drift      (b̂_k + α1 w_k z_k û_k)/α2² = d_k G_k            the second output, where the drift is not known
+
+so that the reverse drift −b_ref + α2² s̃ has s̃ = score − d. The loss is the error of score and d in units of the
+residual, weighted ω_k(t) ∝ (S_k N_k/V_k)^γ (γ = 1: mean squared error of the noise-free state, as EDM's) and
+divided by the power of the target's own noise, which depends on t alone.
+"""
+
+import math
+from dataclasses import fields
+
+import torch
+from torch import Tensor, nn
+
+from anisodiff.equation import Equation
+from anisodiff.objectives.contract import Draw
+from anisodiff.tables import PHASES, Moments
+from anisodiff.transforms import dct2, frequencies, idct2
+
+
+def noise_level(moments: Moments) -> Tensor:
+    """ln(σ/σ_d) on (cell, phase), [K, P]: σ is the white noise that alone would leave as much of an image as the
+    process does, in the sense of information, Σ_k ln(1 + D_k/σ²) = Σ_k ln(1 + S_k/N_k); σ_d² is a pixel's variance.
+
+    For `ve` this is its own noise level. Processes that smooth as well are compared by what they have destroyed.
+    """
+    data = moments.data.double()
+    known = torch.log1p((moments.log_signal - moments.log_noise).double().exp()).sum((-2, -1))
+    level = torch.linspace(-9.0, 9.0, 721, dtype=torch.float64, device=data.device)
+    white = torch.log1p(data.flatten() / data.mean() * torch.exp(-2 * level)[:, None]).sum(1)
+    right = torch.searchsorted(-white, -known.contiguous()).clamp(1, len(level) - 1)
+    weight = ((white[right - 1] - known) / (white[right - 1] - white[right])).clamp(0, 1)
+    return torch.lerp(level[right - 1], level[right], weight).float()
+
+
+class Coefficients:
+    """The moments at one time per sample, as [B, 1, H, W] fields."""
+
+    def __init__(self, moments: Moments, equation: Equation, t: Tensor) -> None:
+        cell, phase = moments.locate(t)
+
+        def look(table: Tensor) -> Tensor:
+            return moments.at(table, cell, phase)[:, None]
+
+        self.signal = look(moments.log_signal).exp()
+        self.noise = look(moments.log_noise).exp()
+        self.power = self.signal + self.noise
+        self.weight = look(moments.weight)
+        self.target = look(moments.log_target).exp()
+        self.residual = look(moments.log_residual).mul(0.5).exp()  # d_k
+        self.scale = (self.signal / (self.noise * self.power)).sqrt()  # c_k
+        self.known = self.signal / moments.data  # S/D: the square of what smoothing leaves of a mode
+        self.input = (self.noise + moments.data.mean() * self.known).rsqrt()
+        self.alpha1, self.alpha2 = (
+            x.to(self.power.dtype)[:, None, None, None] for x in (equation.alpha1(t), equation.alpha2(t))
+        )
+        self.cell, self.phase = cell, phase
+
+
+class ScoreModel(nn.Module):
+    """A network with its preconditioning; everything that sampling needs but the process."""
+
+    level: Tensor
+    moments_mean: Tensor
+    moments_edges: Tensor
+
+    def __init__(self, network: nn.Module, equation: Equation, moments: Moments, *, drift: bool, gamma: float = 1.0):
+        super().__init__()
+        self.network, self.equation, self.learns_drift, self.gamma = network, equation, drift, gamma
+        for f in fields(moments):
+            self.register_buffer(f"moments_{f.name}", getattr(moments, f.name))
+        self.register_buffer("level", noise_level(moments))
+
+    @property
+    def moments(self) -> Moments:
+        """The tables, on the model's device."""
+        return Moments(**{f.name: getattr(self, f"moments_{f.name}") for f in fields(Moments)})
+
+    def condition(self, cell: Tensor, phase: Tensor) -> Tensor:
+        """What the network is told of the time: ¼ of the noise level, with a gap at every edge the drift jumps at."""
+        level = self.moments.at(self.level, cell, phase)
+        if not self.learns_drift:
+            return 0.25 * level
+        ends = self.level[:, -1]
+        below = torch.where(cell > 0, ends[(cell - 1).clamp(min=0)], self.level[0, 0])
+        return 0.25 * (level + 0.15 * (ends[cell] - below) * (1 - phase).to(level.dtype))
+
+    def residuals(
+        self, z: Tensor, c: Coefficients, dropout_key: Tensor | None = None
+    ) -> tuple[Tensor, Tensor | None]:
+        """F̂ and Ĝ of centred DCT states ``z``: the network's outputs in the DCT, unit scale."""
+        seen = idct2(c.input * z)
+        condition = self.condition(c.cell, c.phase).to(seen.dtype).expand(len(z))
+        out = self.network(seen, condition, dropout_key).to(z.dtype)
+        channels = z.shape[1]
+        score = dct2(out[:, :channels])
+        return score, dct2(out[:, channels : 2 * channels]) if self.learns_drift else None
+
+    def coefficients(self, t: Tensor) -> Coefficients:
+        """The moments at times ``t`` (float64 [B])."""
+        return Coefficients(self.moments, self.equation, t)
+
+    def centred(self, u: Tensor) -> Tensor:
+        """DCT of the state about the channel means."""
+        return dct2(u - self.moments_mean[:, None, None])
+
+    def forward(self, u: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
+        """Score s and s̃ = s − d of states ``u`` at times ``t``, [B, C, H, W]; equal where the drift is known."""
+        z, c = self.centred(u), self.coefficients(t)
+        f, g = self.residuals(z, c)
+        score = -z / c.power + c.scale * f
+        return idct2(score), idct2(score if g is None else score - c.residual * g)
+
+    def loss(self, drawn: Draw, t: Tensor, dropout_key: Tensor | None = None) -> Tensor:
+        """Weighted squared error per sample, [B]; about 1 when the network knows no more than Wiener's predictor."""
+        z, c = self.centred(drawn.state), self.coefficients(t)
+        f, g = self.residuals(z, c, dropout_key)
+        weight = (c.signal * c.noise / c.power) ** self.gamma
+        weight = weight / weight.mean((-2, -1), keepdim=True)
+        error = (f - (dct2(drawn.score) + z / c.power) / c.scale).square()
+        spread = (c.target - 1.0 / c.power).clamp(min=1e-6) / c.scale.square()
+        if g is not None:
+            assert drawn.drift is not None
+            rate = c.alpha1 * c.weight * frequencies(z.shape[-2], z.shape[-1], z.dtype, z.device)
+            residual = (dct2(drawn.drift) + rate * z) / c.alpha2.square()
+            relative = (c.residual / c.scale).square()
+            error = error + relative * (g - residual / c.residual).square()
+            spread = spread + relative
+        return (weight * error).mean((-3, -2, -1)) / (weight * spread).mean((-3, -2, -1))
+
+
+def level_density(model: ScoreModel, *, mean: float, std: float, t_min: float) -> tuple[Tensor, Tensor]:
+    """Times [M] and their cumulative distribution for t with noise level ~ N(mean, std²), cut to [t_min, T]."""
+    edges = model.moments_edges.cpu()
+    fraction = torch.linspace(PHASES[0] if model.learns_drift else 0.0, 1.0, 50, dtype=torch.float64)
+    t = (edges[:-1, None] + fraction * (edges[1:] - edges[:-1])[:, None]).flatten()
+    t = t[t >= t_min]
+    moments = model.moments.to(torch.device("cpu"))
+    level = moments.at(model.level.cpu(), *moments.locate(t))
+    density = torch.exp(-0.5 * ((level.double() - mean) / std) ** 2)
+    speed = (level[1:] - level[:-1]).double().abs()
+    if model.learns_drift:  # no mass where a cell begins: a target's variance diverges there
+        speed = speed * (moments.locate(t)[0][1:] == moments.locate(t)[0][:-1])
+    mass = torch.cat([torch.zeros(1, dtype=torch.float64), (0.5 * (density[1:] + density[:-1]) * speed).cumsum(0)])
+    if not math.isfinite(float(mass[-1])) or mass[-1] <= 0:
+        raise ValueError("no time has the wanted noise level; choose another mean or std")
+    return t, mass / mass[-1]
+
+
+def draw_times(times: Tensor, cumulative: Tensor, uniform: Tensor) -> Tensor:
+    """Inverse transform sampling: uniforms [B] → times [B], float64, on the CPU."""
+    uniform = uniform.cpu()
+    right = torch.searchsorted(cumulative, uniform).clamp(1, len(times) - 1)
+    low, high = cumulative[right - 1], cumulative[right]
+    weight = ((uniform - low) / (high - low).clamp(min=1e-300)).clamp(0, 1)
+    return torch.lerp(times[right - 1], times[right], weight)

@@ -1,0 +1,1 @@
+"""Backward in time: from a terminal state to an image."""

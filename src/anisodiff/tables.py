@@ -1,0 +1,156 @@
+"""Second moments of a forward process on a data set, per frequency and time: what preconditioning stands on.
+
+For DCT mode k at time t, about the channel means μ of the data (pooled over channels):
+
+    S_k = Cov(û_k, û'_k)        of two runs from one image: power of what is still known of it
+    N_k = ½ E|û_k − û'_k|²      power of the noise;  V_k = S_k + N_k = E|û_k|², power of the state
+    w_k = −E[b̂_k û_k]/(α1 z_k V_k)   mean edge weight: the drift's best linear predictor is b_ref = −α1 w_k z_k û_k
+    Y_k = E|score target|²      power of the regression target;  E_k = power of the drift's residual
+
+The best linear predictor of the score is exactly −1/V_k, whatever the data (Stein). Entries stand on a grid of
+(cell, phase): cells end where the drift may jump, and t ∈ (e_k, e_{k+1}] belongs to cell k, so the value at an edge
+is the limit from the left. Between phases logarithms are interpolated linearly.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+
+import torch
+from torch import Tensor
+
+from anisodiff.hashing import combine
+from anisodiff.linear import grid_decay, grid_variance
+from anisodiff.noise import KeyedNoise
+from anisodiff.objectives import Exact, Objective
+from anisodiff.transforms import dct2, frequencies
+
+PHASES = (0.04, 0.15, 0.3, 0.5, 0.75, 1.0)
+"""Where in a cell the tables are measured; below the first, a target's variance diverges and values are held."""
+
+
+@dataclass(frozen=True)
+class Moments:
+    """The tables: [K, P, H, W] each but ``mean`` [C] and ``data`` [H, W]; float32."""
+
+    edges: Tensor
+    mean: Tensor
+    data: Tensor
+    """D_k, power of the images."""
+    log_noise: Tensor
+    """ln N."""
+    log_signal: Tensor
+    """ln S; where no signal can be told from zero, 10⁻⁴ of the noise."""
+    weight: Tensor
+    """w, 1 when the drift is isotropic; 1 by convention for the constant mode."""
+    log_target: Tensor
+    """ln Y."""
+    log_residual: Tensor
+    """ln of the power of b̂ − β û, per α2⁴: the second output's target."""
+
+    def to(self, device: torch.device) -> "Moments":
+        """The same on another device."""
+        return Moments(**{f.name: getattr(self, f.name).to(device) for f in fields(self)})
+
+    def locate(self, t: Tensor) -> tuple[Tensor, Tensor]:
+        """Cell (int64) and phase in (0, 1] of times ``t`` (float64 [B])."""
+        edges = self.edges.to(t.device, torch.float64)
+        cell = (torch.searchsorted(edges, t.contiguous()) - 1).clamp(0, len(edges) - 2)
+        return cell, (t - edges[cell]) / (edges[cell + 1] - edges[cell])
+
+    def at(self, table: Tensor, cell: Tensor, phase: Tensor) -> Tensor:
+        """A table at (cell, phase): [B, H, W] (or [B] for a table without frequencies)."""
+        phases = torch.tensor(PHASES, dtype=torch.float64, device=phase.device)
+        right = torch.searchsorted(phases, phase.contiguous()).clamp(1, len(PHASES) - 1)
+        weight = ((phase - phases[right - 1]) / (phases[right] - phases[right - 1])).clamp(0, 1).to(table.dtype)
+        weight = weight.reshape(weight.shape + (1,) * (table.dim() - 2))
+        return torch.lerp(table[cell, right - 1], table[cell, right], weight)
+
+
+def _symmetric(x: Tensor) -> Tensor:
+    """On square images rows and columns are alike: average the two, halving the error of estimation."""
+    return 0.5 * (x + x.mT) if x.shape[-1] == x.shape[-2] else x
+
+
+def measure(
+    objective: Objective,
+    images: Tensor,
+    *,
+    seed: int = 0,
+    batch: int = 512,
+    flat: bool = False,
+    progress: Callable[[int, int], None] | None = None,
+) -> Moments:
+    """Tables of ``objective`` on ``images`` [N, C, H, W] in [0, 1]; exact but for the data's spectrum when linear.
+
+    ``flat`` takes the images' power as the same at all frequencies (the scalar coefficients of EDM); linear only.
+    """
+    edges = torch.tensor(objective.edges, dtype=torch.float64)
+    mean = images.double().mean((0, 2, 3)).float()
+    centred = dct2(images - mean[:, None, None])
+    data = _symmetric(centred.double().square().mean((0, 1)))
+    if flat:
+        if not isinstance(objective, Exact):
+            raise ValueError("flat tables are for linear processes: the others are measured")
+        data = data.mean().expand_as(data).contiguous()
+    shape = (len(edges) - 1, len(PHASES), *images.shape[-2:])
+    noise, signal, weight, target, residual = (torch.zeros(shape, dtype=torch.float64) for _ in range(5))
+    device = images.device
+    for k in range(shape[0]):
+        for j, phase in enumerate(PHASES):
+            t = edges[k] + phase * (edges[k + 1] - edges[k])
+            if isinstance(objective, Exact):
+                one = t.to(device).reshape(1)
+                like = images[:1].double()
+                spread = grid_variance(objective.equation, torch.zeros_like(one), one, like)[0, 0]
+                known = grid_decay(objective.equation, torch.zeros_like(one), one, like)[0, 0] ** 2 * data
+                row: Sequence[Tensor] = (spread, known, torch.ones_like(spread), 1 / spread, torch.zeros_like(spread))
+            else:
+                row = _measure_at(objective, images, mean, t, seed + 7919 * (k * len(PHASES) + j), batch)
+            for table, value in zip((noise, signal, weight, target, residual), row):
+                table[k, j] = value.cpu()
+        if progress:
+            progress(k + 1, shape[0])
+    signal = torch.maximum(signal, (1e-8 if isinstance(objective, Exact) else 1e-4) * noise)
+    tables = {
+        "log_noise": noise.log(), "log_signal": signal.log(), "weight": weight, "log_target": target.log(),
+        "log_residual": residual.clamp(min=1e-30).log(),
+    }  # fmt: skip
+    single = {name: value.float().to(device) for name, value in tables.items()}
+    return Moments(edges=edges.float().to(device).double(), mean=mean, data=data.float(), **single)
+
+
+def _measure_at(
+    objective: Objective, images: Tensor, mean: Tensor, t: Tensor, seed: int, batch: int
+) -> Sequence[Tensor]:
+    """N, S, w, Y and the drift residual's power at one time, from two independent runs."""
+    sums: dict[str, Tensor] = {}
+
+    def add(name: str, value: Tensor) -> None:
+        total = value.double().sum((0, 1))
+        sums[name] = sums[name] + total if name in sums else total
+
+    index = torch.arange(len(images), device=images.device)
+    for part in torch.split(index, batch):
+        x0 = images[part]
+        when = t.expand(len(part))
+        runs = []
+        for run in (1, 2):
+            drawn = objective.draw(x0, when, KeyedNoise(combine(seed, run, part)))
+            u = dct2(drawn.state - mean[:, None, None])
+            b = dct2(drawn.drift) if drawn.drift is not None else torch.zeros_like(u)
+            add("power", u.square())
+            add("target", dct2(drawn.score).square())
+            add("drift", u * b)
+            add("square", b.square())
+            runs.append(u)
+        add("signal", runs[0] * runs[1])
+        add("noise", 0.5 * (runs[0] - runs[1]).square())
+    count = images.shape[0] * images.shape[1]
+    power, target, cross, square = (_symmetric(sums[k]) / (2 * count) for k in ("power", "target", "drift", "square"))
+    signal, noise = (_symmetric(sums[k]) / count for k in ("signal", "noise"))
+    signal = torch.where(signal > 2.5 * power / count**0.5, signal, 0.0)  # what is not significant is not a signal
+    one = t.reshape(1)
+    alpha1, alpha2 = float(objective.equation.alpha1(one)), float(objective.equation.alpha2(one))
+    z = frequencies(images.shape[-2], images.shape[-1], torch.float64, images.device)
+    weight = torch.where(alpha1 * z > 0, -cross / (alpha1 * z * power).clamp(min=1e-300), 1.0)
+    return noise, signal, weight, target, (square - cross.square() / power).clamp(min=0) / alpha2**4

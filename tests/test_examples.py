@@ -1,0 +1,109 @@
+"""The examples run and say something true; the README's program prints what the README says."""
+
+import contextlib
+import io
+import re
+import runpy
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+import anisodiff
+
+ROOT = Path(__file__).parents[1]
+EXAMPLES = [
+    ("01_see_a_process.py", ["--size", "16", "--output", "see.png"]),
+    ("02_define_your_own.py", ["--size", "8"]),
+    ("03_closed_forms.py", ["--size", "4", "--samples", "400"]),
+    ("04_forgetting.py", ["--images", "16", "--size", "8"]),
+]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+@pytest.fixture
+def example(monkeypatch, tmp_path, capsys):
+    """Run an example in a folder of its own; returns what it printed."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(name: str, words: list[str]) -> str:
+        monkeypatch.setattr(sys, "argv", [name, *words])
+        runpy.run_path(str(ROOT / "examples" / name), run_name="__main__")
+        return capsys.readouterr().out
+
+    return run
+
+
+def test_every_example_is_tried_and_short():
+    scripts = sorted((ROOT / "examples").glob("*.py"))
+    assert [p.name for p in scripts] == [name for name, _ in EXAMPLES]
+    assert all(len(p.read_text(encoding="utf-8").splitlines()) <= 80 for p in scripts)
+
+
+def test_see_a_process(example, tmp_path):
+    out = example(*EXAMPLES[0])
+    rows = [[float(v) for v in re.findall(r"-?\d+\.\d+", line)[1:-1]] for line in out.splitlines() if "t = " in line]
+    assert len(rows) == 6
+    assert rows[0] == pytest.approx([1.0] * 4)
+    assert rows[-1][-1] < 0.5 < rows[2][0]  # fine detail is gone at T, coarse structure is there at 0.8
+    assert (tmp_path / "see.png").exists()
+
+
+def test_define_your_own(example):
+    out = example(*EXAMPLES[1])
+    assert "three ways, one process: True" in out
+    gaps = [float(v) for v in re.findall(r"from 160 windows (\S+)", out)]
+    assert len(gaps) == 4
+    assert gaps == sorted(gaps, reverse=True)  # more windows, smaller error
+    assert "refused: the exponential step needs isotropic noise" in out
+
+
+def test_closed_forms(example):
+    out = example(*EXAMPLES[2])
+    assert out.rstrip().endswith("\nagree")
+
+
+def test_forgetting(example):
+    rows = example(*EXAMPLES[3]).splitlines()[2:]
+    assert len(rows) == 5
+    assert rows[0].endswith("remembers")
+    ratios = [float(row.split()[1]) for row in rows]
+    assert ratios[0] > 100 * ratios[-1]
+
+
+def test_the_readmes_program_prints_what_it_says():
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    found = re.search(r"```python\n(.*?)```\s+prints\s+```\n(.*?)```", text, re.DOTALL)
+    assert found is not None
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        exec(found[1], {})
+    assert printed.getvalue() == found[2]
+
+
+def test_the_program_in_getting_started_runs():
+    text = (ROOT / "docs" / "getting-started.md").read_text(encoding="utf-8")
+    found = re.search(r"```python\n(.*?)```", text, re.DOTALL)
+    assert found is not None
+    seen: dict = {}
+    exec(found[1], seen)
+    assert seen["u"].shape == (8, 3, 32, 32)
+    assert len(seen["path"]) == 3
+
+
+def test_the_config_in_getting_started_is_a_process():
+    text = (ROOT / "docs" / "getting-started.md").read_text(encoding="utf-8")
+    found = re.search(r"```yaml\n(.*?)```", text, re.DOTALL)
+    assert found is not None
+    keys = yaml.safe_load(found[1])
+    made = anisodiff.process(keys.pop("preset"), 128, **keys)
+    assert made.identity()["step"] == "exponential(windows=40, tolerance=1e-06)"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+def test_links_and_pictures_exist(page):
+    targets = re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8"))
+    for target in targets:
+        if not target.startswith("http"):
+            assert (page.parent / target.partition("#")[0]).exists(), target
