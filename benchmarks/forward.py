@@ -83,7 +83,8 @@ def main() -> None:
     parser.add_argument("--sizes", type=int, nargs="+", default=[32, 64, 256])
     parser.add_argument("--pixels", type=int, default=None, help="batch x size² of one call; default by device")
     parser.add_argument("--seconds", type=float, default=2.0, help="measure each row at least this long")
-    parser.add_argument("--eager-only", action="store_true")
+    parser.add_argument("--kinds", nargs="+", choices=["tamed", "exponential"], default=["tamed", "exponential"])
+    parser.add_argument("--modes", nargs="+", choices=["eager", "compiled"], default=["eager", "compiled"])
     parser.add_argument("--markdown", help="also write the table here")
     parser.add_argument("--json", help="also write the raw numbers here")
     options = parser.parse_args()
@@ -99,13 +100,12 @@ def main() -> None:
     ]
     rows = []
     print("\n".join(lines), flush=True)
-    for kind in ("tamed", "exponential"):
+    for kind in options.kinds:
         for size in options.sizes:
             batch = max(1, pixels // size**2)
             floor = copy / bytes_per_image(kind, size)
-            for compiled in (False,) if options.eager_only else (False, True):
-                row = measure(kind, size, batch, device, compiled, options.seconds)
-                mode = "compiled" if compiled else "eager"
+            for mode in options.modes:
+                row = measure(kind, size, batch, device, mode == "compiled", options.seconds)
                 rows.append({"kind": kind, "size": size, "batch": batch, "mode": mode, "floor": floor, **row})
                 lines.append(
                     f"| {kind} | {size}² | {batch} | {mode} | {row['rate']:.0f} | {floor:.0f} | "

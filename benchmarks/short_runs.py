@@ -93,7 +93,7 @@ def train(model, objective, images, options, own, ema) -> dict:
         t = draw_times(times, cumulative, uniform)
         with torch.no_grad():
             drawn = objective.draw(x0, t, KeyedNoise(keys))
-        loss = model.loss(drawn, t.to(device), keys).mean()
+        loss = model.loss(drawn, t.to(device), combine(7, keys)).mean()
         optimiser.zero_grad(set_to_none=True)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(weights, 1.0)
@@ -150,7 +150,7 @@ def main() -> None:
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     device = torch.device(options.device)
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
+    torch.backends.cudnn.allow_tf32 = True  # convolutions only: the DCT of the preconditioning stays in float32
     cuda = device.type == "cuda"
     images = load(options.data, options.images).to(device)
     network = inception(options.inception, device=device, tf32=True) if options.inception else None

@@ -12,8 +12,26 @@ import math
 import torch
 from torch import Tensor
 
+from anisodiff.compiling import compiled
 from anisodiff.hashing import GOLDEN, mix64, shift_right, signed
 from anisodiff.transforms import dct2, frequencies, idct2
+
+
+def keyed_words(stream: Tensor, count: int) -> Tensor:
+    """``count`` 64-bit words of every stream [B], [B, count]."""
+    # adding a zero that depends on the stream keeps compilers from treating the counter as a 32-bit loop index
+    index = torch.arange(1, count + 1, dtype=torch.int64, device=stream.device) + (stream[:1] & 0)
+    return mix64(stream[:, None] + index * signed(GOLDEN, 64))
+
+
+def keyed_normal(stream: Tensor, count: int, dtype: torch.dtype) -> Tensor:
+    """``count`` standard normals of every stream [B], [B, count], by Box–Muller, two from each word."""
+    words = keyed_words(stream, (count + 1) // 2)
+    unit = 2.0**-32
+    first = (shift_right(words, 32, 64).to(dtype) + 0.5) * unit
+    angle = (words & 0xFFFFFFFF).to(dtype) * (2.0 * math.pi * unit)
+    radius = torch.sqrt(-2.0 * torch.log(first))
+    return torch.cat([radius * torch.cos(angle), radius * torch.sin(angle)], dim=1)[:, :count]
 
 
 class KeyedNoise:
@@ -24,27 +42,22 @@ class KeyedNoise:
             raise ValueError(f"keys must be int64 [B], one per sample; got {keys.dtype} {list(keys.shape)}")
         self.keys, self.drawn = keys, 0
 
-    def _words(self, count: int) -> Tensor:
-        """``count`` fresh 64-bit words for every sample, [B, count]."""
+    def _stream(self) -> Tensor:
+        """A fresh stream for every sample, int64 [B]."""
         self.drawn += 1
-        stream = mix64(self.keys + signed(GOLDEN * self.drawn, 64))
-        index = torch.arange(1, count + 1, dtype=torch.int64, device=self.keys.device)
-        return mix64(stream[:, None] + index * signed(GOLDEN, 64))
+        return mix64(self.keys + signed(GOLDEN * self.drawn, 64))
 
     def normal(self, like: Tensor) -> Tensor:
-        """Standard normals in the shape and precision of ``like`` [B, …], by Box–Muller, two from each word."""
-        elements = like[0].numel()
-        words = self._words((elements + 1) // 2)
-        unit = 2.0**-32
-        first = (shift_right(words, 32, 64).to(like.dtype) + 0.5) * unit
-        angle = (words & 0xFFFFFFFF).to(like.dtype) * (2.0 * math.pi * unit)
-        radius = torch.sqrt(-2.0 * torch.log(first))
-        both = torch.cat([radius * torch.cos(angle), radius * torch.sin(angle)], dim=1)
-        return both[:, :elements].reshape(like.shape)
+        """Standard normals in the shape and precision of ``like`` [B, …]."""
+        if like.shape[0] != len(self.keys):
+            raise ValueError(f"noise for {len(self.keys)} keys, but a state of {like.shape[0]} samples")
+        make = compiled(keyed_normal, like.is_cuda)
+        drawn: Tensor = make(self._stream(), like[0].numel(), like.dtype)
+        return drawn.reshape(like.shape)
 
     def uniform(self) -> Tensor:
         """One uniform number in (0, 1) a sample, float64 [B]."""
-        word = shift_right(self._words(1)[:, 0], 11, 64)
+        word = shift_right(keyed_words(self._stream(), 1)[:, 0], 11, 64)
         return (word.to(torch.float64) + 0.5) * 2.0**-53
 
     def rows(self, index: Tensor | slice) -> "KeyedNoise":

@@ -79,6 +79,7 @@ def _found_again(sources: Tensor, first: Tensor, second: Tensor) -> float:
 
 
 def _verdict(snr: list[float], found: float, images: int, *, drifts: bool) -> tuple[bool, str, list[str]]:
+    """From the ratios, and the better of the two detectors' rates: each is the stronger one at some noise level."""
     chance = 1.0 / images
     noise = 3.0 * math.sqrt(chance / images)  # three standard errors of a guess
     found_too_often = found > chance + max(noise, chance)
@@ -100,7 +101,7 @@ def _verdict(snr: list[float], found: float, images: int, *, drifts: bool) -> tu
     if not loud and not found_too_often:
         return True, "forgets its start: a prior that knows no data is right", advice
     remembers = f"its signal stands out of the noise in {where}" if loud else "no band stands out"
-    again = f"the source is found {found / chance:.0f} times as often as by chance"
+    again = f"the source is found up to {found / chance:.0f} times as often as by chance"
     return False, f"remembers its start: {remembers}; {again}", advice
 
 
@@ -158,15 +159,16 @@ def forgetting(
     sigma = float(product.mean() / (product.std() / math.sqrt(len(product))).clamp(min=1e-300))
 
     found = _found_again(modes0.flatten(1), modes1.flatten(1), modes2.flatten(1))
-    plain = torch.cdist(second.double().flatten(1), images.double().flatten(1)).argmin(1).cpu()
-    forgets, verdict, advice = _verdict(snr, found, count, drifts=sigma > 4 and mean_drift > 1e-6)
+    nearest = torch.cdist(second.double().flatten(1), images.double().flatten(1)).argmin(1).cpu()
+    pixels = float((nearest == torch.arange(count)).double().mean())
+    forgets, verdict, advice = _verdict(snr, max(found, pixels), count, drifts=sigma > 4 and mean_drift > 1e-6)
     return Forgetting(
         images=count,
         size=(height, width),
         snr=snr,
         correlation=correlation,
         found_again=found,
-        found_by_pixels=float((plain == torch.arange(count)).double().mean()),
+        found_by_pixels=pixels,
         found_by_chance=1.0 / count,
         non_gaussian_pixels=rejected,
         excess_kurtosis=excess,

@@ -30,7 +30,7 @@ class Frozen(ABC):
 
     @abstractmethod
     def advance(self, u: Tensor, xi: Tensor | None, s: Tensor, t: Tensor) -> Tensor:
-        """A draw of U_t given U_s = u [B, C, H, W] from white noise ``xi`` (None: the mean); times [B], s ≤ t."""
+        """A draw of U_t given U_s = u [B, C, H, W] from white noise ``xi`` (None: the mean); s ≤ t, [B] or [1]."""
 
     @abstractmethod
     def kernel(self, u: Tensor, xi: Tensor, s: Tensor, t: Tensor) -> LocalKernel:

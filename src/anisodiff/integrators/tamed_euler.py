@@ -26,7 +26,7 @@ NORMS = ("image", "rms", "element", "none")
 
 
 def tame(b: Tensor, dt: float, gamma: float, norm: str) -> Tensor:
-    """b/(1 + Δt‖b‖^γ): its norm times Δt never exceeds Δt^{1−1/γ}·… (for γ = 1: 1), however stiff b is.
+    """b/(1 + Δt‖b‖^γ): for γ = 1 its norm times Δt never exceeds 1, however stiff b is.
 
     Norms of one sample's drift [C, H, W]: ``image`` ℓ2 over all its elements, ``rms`` that divided by √(C·H·W),
     ``element`` each element's own absolute value, ``none`` no taming (plain Euler–Maruyama).

@@ -29,7 +29,8 @@ def _counter_hash(key: Tensor, layer: int, kind: int, counter: Tensor) -> Tensor
 def keyed_mask(key: Tensor, layer: int, shape: tuple[int, int, int], rate: float) -> Tensor:
     """True where a unit is kept, with probability 1 − rate: key int64 [B], shape (C,H,W) → bool [B,C,H,W]."""
     channels, height, width = shape
-    index = torch.arange(max(channels, height, width), device=key.device, dtype=torch.int64)
+    # adding a zero that depends on the key keeps compilers from treating the counter as a 32-bit loop index
+    index = torch.arange(max(channels, height, width), device=key.device, dtype=torch.int64) + (key[:1] & 0)
     # row·2³² + column: a unit's draw does not depend on how large the image around it is
     pixels = ((index[:height, None] << 32) + index[None, :width]).flatten()
     a = _counter_hash(key, layer, _CHANNEL, index[:channels])

@@ -72,13 +72,14 @@ class SPDE(Process):
             raise ValueError("the kernel of the last piece needs t > 0 for every sample")
         last, at = int(node.max()), nodes.to(u.device)
         when, node = when.to(u.device), node.to(u.device)
+        xi = white(u, source)  # drawn first: what a sample meets must not depend on how far its neighbours go
         begin = u
         for k in range(last):
             frozen = self.step.freeze(self.equation, STENCILS[self.stencil], u, k)
-            u = frozen.advance(u, white(u, source), at[k].expand(len(u)), torch.full_like(when, nodes[k + 1].item()))
+            u = frozen.advance(u, white(u, source), at[k : k + 1], at[k + 1 : k + 2])
             begin = torch.where((node == k + 1)[:, None, None, None], u, begin)
         frozen = self.step.freeze(self.equation, STENCILS[self.stencil], begin, node)
-        return frozen.kernel(begin, white(u, source), at[node], when)
+        return frozen.kernel(begin, xi, at[node], when)
 
     def trajectory(self, x0: Tensor, times: Sequence[float], generator: Randomness = None) -> list[Tensor]:
         """One path at increasing ``times``. What a node froze stays frozen across the times looked at in between."""

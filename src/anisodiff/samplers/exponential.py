@@ -1,12 +1,15 @@
 """The reverse process, its linear part solved exactly per frequency.
 
-With B = e^{−w z ∫α1} over [t', t] and Q = V − B²V' (powers at t and t' < t), one step down is
+With B = e^{−w z ∫α1} over [t', t] and Q = ∫α2² e^{−2 w z ∫α1} dr, the decay and the noise of the linear reference
+dû = −α1 w_k z_k û dt + α2 dŴ between t' < t, one step down is the Gaussian bridge plus the network's residuals F, G:
 
-    û' = û/B + (Q/B)·s̃_k + √R ξ̂,      s̃ = −û/V + residual
+    û' = (B V'/V) û + (Q/√(N V))·√S'·(F − (d/c) G) + √R ξ̂
 
-For the linear predictor alone this is the exact Gaussian bridge, û' = (V'B/V)û + …, whatever the step; the network's
-residual enters at first order. R lies between the noise of the bridge given the image, Q N'/N (ancestral sampling),
-and that of the bridge when only Wiener's predictor is known, Q V'/V; both become Q as steps shrink.
+The first factor equals (1 − Q/V)/B; the second is (Q/B)·c, since a linear process has S = B²S'. Where little noise
+is gained the forms with Q are used, for differences of measured moments are unreliable there; where the step is
+stiff (B ≪ 1) the forms with V'/V and S', which cannot blow up. R lies between the noise of the bridge given the
+image, Q N'/N (ancestral sampling), and that when only Wiener's predictor is known, Q V'/V; both become Q as steps
+shrink.
 """
 
 from collections.abc import Callable
@@ -14,9 +17,9 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from anisodiff.linear import quadrature
 from anisodiff.networks.precondition import ScoreModel
 from anisodiff.noise import Randomness, white
-from anisodiff.tables import Moments
 from anisodiff.transforms import frequencies, idct2
 
 
@@ -42,13 +45,22 @@ def level_grid(model: ScoreModel, steps: int, t_min: float, *, rho: float = 1.0)
     return grid
 
 
-def _at(moments: Moments, cell: Tensor, t: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """V and N at time ``t``, and w, which at a lower edge of ``cell`` is the one inside it."""
-    here, phase = moments.locate(t)
-    noise = moments.at(moments.log_noise, here, phase).exp()
-    power = noise + moments.at(moments.log_signal, here, phase).exp()
-    own = torch.where(t == moments.edges.double()[cell], cell, here)
-    return power[0], noise[0], moments.at(moments.weight, own, torch.where(own == here, phase, 0.0))[0]
+def _reference(model: ScoreModel, cell: Tensor, after: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
+    """B and Q [H, W] of the step from ``t`` down to ``after`` (both [1]); w is that of the cell above a jump."""
+    moments = model.moments
+    here, phase = moments.locate(after)
+    own = torch.where(after == moments.edges.double()[cell], cell, here)
+    low = moments.at(moments.weight, own, torch.where(own == here, phase, 0.0))[0]
+    weight = 0.5 * (low + moments.at(moments.weight, *moments.locate(t))[0])
+    rate = weight * frequencies(weight.shape[-2], weight.shape[-1], weight.dtype, weight.device)
+    decay = torch.exp(-model.equation.smoothing(after, t).to(rate.dtype) * rate)
+    mass, speed = (x[0].to(rate.dtype) for x in quadrature(model.equation, after, t))
+    return decay, torch.einsum("q,qhw->hw", mass, torch.exp(-speed[:, None, None] * rate))
+
+
+def _back(now: Tensor, then: Tensor, decay: Tensor, gained: Tensor) -> Tensor:
+    """X'/X of a moment that obeys X = B²X' + Q: from Q where it is small, from the measured moments elsewhere."""
+    return torch.where(gained < 0.5 * now, (1 - gained / now) / decay.square(), then / now)
 
 
 @torch.no_grad()
@@ -69,23 +81,20 @@ def sample(
     moments = model.moments
     times = times.to(start.device, torch.float64)
     z = model.centred(start)
-    frequency = frequencies(z.shape[-2], z.shape[-1], z.dtype, z.device)
     for i, t in enumerate(times):
         one = t.reshape(1)
         c = model.coefficients(one)
         f, g = model.residuals(z, c)
-        residual = c.scale * f if g is None else c.scale * f - c.residual * g
         if i == len(times) - 1:
             noise_free = z * (1 - c.noise / c.power) + c.noise * c.scale * f
             return idct2(noise_free / c.known.clamp(0.05, 1.0).sqrt()) + moments.mean[:, None, None]
         after = times[i + 1].reshape(1)
-        power, noise, weight = _at(moments, c.cell, one)
-        power_, noise_, weight_ = _at(moments, c.cell, after)
-        amount = model.equation.smoothing(after, one).to(z.dtype)
-        decay = torch.exp(-0.5 * (weight + weight_) * amount * frequency)
-        gained = (power - decay**2 * power_).clamp(min=0)
-        mean = (decay * power_ / power).clamp(max=1 / decay) * z + gained / decay * residual
-        spread = gained * torch.lerp(noise_ / noise, power_ / power, wiener)
+        decay, gained = _reference(model, c.cell, after, one)
+        below = model.coefficients(after)
+        kept = _back(c.power, below.power, decay, gained)
+        residual = f if g is None else f - c.residual / c.scale * g
+        mean = decay * kept * z + gained * (below.signal / (c.noise * c.power)).sqrt() * residual
+        spread = gained * torch.lerp(_back(c.noise, below.noise, decay, gained), kept, wiener)
         z = mean + spread.sqrt() * white(z, source)
         if callback:
             callback(i, idct2(z) + moments.mean[:, None, None])

@@ -34,7 +34,7 @@ class TrainConfig:
     gamma: float = 1.0
     """Exponent of the loss weight over frequencies, see `ScoreModel`."""
     level_mean: float = -0.5
-    """Density of t: ln(noise/signal) ~ N(level_mean, level_std²), cut to [t_min, T]."""
+    """Density of t: noise level ln(σ/σ_d) ~ N(level_mean, level_std²), cut to [t_min, T]."""
     level_std: float = 1.2
     t_min: float = 0.02
     """Where sampling will end; nothing is learned below."""
@@ -96,7 +96,7 @@ class TrainConfig:
             if isinstance(f.default, bool) and not isinstance(getattr(self, f.name), bool):
                 raise ValueError(f"{f.name}: got {getattr(self, f.name)!r}, expected true or false")
         if self.precision not in PRECISIONS:
-            raise ValueError(f"precision: got {self.precision!r}; {notation.nearest(str(self.precision), PRECISIONS)}")
+            raise ValueError(f"precision: got {self.precision!r}, expected fp32, bf16 (on CUDA) or fp64 (for tests)")
         if self.batch % self.accumulation:
             raise ValueError(f"batch: got {self.batch}, expected a multiple of accumulation = {self.accumulation}")
 
@@ -133,7 +133,10 @@ class TrainConfig:
 
 
 FIELDS = tuple(f.name for f in dataclasses.fields(TrainConfig))
-FREE = ("images", "log_every", "checkpoint_every", "sample_every", "accumulation", "compile", "recompute", "deterministic")
+FREE = (
+    "images", "log_every", "checkpoint_every", "sample_every",
+    "accumulation", "compile", "recompute", "deterministic",
+)  # fmt: skip
 """What may change when a run is continued: its length, its intervals, and how it is computed."""
 
 _WHOLE = {
@@ -177,5 +180,3 @@ def _real(value: Any, name: str, low: float, high: float) -> float:
     if not low <= number <= high:
         raise ValueError(f"{name}: got {value!r}, expected a number from {low:g} to {high:g}")
     return number
-
-

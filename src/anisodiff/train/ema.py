@@ -3,7 +3,7 @@
     θ̂ ← θ̂ + (1 − β_n)(θ − θ̂)
 
 constant   β_n = min(β, n/(n + 9)): short at first, so that the random start is soon forgotten (Song et al. 2021)
-power      β_n = (1 − 1/n)^(γ+1): weights θ_n ∝ n^γ, a profile that grows with the run (Karras et al. 2024, Eq. 124);
+power      β_n = (1 − 1/n)^(γ+1): weights θ_n ∝ n^γ, a profile that grows with the run (Karras et al. 2024);
            γ from the profile's width relative to the run, σ_rel = (γ+1)^{1/2} (γ+2)^{−1} (γ+3)^{−1/2}
 """
 

@@ -1,0 +1,214 @@
+"""``anisodiff train``: learn the score of a process on a set of images."""
+
+import json
+import os
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import typer
+import yaml
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+from anisodiff import notation
+from anisodiff.cli import common
+from anisodiff.data import Dataset, guess, is_dataset, named_source, open_dataset, open_source, prepare
+from anisodiff.processes.presets import MAIN
+from anisodiff.recipes import RECIPES, for_dataset, for_images, recipe
+from anisodiff.train.config import TrainConfig
+from anisodiff.train.contract import Hooks
+from anisodiff.train.estimate import Estimate, estimate
+from anisodiff.train.loop import train as run_training
+from anisodiff.train.model import Plan
+
+
+def _changes(items: list[str], seed: int | None, images: int | None) -> dict[str, Any]:
+    """``--set``, ``--seed`` and ``--images`` as changes of a config."""
+    changes: dict[str, Any] = {}
+    for item in items:
+        key, equals, value = item.partition("=")
+        if not equals:
+            raise ValueError(f"--set expects KEY=VALUE, got {item!r}")
+        try:
+            changes[key.strip()] = yaml.safe_load(value) if value.strip() else ""
+        except yaml.YAMLError:
+            changes[key.strip()] = value
+    given = {"seed": seed, "images": images}
+    return changes | {key: value for key, value in given.items() if value is not None}
+
+
+def _own_process(name: str) -> str | None:
+    """The process of a recipe for one's own images; None for a named recipe."""
+    if name == "":
+        return "anisotropic"
+    if name in MAIN:
+        return name
+    if name not in RECIPES:
+        raise ValueError(f"unknown recipe {name!r}; {notation.nearest(name, [*RECIPES, *MAIN])}")
+    return None
+
+
+def _open(data: Path, name: str, output: Path, size: tuple[int, int] | None, channels: int | None) -> Dataset:
+    """A prepared dataset, or images that are prepared beside the run first."""
+    if is_dataset(data):
+        return open_dataset(data)
+    source = named_source(name, data) if name else open_source(data)
+    with common.progress("preparing the images") as tick:
+        made = prepare(source, output / "data", size=size, channels=channels, progress=tick)
+    common.console.print(made.message, highlight=False, soft_wrap=True)
+    return made.dataset
+
+
+@dataclass(frozen=True)
+class _Job:
+    config: TrainConfig
+    dataset: Dataset | None
+
+
+def _job(name: str, data: Path | None, output: Path, changes: dict[str, Any], dry: bool) -> _Job:
+    """The config and the data of a command line."""
+    process = _own_process(name)
+    if process is None:
+        config = recipe(name).changed(changes)
+        if data is None or (dry and not is_dataset(data)):
+            if not dry:
+                raise ValueError(f"say where {config.dataset} lies: --data PATH (its archive, or a prepared dataset)")
+            return _Job(config, None)
+        return _Job(config, _open(data, config.dataset, output, config.size, config.channels))
+    if data is None:
+        if not dry:
+            raise ValueError("say what to train on: a recipe, or --data PATH with your own images")
+        return _Job(for_images(50_000, 3, (32, 32), process)[0].changed(changes), None)
+    if dry and not is_dataset(data):  # look, but write nothing
+        source = open_source(data)
+        seen = guess(source)
+        config, words = for_images(len(source), seen.channels, seen.size, process)
+        common.console.print(words, highlight=False, soft_wrap=True)
+        return _Job(config.changed(changes), None)
+    wanted: dict[str, Any] = {key: changes[key] for key in ("size", "channels") if key in changes}
+    shape = TrainConfig.from_dict(wanted)  # checks them
+    dataset = _open(
+        data, "", output, shape.size if "size" in wanted else None, shape.channels if "channels" in wanted else None
+    )
+    config, words = for_dataset(dataset, process)
+    common.console.print(words, highlight=False, soft_wrap=True)
+    return _Job(config.changed(changes), dataset)
+
+
+def _span(seconds: float) -> str:
+    """Seconds for people."""
+    for unit, length in (("days", 86400.0), ("h", 3600.0), ("min", 60.0)):
+        if seconds >= 2 * length:
+            return f"{seconds / length:.1f} {unit}"
+    return f"{seconds:.1f} s"
+
+
+def _dry(job: _Job, device: torch.device, as_json: bool) -> None:
+    """Print what the run would be; nothing is written."""
+    plan = Plan.of(job.config)
+    height, width = job.config.size
+    if job.dataset is not None:
+        few = torch.from_numpy(np.asarray(job.dataset.images[:64]).copy()).float() / 255
+    else:
+        few = torch.rand(64, job.config.channels, height, width, generator=torch.Generator().manual_seed(0))
+    said: list[str] = []
+    found: Estimate = estimate(job.config, device, few[: 64 if device.type == "cuda" else 16], said.append)
+    numbers = {
+        **asdict(found),
+        "config": job.config.to_dict(),
+        "process": plan.process.identity(),
+        "steps": job.config.steps,
+        "device": device.type,
+    }
+    if as_json:
+        typer.echo(json.dumps(numbers, indent=2))
+        return
+    typer.echo(yaml.safe_dump(job.config.to_dict(), sort_keys=False, allow_unicode=True).rstrip())
+    for key, value in plan.process.identity().items():
+        typer.echo(f"# process: {key} = {value}")
+    for line in said:
+        typer.echo(f"# {line}")
+    measured = "measured" if found.measured_bytes else "estimated"
+    scaled = "" if found.batch * job.config.accumulation == job.config.batch else f" (timed {found.batch} at a time)"
+    typer.echo(f"parameters: {found.parameters:,}")
+    typer.echo(
+        f"memory: {found.bytes / 2**30:.2f} GiB {measured}, of which {found.state_bytes / 2**30:.2f} GiB state"
+    )
+    typer.echo(f"time per thousand images on {device.type}: {_span(found.seconds_per_thousand)}{scaled}")
+    typer.echo(
+        f"the whole run: {job.config.steps:,} steps, {job.config.images:,} images, {_span(found.seconds_in_all)}"
+    )
+
+
+def train(
+    name: str = typer.Argument("", metavar="[RECIPE]", help=f"A recipe ({', '.join(RECIPES)}), or a process."),
+    data: Path = typer.Option(None, "--data", help="A prepared dataset, an archive, a folder or zip of images."),
+    output: Path = typer.Option(Path("run"), "--output", "-o", help="Folder for checkpoints and log."),
+    overrides: list[str] = typer.Option([], "--set", help="KEY=VALUE, e.g. --set lr=1e-4 --set network.dropout=0."),
+    resume: str = typer.Option("auto", "--resume", help="auto continues the run in the folder; never refuses to."),
+    start: Path = typer.Option(None, "--from", help="Begin a new run with the weights of this run or checkpoint."),
+    images: int = typer.Option(None, "--images", min=1, help="Length of the run: images seen."),
+    dry_run: bool = typer.Option(
+        False, "--dry-run", help="Print recipe, parameters, memory and time; train nothing."
+    ),
+    as_json: bool = typer.Option(False, "--json", help="Print the outcome as JSON."),
+    seed: int = typer.Option(None, "--seed", min=0, help="Everything random follows from it."),
+    device: str = common.DEVICE,
+) -> None:
+    """Train a model. It may be killed at any moment; the same command again continues it.
+
+    Example: anisodiff train cifar10-anisotropic --data cifar-10-python.tar.gz --output run
+
+    Your own images: anisodiff train --data photos/ --output run
+
+    On several GPUs: accelerate launch -m anisodiff train …, or torchrun --nproc-per-node 8 -m anisodiff train …
+    """
+    if resume not in ("auto", "never"):
+        raise ValueError(f"unknown --resume {resume!r}; {notation.nearest(resume, ('auto', 'never'))}")
+    where = common.pick_device(device)
+    job = _job(name, data, output, _changes(overrides, seed, images), dry_run)
+    if dry_run:
+        _dry(job, where, as_json)
+        return
+    assert job.dataset is not None
+    bar = Progress(
+        TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed:,.0f}/{task.total:,.0f}"),
+        TextColumn("{task.fields[rate]}"), TimeRemainingColumn(), console=common.console, transient=True,
+        speed_estimate_period=120,
+    )  # fmt: skip
+    leads = os.environ.get("RANK", "0") == "0"  # of several processes the first speaks
+    bar.disable = not leads
+    with bar:
+        outcome = run_training(
+            job.config, job.dataset, output, device=where, resume=resume == "auto", start=start, hooks=_hooks(bar)
+        )
+    if not leads:
+        return
+    if as_json:
+        typer.echo(json.dumps({**asdict(outcome), "checkpoint": str(outcome.checkpoint)}))
+        return
+    loss = "" if outcome.loss is None else f", loss {outcome.loss:.4f}"
+    left_out = f", {outcome.skipped} bad batches left out" if outcome.skipped else ""
+    ended = "finished" if outcome.finished else "stopped"
+    typer.echo(f"{ended} at step {outcome.step}: {outcome.images} images seen{loss}{left_out}")
+    if outcome.checkpoint is not None:
+        common.wrote(outcome.checkpoint)
+
+
+def _hooks(bar: Progress) -> Hooks:
+    """Lines, and a bar with images per second and remaining time."""
+    task = bar.add_task("training", total=1, rate="")
+
+    def on_log(record: dict[str, Any]) -> None:
+        rate = f"{record['images_per_second']:,.0f} images/s"
+        loss = "" if record["loss"] is None else f", loss {record['loss']:.4f}"
+        bar.update(task, rate=rate + loss)
+        if not bar.console.is_terminal:
+            bar.console.print(f"step {record['step']}: {record['images']} images, {rate}{loss}", highlight=False)
+
+    say: Callable[[str], None] = lambda line: bar.console.print(line, highlight=False, soft_wrap=True)  # noqa: E731
+    progress: Callable[[int, int], None] = lambda done, total: bar.update(task, completed=done, total=total)  # noqa: E731
+    return Hooks(say=say, progress=progress, on_log=on_log)

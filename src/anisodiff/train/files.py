@@ -1,0 +1,117 @@
+"""Files of a checkpoint: written straight through to the disk, with the sha256 of what was meant to be written.
+
+Tensors go into the safetensors format (8 bytes of length, a JSON header, raw data), one tensor in memory at a time
+and by plain writes: a full disk then raises OSError, where a memory map would kill the process.
+"""
+
+import hashlib
+import json
+import os
+import struct
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import IO, Any
+
+import torch
+from torch import Tensor
+
+Observe = Callable[[str], None]
+"""Called with the name of every effect on the disk, just before it: a place to count them, or to fail."""
+
+_NAMES = {
+    torch.float64: "F64", torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16",
+    torch.int64: "I64", torch.int32: "I32", torch.uint8: "U8", torch.bool: "BOOL",
+}  # fmt: skip
+_BLOCK = 1 << 22
+
+
+def unobserved(_: str) -> None:
+    """Nobody watches."""
+
+
+def _put(path: Path, parts: Iterable[bytes | memoryview], observe: Observe) -> str:
+    """Write a new file to the disk; the sha256 of its contents."""
+    code = hashlib.sha256()
+    observe(f"create {path.name}")
+    with path.open("xb", buffering=0) as file:
+        for number, part in enumerate(parts):
+            if number < 2:  # the first and the second write: an empty file, and one cut off in the middle
+                observe(f"write {path.name}")
+            code.update(part)
+            _write(file, memoryview(part).cast("B"))
+        observe(f"sync {path.name}")
+        os.fsync(file.fileno())
+    return code.hexdigest()
+
+
+def _write(file: IO[bytes], part: memoryview) -> None:
+    while part:
+        part = part[file.write(part[: 64 * _BLOCK]) :]
+
+
+def put_json(path: Path, values: Any, observe: Observe = unobserved) -> str:
+    """Write plain values."""
+    return _put(path, [json.dumps(values, indent=1, ensure_ascii=False).encode()], observe)
+
+
+def put_tensors(path: Path, tensors: Mapping[str, Tensor], observe: Observe = unobserved) -> str:
+    """Write tensors as safetensors."""
+    header: dict[str, Any] = {}
+    position = 0
+    for name, tensor in tensors.items():
+        size = tensor.numel() * tensor.element_size()
+        header[name] = {
+            "dtype": _NAMES[tensor.dtype], "shape": list(tensor.shape), "data_offsets": [position, position + size],
+        }  # fmt: skip
+        position += size
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+
+    def parts() -> Iterable[bytes | memoryview]:
+        yield struct.pack("<Q", len(text)) + text
+        for tensor in tensors.values():
+            if tensor.numel():
+                flat = tensor.detach().cpu().contiguous().reshape(-1)
+                yield flat.view(torch.uint8).numpy().data
+
+    return _put(path, parts(), observe)
+
+
+def get_tensors(path: Path) -> dict[str, Tensor]:
+    """Read tensors; a damaged file is a ValueError."""
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    try:
+        return dict(load_file(path))
+    except (SafetensorError, OSError) as error:
+        raise ValueError(f"cannot read {path}: {' '.join(str(error).split())}") from None
+
+
+def get_json(path: Path) -> dict[str, Any]:
+    """Read a mapping; anything else is a ValueError."""
+    try:
+        values = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError) as error:
+        raise ValueError(f"cannot read {path}: {getattr(error, 'strerror', None) or 'no valid JSON'}") from None
+    if not isinstance(values, dict):
+        raise ValueError(f"cannot read {path}: expected keys and values, got {type(values).__name__}")
+    return values
+
+
+def sha256(path: Path) -> str:
+    """The checksum of a file."""
+    code = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(_BLOCK):
+            code.update(block)
+    return code.hexdigest()
+
+
+def sync_folder(path: Path) -> None:
+    """A rename or a new entry reaches the disk with its folder."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,53 @@
+"""A checkpoint without its state, weights in half precision: all that sampling needs, an eighth of the size.
+
+python -m anisodiff.train.slim RUN FOLDER [--dtype float16]
+
+The tables of the preconditioning and the prior keep their precision. A run can start from it (``--from``), with new
+moments for Adam, but not continue.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+import torch
+
+from anisodiff.train.checkpoint import Checkpoint, Snapshot, Store, find, newest
+
+DTYPES = {"float16": torch.float16, "bfloat16": torch.bfloat16, "float32": torch.float32}
+
+
+def slim(source: str | Path, target: str | Path, dtype: torch.dtype = torch.float16) -> Checkpoint:
+    """Write the model of a checkpoint (or a run's newest) to the new run folder ``target``."""
+    saved, target = find(source), Path(target)
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise ValueError(f"{target} is not empty: choose a new folder")
+    model = saved.tensors("model")
+    for name, value in model.items():
+        if name.startswith("network.") and value.is_floating_point():
+            model[name] = value.to(dtype)
+            if not bool(model[name].isfinite().all()):
+                raise ValueError(f"{name} does not fit into {dtype}: take bfloat16")
+    prior = saved.tensors("prior") if saved.has("prior") else None
+    Store(target).save(Snapshot(step=saved.step, meta=saved.meta, model=model, state={}, prior=prior))
+    written = newest(target)
+    assert written is not None
+    return written
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """The command."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("source", type=Path)
+    parser.add_argument("target", type=Path)
+    parser.add_argument("--dtype", choices=sorted(DTYPES), default="float16")
+    args = parser.parse_args(arguments)
+    try:
+        print(f"wrote {slim(args.source, args.target, DTYPES[args.dtype]).path}")
+    except (ValueError, OSError) as error:
+        print(f"anisodiff: {error}", file=sys.stderr)
+        sys.exit(2)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,228 @@
+"""One step: which times, which noise, the gradient of the mean loss over the global batch, the update.
+
+Everything random about place j of batch k is a function of (seed, k, j): so the result depends neither on how the
+batch is cut, nor on the number of processes, nor on whether the run was stopped before.
+
+Nothing here waits for the device: whether a batch was good is a tensor that the update is multiplied with.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from anisodiff.hashing import combine
+from anisodiff.networks import NCSNpp
+from anisodiff.networks.precondition import ScoreModel, draw_times, level_density
+from anisodiff.noise import KeyedNoise
+from anisodiff.objectives import Draw, Objective
+from anisodiff.train.config import TrainConfig
+from anisodiff.train.contract import Diverged
+from anisodiff.train.ema import Averages, profile
+from anisodiff.train.model import Execution
+from anisodiff.train.team import Team
+
+BINS = 8
+"""Of the noise level, in the log."""
+BAD_IN_A_ROW = 5
+"""So many batches without a finite loss or gradient end a run."""
+_NOISE, _DROPOUT = 1, 2  # streams of keys: a dropout mask must not repeat the words the noise is made of
+
+
+@dataclass(frozen=True)
+class Times:
+    """The density of t as a table, with the noise level at each entry; all on the CPU."""
+
+    times: Tensor
+    cumulative: Tensor
+    level: Tensor
+    edges: Tensor
+    """Seven levels between eight bins: mean ± std·(0, ½, 1, 3/2)."""
+
+    @classmethod
+    def of(cls, model: ScoreModel, config: TrainConfig) -> "Times":
+        """From the tables of a model."""
+        mean, std = config.level_mean, config.level_std
+        times, cumulative = level_density(model, mean=mean, std=std, t_min=config.t_min)
+        host = model.moments.to(torch.device("cpu"))
+        level = host.at(model.level.cpu(), *host.locate(times)).double()
+        edges = mean + std * torch.linspace(-1.5, 1.5, BINS - 1, dtype=torch.float64)
+        return cls(times, cumulative, level, edges)
+
+    def level_at(self, t: Tensor) -> Tensor:
+        """The noise level at times of the density."""
+        return self.level[torch.searchsorted(self.times, t).clamp(max=len(self.times) - 1)]
+
+    def bin_of(self, t: Tensor) -> Tensor:
+        """Number of the level's bin."""
+        return torch.bucketize(self.level_at(t), self.edges)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What is random about the places of a batch; on the device but for ``t_host``, all [B]."""
+
+    t_host: Tensor
+    t: Tensor
+    bins: Tensor
+    noise: Tensor
+    """Keys of time and state."""
+    dropout: Tensor
+    """Keys of the masks."""
+
+
+@dataclass
+class Tally:
+    """What is summed up on the device between two lines of the log."""
+
+    loss: Tensor
+    """[BINS], over this process's samples."""
+    count: Tensor
+    """[BINS]."""
+    norm: Tensor
+    """Gradient norms of good steps; and their number."""
+    skipped: Tensor
+    """Bad batches so far; bad ones in a row now; most in a row since the last look."""
+    where: Tensor
+    """Of the last bad batch: step, smallest and largest t of the samples concerned."""
+
+    @classmethod
+    def zeros(cls, device: torch.device) -> "Tally":
+        """Nothing seen."""
+        return cls(*(torch.zeros(n, dtype=torch.float64, device=device) for n in (BINS, BINS, 2, 3, 3)))
+
+
+class Stepper:
+    """The state that training moves: weights, averages, Adam's moments; and the step that moves it."""
+
+    def __init__(
+        self, config: TrainConfig, objective: Objective, model: ScoreModel, network: NCSNpp, team: Team
+    ) -> None:
+        self.config, self.objective, self.model, self.network, self.team = config, objective, model, network, team
+        self.device = team.device
+        self.times = Times.of(model, config)
+        self.weights: Mapping[str, Tensor] = dict(network.named_parameters())
+        self.averages = Averages(self.weights, tuple(profile(text) for text in config.ema))
+        # fused, because it can leave a step out on the device's own word (`found_inf`)
+        self.adam = torch.optim.Adam(
+            list(self.weights.values()), lr=config.lr, betas=config.betas, eps=config.eps, fused=True
+        )
+        self.tally = Tally.zeros(self.device)
+
+    def lr(self, k: int) -> float:
+        """Learning rate of step k: a line up to ``lr`` over the warm-up, then constant."""
+        rise = (k + 1) * self.config.batch / self.config.warm_up if self.config.warm_up else 1.0
+        return self.config.lr * min(1.0, rise)
+
+    def draw(self, k: int) -> Batch:
+        """This process's places of batch k."""
+        share = self.config.batch // self.team.world
+        places = torch.arange(self.team.rank * share, (self.team.rank + 1) * share)
+        keys = combine(self.config.seed, k, places)
+        noise, dropout = combine(keys, _NOISE), combine(keys, _DROPOUT)
+        t = draw_times(self.times.times, self.times.cumulative, KeyedNoise(noise).uniform())
+        bins = self.times.bin_of(t)
+        return Batch(t, self._send(t), self._send(bins), self._send(noise), self._send(dropout))
+
+    def simulate(self, x0: Tensor, batch: Batch, rows: slice) -> Draw:
+        """States and targets of some places, from their images."""
+        noise = KeyedNoise(batch.noise[rows])
+        noise.drawn = 1  # the first draw was the time's
+        with torch.no_grad():
+            return self.objective.draw(x0, batch.t_host[rows], noise)
+
+    def step(self, k: int, images: Tensor) -> None:
+        """Step number k = 0, 1, … with this process's share of batch k."""
+        batch = self.draw(k)
+        execution = self.model.network
+        assert isinstance(execution, Execution)
+        parts = torch.tensor_split(torch.arange(len(images)), self.config.accumulation)
+        self.adam.zero_grad(set_to_none=True)
+        seen = []
+        for number, part in enumerate(parts):
+            rows = slice(int(part[0]), int(part[-1]) + 1)
+            with self.team.unsynced(execution.run, number < len(parts) - 1):
+                drawn = self.simulate(images[rows], batch, rows)
+                losses = self.model.loss(drawn, batch.t[rows], batch.dropout[rows])
+                torch.autograd.backward(losses.sum() / len(images))
+            seen.append(losses.detach())
+        self._update(k, torch.cat(seen).double(), batch)
+
+    def _update(self, k: int, losses: Tensor, batch: Batch) -> None:
+        weights = list(self.weights.values())
+        clip = self.config.clip or float("inf")
+        norm = torch.nn.utils.clip_grad_norm_(weights, clip)
+        bad = self.team.largest((~(norm.isfinite() & losses.isfinite().all())).float())
+        self.adam.found_inf = bad  # type: ignore[attr-defined]
+        for group in self.adam.param_groups:
+            group["lr"] = self.lr(k)
+        self.adam.step()
+        self.averages.update(k + 1, 1 - bad)
+        self._count(k, losses, norm.double(), batch, bad.double())
+
+    def _count(self, k: int, losses: Tensor, norm: Tensor, batch: Batch, bad: Tensor) -> None:
+        tally, good = self.tally, bad == 0
+        member = torch.nn.functional.one_hot(batch.bins, BINS).double()
+        tally.loss += torch.where(good, losses.nan_to_num() @ member, 0.0)
+        tally.count += torch.where(good, member.sum(0), 0.0)
+        tally.norm += torch.where(good, torch.stack([norm, torch.ones_like(norm)]), 0.0)
+        row = (tally.skipped[1] + 1) * bad
+        tally.skipped = torch.stack([tally.skipped[0] + bad, row, torch.maximum(tally.skipped[2], row)])
+        wrong = ~losses.isfinite() | losses.isfinite().all()  # all of them where only the gradient is wrong
+        low, high = torch.where(wrong, batch.t, torch.inf).min(), torch.where(wrong, batch.t, -torch.inf).max()
+        found = torch.stack([torch.full_like(low, k + 1), low, high])
+        tally.where = torch.where(good, tally.where, found)
+
+    def check(self) -> None:
+        """End the run after too many bad batches in a row. Here the host waits for the device."""
+        bad = int(self.tally.skipped[2])
+        if bad < BAD_IN_A_ROW:
+            return
+        step, low, high = (float(x) for x in self.tally.where)
+        first, last = (float(x) for x in self.times.level_at(torch.tensor([low, high], dtype=torch.float64)))
+        raise Diverged(
+            f"the loss or its gradient was not finite {bad} times in a row, last in step {int(step)} for t from "
+            f"{low:.4g} to {high:.4g}, noise level from {first:.3g} to {last:.3g}; none of it is in the weights, and "
+            "the last checkpoint stands; try a smaller lr, or precision fp32"
+        )
+
+    def _send(self, values: Tensor) -> Tensor:
+        if self.device.type != "cuda":
+            return values
+        return values.pin_memory().to(self.device, non_blocking=True)
+
+    def state(self) -> dict[str, dict[str, Tensor]]:
+        """What is needed to continue, besides the first average: files of tensors."""
+        moments = {p: self.adam.state[p] for p in self.weights.values() if p in self.adam.state}
+        adam = {
+            f"{part}.{name}": moments[p][part]
+            for part in ("exp_avg", "exp_avg_sq", "step")
+            for name, p in self.weights.items()
+            if p in moments
+        }
+        others = {f"ema-{i}": self.averages.of(i) for i in range(1, len(self.config.ema))}
+        own = {"weights": dict(self.weights), "optimiser": adam, "counters": {"skipped": self.tally.skipped}}
+        return own | others
+
+    @torch.no_grad()
+    def begin(self, weights: Mapping[str, Tensor]) -> None:
+        """Take over weights alone: averages begin with them, Adam with nothing."""
+        for name, p in self.weights.items():
+            p.copy_(weights[name])
+        for i in range(len(self.config.ema)):
+            self.averages.load(i, weights)
+
+    @torch.no_grad()
+    def load(self, model: Mapping[str, Tensor], state: Mapping[str, Mapping[str, Tensor]]) -> None:
+        """Take over a state, bit by bit."""
+        for name, p in self.weights.items():
+            p.copy_(state["weights"][name])
+            if f"step.{name}" in state["optimiser"]:  # not before the first step
+                like = {"step": torch.zeros((), device=p.device), "exp_avg": p, "exp_avg_sq": p}
+                saved = {part: state["optimiser"][f"{part}.{name}"] for part in like}
+                self.adam.state[p] = {part: torch.empty_like(like[part]).copy_(v) for part, v in saved.items()}
+        self.averages.load(0, {name.removeprefix("network."): value for name, value in model.items()})
+        for i in range(1, len(self.config.ema)):
+            self.averages.load(i, state[f"ema-{i}"])
+        self.tally.skipped.copy_(state["counters"]["skipped"])

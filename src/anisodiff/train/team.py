@@ -1,0 +1,94 @@
+"""The processes of a run: one, or several started by `accelerate launch` or `torchrun`.
+
+Rank r of W computes its share of every batch; gradients are averaged, so weights are equal everywhere. Only rank 0
+writes. A single process needs no accelerate.
+"""
+
+import atexit
+import os
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+
+class Team:
+    """This process among all."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.world = int(os.environ.get("WORLD_SIZE", "1"))
+        self.rank, self.device = 0, device
+        self._accelerator: Any = None
+        if self.world > 1:
+            self._accelerator = _accelerator(device)
+            self.rank = int(self._accelerator.process_index)
+            self.device = torch.device(self._accelerator.device)
+
+    @property
+    def leads(self) -> bool:
+        """Whether this process writes and speaks."""
+        return self.rank == 0
+
+    def wrap(self, network: nn.Module) -> nn.Module:
+        """The network with its gradients averaged over all processes; its first weights are rank 0's."""
+        if self._accelerator is None:
+            return network
+        wrapped: nn.Module = self._accelerator.prepare_model(network)
+        return wrapped
+
+    def unsynced(self, network: nn.Module, wanted: bool) -> AbstractContextManager[Any]:
+        """Where ``wanted``, backward passes that only add to this process's own gradients."""
+        if wanted and isinstance(network, nn.parallel.DistributedDataParallel):
+            return network.no_sync()
+        return nullcontext()
+
+    def equalise(self, tensors: Iterable[Tensor]) -> None:
+        """Rank 0's values everywhere."""
+        if self.world > 1:
+            for tensor in tensors:
+                dist.broadcast(tensor, 0)
+
+    def largest(self, value: Tensor) -> Tensor:
+        """Elementwise maximum over all processes, without waiting for the device."""
+        if self.world > 1:
+            dist.all_reduce(value, dist.ReduceOp.MAX)
+        return value
+
+    def total(self, value: Tensor) -> Tensor:
+        """Elementwise sum over all processes."""
+        if self.world > 1:
+            dist.all_reduce(value)
+        return value
+
+    def agree(self, choose: Callable[[], Any]) -> Any:
+        """What rank 0 chose (a plain value); its error, where choosing failed, is everybody's."""
+        answer: list[Any] = [None, None]
+        if self.leads:
+            try:
+                answer[0] = choose()
+            except ValueError as error:
+                answer[1] = error
+        if self.world > 1:
+            dist.broadcast_object_list(answer, 0)
+        if answer[1] is not None:
+            raise answer[1]
+        return answer[0]
+
+
+def _leave() -> None:
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
+def _accelerator(device: torch.device) -> Any:
+    try:
+        from accelerate import Accelerator
+    except ImportError:
+        raise ValueError("several processes need accelerate: pip install 'anisodiff[train]'") from None
+    if not dist.is_initialized():
+        atexit.register(_leave)  # not after a run: accelerate joins a group once in the life of a process
+    # precision and compilation are ours: the network alone, not what stands around it
+    return Accelerator(cpu=device.type == "cpu", mixed_precision="no")

@@ -1,0 +1,151 @@
+"""Moments, preconditioning and the exponential sampler, with networks whose answer is known."""
+
+import pytest
+import torch
+
+import anisodiff
+from anisodiff.hashing import combine
+from anisodiff.networks.precondition import ScoreModel, draw_times, level_density
+from anisodiff.noise import KeyedNoise
+from anisodiff.objectives import objective_for
+from anisodiff.priors import fit_gaussian
+from anisodiff.samplers.exponential import level_grid, sample
+from anisodiff.tables import measure
+from anisodiff.transforms import dct2, radial_bands
+from tests.oracles import gaussian_images, spectrum
+
+F64 = torch.float64
+T_MIN = 0.02
+
+
+class Nothing(torch.nn.Module):
+    """A network that knows no more than Wiener's predictor."""
+
+    def forward(self, x, c, dropout_key=None):
+        return torch.zeros_like(x).repeat(1, 2, 1, 1)
+
+
+def build(name: str, images: torch.Tensor, **overrides):
+    process = anisodiff.process(name, images.shape[-1], **overrides)
+    objective = objective_for(process)
+    moments = measure(objective, images)
+    return process, objective, ScoreModel(Nothing(), process.equation, moments, drift=objective.learns_drift)
+
+
+def keys(count: int, seed: int) -> torch.Tensor:
+    return combine(seed, torch.arange(count))
+
+
+CASES = {
+    "ve": ("ve", {}),
+    "heat": ("heat", {}),
+    "gentle": ("anisotropic", {"diffusivity": "geometric(0.1, 1)", "step": "exponential(windows=4)"}),
+    "paper's parameters": ("anisotropic", {"diffusivity": "geometric(0.5, 64)", "step": "exponential(windows=4)"}),
+}
+
+
+def band_ratios(case: str, steps: int, wiener: float) -> torch.Tensor:
+    """Power of generated over that of forward states at t_min, per mode, averaged in bands; 1000 images of 8²."""
+    name, overrides = CASES[case]
+    images = gaussian_images(1000, 8).float()
+    process, objective, model = build(name, images, **overrides)
+    prior = fit_gaussian(process.simulate(images, process.T, KeyedNoise(keys(1000, 1))))
+    seen: list[torch.Tensor] = []
+    start, source = prior.draw(1000, KeyedNoise(keys(1000, 2))), KeyedNoise(keys(1000, 3))
+    sample(model, start, level_grid(model, steps, T_MIN), source, wiener=wiener, callback=lambda i, u: seen.append(u))
+    forward = objective.draw(images, torch.full((1000,), T_MIN, dtype=F64), KeyedNoise(keys(1000, 4))).state
+    band = radial_bands(8, 8, 4)
+    power = [dct2(u - model.moments_mean[:, None, None]).square().mean((0, 1)) for u in (seen[-1], forward)]
+    return torch.stack([(power[0] / power[1])[band == k].mean() for k in range(1, 4)])
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_linear_score_reproduces_the_forward_spectrum(case):
+    """The test that needs no network: with the best linear predictors of score and drift, generated states at t_min
+    have the power spectrum of forward states there, in every band.
+    """
+    assert (band_ratios(case, 120, 1.0) - 1).abs().max() < 0.05
+
+
+def test_ancestral_noise_converges_to_the_same_spectrum():
+    gaps = [float((band_ratios("ve", steps, 0.0) - 1).abs().mean()) for steps in (60, 240)]
+    assert gaps[0] > 0.08
+    assert gaps[1] < 0.45 * gaps[0]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_loss_of_wieners_predictor_is_one(case):
+    name, overrides = CASES[case]
+    images = gaussian_images(600, 8).float()
+    _, objective, model = build(name, images, **overrides)
+    times, cumulative = level_density(model, mean=-0.5, std=1.2, t_min=T_MIN)
+    noise = KeyedNoise(keys(600, 5))
+    t = draw_times(times, cumulative, noise.uniform())
+    assert ((t >= T_MIN) & (t <= 2.0)).all()
+    loss = model.loss(objective.draw(images, t, noise), t)
+    assert loss.shape == (600,)
+    assert float(loss.mean()) == pytest.approx(1.0, abs=0.1)
+
+
+def test_measured_moments_are_the_closed_form_where_there_is_one():
+    """A window process with λ = ∞ is measured by simulation; the exact one computes. Both must agree."""
+    images = gaussian_images(1500, 8).float()
+    linear = {"diffusivity": "geometric(0.3, 3)", "intensity": "geometric(0.05, 1)", "drift_anisotropy": "infinite"}
+    measured = measure(
+        objective_for(anisodiff.process("anisotropic", 8, **linear, step="exponential(windows=4)")), images
+    )
+    exact = measure(objective_for(anisodiff.process("heat", 8, **linear)), images)
+    for t in (0.3, 1.1, 1.9):
+        when = torch.tensor([t], dtype=F64)
+        a, b = ((m, *m.locate(when)) for m in (measured, exact))
+        for table, tolerance in (("log_noise", 0.15), ("weight", 1e-3)):
+            one, other = (m.at(getattr(m, table), cell, phase) for m, cell, phase in (a, b))
+            assert (one - other).abs().max() < tolerance
+        signal, other = (m.at(m.log_signal, cell, phase).exp() for m, cell, phase in (a, b))
+        strong = other > 0.3 * b[0].at(b[0].log_noise, *b[1:]).exp()
+        assert ((signal - other).abs()[strong] < 0.15 * other[strong]).all()
+    torch.testing.assert_close(exact.data.double(), spectrum(8), rtol=0.25, atol=1e-4)
+
+
+def test_noise_level_of_ve_is_its_own():
+    images = gaussian_images(500, 8).float()
+    process, _, model = build("ve", images)
+    sigma_d = model.moments.data.mean().sqrt()
+    for t in (0.5, 1.0, 1.5):
+        when = torch.tensor([t], dtype=F64)
+        want = (process.variance(images[:1], 0.0, t).mean().sqrt() / sigma_d).log()
+        got = model.moments.at(model.level, *model.moments.locate(when))
+        assert float(got) == pytest.approx(float(want), abs=0.02)
+
+
+def test_exact_score_is_reproduced_for_gaussian_data():
+    """For Gaussian data Wiener's predictor *is* the score: forward() must give it."""
+    images = gaussian_images(4000, 8).float()
+    process, _, model = build("ve", images)
+    u = process.simulate(images[:16], 1.0, KeyedNoise(keys(16, 6)))
+    score, tilde = model(u, torch.full((16,), 1.0, dtype=F64))
+    power = spectrum(8) + process.variance(u[:1].double(), 0.0, 1.0)[0, 0]
+    torch.testing.assert_close(dct2(score).double(), dct2(u - 0.5).double() / -power, rtol=0.2, atol=0.05)
+    torch.testing.assert_close(score, tilde)
+
+
+def test_grid_ends_where_it_should_and_keeps_the_edges():
+    images = gaussian_images(200, 8).float()
+    _, objective, model = build("anisotropic", images, step="exponential(windows=4)")
+    grid = level_grid(model, 20, T_MIN)
+    assert float(grid[0]) == 2.0
+    assert float(grid[-1]) == T_MIN
+    assert (grid[1:] < grid[:-1]).all()
+    assert set(objective.edges[1:]) <= set(grid.tolist())
+
+
+def test_gaussian_prior_has_the_terminal_moments():
+    images = gaussian_images(3000, 8, channels=3).float()
+    images = images + 0.2 * images[:, :1]  # channels that know of each other
+    process = anisodiff.process("heat", 8)
+    terminal = process.simulate(images, 2.0, KeyedNoise(keys(3000, 7)))
+    drawn = fit_gaussian(terminal).draw(3000, KeyedNoise(keys(3000, 8)))
+    a, b = dct2(terminal)[:, :, 0, 0].double(), dct2(drawn)[:, :, 0, 0].double()
+    torch.testing.assert_close(torch.cov(a.mT), torch.cov(b.mT), rtol=0.1, atol=0.1 * float(a.var()))
+    torch.testing.assert_close(a.mean(0), b.mean(0), rtol=0.05, atol=0.05)
+    torch.testing.assert_close(dct2(terminal).var(0).mean(0), dct2(drawn).var(0).mean(0), rtol=0.15, atol=1e-6)

@@ -1,0 +1,124 @@
+"""`anisodiff train` and `anisodiff data prepare`: what they print, write and refuse."""
+
+import json
+
+import numpy as np
+import pytest
+import typer
+from PIL import Image
+from typer.testing import CliRunner
+
+from anisodiff.cli import data, train
+from anisodiff.train import find, read_log
+
+from .conftest import pixels
+
+SMALL = [
+    "calibration=32",
+    "network.nf=8",
+    "network.multipliers=[1, 1]",
+    "network.blocks=1",
+    "batch=4",
+    "warm_up=20",
+    "log_every=8",
+]
+
+
+@pytest.fixture
+def command(monkeypatch, tmp_path):
+    """Run the command in a folder of its own."""
+    monkeypatch.chdir(tmp_path)
+    app = typer.Typer(pretty_exceptions_enable=False)
+    app.command()(train.train)
+    app.add_typer(data.app, name="data")
+
+    def run(*words, settings=()):
+        changes = [word for item in settings for word in ("--set", item)]
+        return CliRunner().invoke(app, [*map(str, words), *changes])
+
+    return run
+
+
+def folder(path, count=12, side=16):
+    path.mkdir()
+    for number, picture in enumerate(pixels(count)[:, 0]):
+        Image.fromarray(np.kron(picture, np.ones((side // 8, side // 8), np.uint8))).save(path / f"{number}.png")
+    return path
+
+
+def test_trains_on_a_folder_says_what_it_picked_and_continues(command, tmp_path):
+    folder(tmp_path / "photos")
+    words = ["train", "--data", "photos", "-o", "run", "--device", "cpu", "--seed", 3]
+    first = command(*words, "--images", 20, settings=SMALL)
+    assert first.exit_code == 0, first.output
+    assert "picked for 12 images of 16×16, greyscale: process anisotropic, network small" in first.output
+    assert "finished at step 5: 20 images seen" in first.output
+    again = command(*words, "--images", 28, "--json", settings=SMALL)
+    assert "continuing from step-00000005: 20 images seen" in again.output
+    outcome = json.loads(again.stdout.splitlines()[-1])
+    assert (outcome["step"], outcome["finished"], outcome["skipped"]) == (7, True, 0)
+    assert find("run").meta["config"]["seed"] == 3
+    assert [record["step"] for record in read_log("run")] == [2, 4, 5, 6, 7]
+    assert list((tmp_path / "run" / "tensorboard").iterdir())
+    assert isinstance(command(*words, "--resume", "never", settings=SMALL).exception, ValueError)
+
+
+def test_dry_run_without_data_writes_nothing(command, tmp_path):
+    small = [*SMALL[:4], "size=8", "channels=1"]
+    told = command("train", "cifar10-heat-small", "--dry-run", "--device", "cpu", settings=small)
+    assert told.exit_code == 0, told.output
+    for words in ("preset: heat", "parameters: ", "memory: ", "time per thousand images on cpu", "step = exact"):
+        assert words in told.output
+    assert not list(tmp_path.iterdir())
+    folder(tmp_path / "photos", side=24)
+    told = command("train", "--data", "photos", "--dry-run", "--device", "cpu", settings=SMALL[:4])
+    assert "picked for 12 images of 24×24, greyscale" in told.output, told.output
+    assert [path.name for path in tmp_path.iterdir()] == ["photos"]
+    numbers = json.loads(
+        command("train", "cifar10-heat-small", "--dry-run", "--json", "--device", "cpu", settings=small).stdout
+    )
+    assert numbers["steps"] == 6000
+    assert numbers["parameters"] > 10_000
+    assert numbers["state_bytes"] == numbers["parameters"] * 4 * 6  # weights, gradients, two moments, two averages
+    assert numbers["seconds_per_thousand"] > 0
+    assert numbers["activation_bytes"] > 512 * 8 * 8 * 8 * 4 * 4  # more than a few feature maps of every image
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["cifar10-anisotropc"], "did you mean 'cifar10-anisotropic'"),
+        (["cifar10-anisotropic"], "say where cifar10 lies"),
+        ([], "say what to train on"),
+        (["heat", "--data", "nowhere"], "nowhere"),
+        (["cifar10-ve", "--set", "leraning_rate=1"], "unknown key 'leraning_rate'"),
+        (["cifar10-ve", "--set", "lr"], "KEY=VALUE"),
+        (["cifar10-ve", "--set", "network.droput=1"], "did you mean 'dropout'"),
+        (["cifar10-ve", "--resume", "sometimes"], "unknown --resume"),
+        (["heat", "--data", "empty"], "empty"),
+        (["cifar10-ve", "--data", "prepared"], "the data are 1×16×16"),
+    ],
+)
+def test_a_mistake_is_one_line(command, tmp_path, words, expected):
+    (tmp_path / "empty").mkdir()
+    assert command("data", "prepare", folder(tmp_path / "photos"), "-o", "prepared").exit_code == 0
+    told = command("train", *words, "--device", "cpu")
+    assert isinstance(told.exception, ValueError), told.output
+    assert expected in str(told.exception)
+    assert "\n" not in str(told.exception)
+
+
+def test_data_prepare(command, tmp_path):
+    source = folder(tmp_path / "photos")
+    (source / "bad.png").write_bytes(b"not a picture")
+    told = command("data", "prepare", "photos", "--output", "set", "--size", 8, "--channels", 3)
+    assert told.exit_code == 0, told.output
+    assert "left out bad.png" in told.output
+    facts = json.loads(
+        command("data", "prepare", "photos", "-o", "set", "--size", 8, "--channels", 3, "--json").stdout
+    )
+    assert (facts["made"], facts["images"], facts["channels"], facts["size"]) == (False, 12, 3, [8, 8])
+    for words, expected in ((["cifar11"], "cifar10"), (["cifar10"], "say where"), (["photo"], "photo")):
+        told = command("data", "prepare", *words, "-o", "other")
+        assert isinstance(told.exception, ValueError)
+        assert expected in str(told.exception)
