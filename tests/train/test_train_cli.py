@@ -122,3 +122,20 @@ def test_data_prepare(command, tmp_path):
         told = command("data", "prepare", *words, "-o", "other")
         assert isinstance(told.exception, ValueError)
         assert expected in str(told.exception)
+
+
+def test_keeps_a_prior_and_writes_grids_also_after_a_restart(command, tmp_path):
+    folder(tmp_path / "photos")
+    words = ["train", "ve", "--data", "photos", "-o", "run", "--device", "cpu"]
+    settings = [*SMALL, "sample_every=8", "checkpoint_every=8", "size=8"]
+    first = command(*words, "--images", 8, settings=settings)
+    assert first.exit_code == 0, first.output
+    prior = find("run").tensors("prior")
+    assert prior["mean"].shape == (1, 8, 8)
+    assert prior["root"].shape == (8, 8, 1, 1)
+    assert command(*words, "--images", 16, settings=settings).exit_code == 0
+    grids = sorted(path.name for path in (tmp_path / "run" / "samples").iterdir())
+    assert grids == ["step-00000002.png", "step-00000004.png"]
+    picture = np.asarray(Image.open(tmp_path / "run" / "samples" / grids[-1]))
+    assert picture.shape == (512, 512, 3)
+    assert picture.std() > 1

@@ -5,9 +5,11 @@ import sys
 import typer
 
 from anisodiff import __version__
+from anisodiff.cli.data import app as data_app
 from anisodiff.cli.demo import demo
 from anisodiff.cli.diagnose import diagnose
 from anisodiff.cli.forward import forward
+from anisodiff.cli.train import train
 
 app = typer.Typer(
     name="anisodiff",
@@ -19,7 +21,9 @@ app = typer.Typer(
 )
 app.command()(forward)
 app.command()(diagnose)
+app.command()(train)
 app.command()(demo)
+app.add_typer(data_app, name="data")
 
 
 def _version(wanted: bool) -> None:

@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -12,12 +12,17 @@ import torch
 import typer
 import yaml
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from torch import Tensor
 
 from anisodiff import notation
 from anisodiff.cli import common
 from anisodiff.data import Dataset, guess, is_dataset, named_source, open_dataset, open_source, prepare
+from anisodiff.networks.precondition import ScoreModel
+from anisodiff.processes import Process
 from anisodiff.processes.presets import MAIN
 from anisodiff.recipes import RECIPES, for_dataset, for_images, recipe
+from anisodiff.train import preview
+from anisodiff.train.checkpoint import newest
 from anisodiff.train.config import TrainConfig
 from anisodiff.train.contract import Hooks
 from anisodiff.train.estimate import Estimate, estimate
@@ -183,7 +188,13 @@ def train(
     bar.disable = not leads
     with bar:
         outcome = run_training(
-            job.config, job.dataset, output, device=where, resume=resume == "auto", start=start, hooks=_hooks(bar)
+            job.config,
+            job.dataset,
+            output,
+            device=where,
+            resume=resume == "auto",
+            start=start,
+            hooks=_hooks(bar, output, job.config),
         )
     if not leads:
         return
@@ -198,8 +209,23 @@ def train(
         common.wrote(outcome.checkpoint)
 
 
-def _hooks(bar: Progress) -> Hooks:
-    """Lines, and a bar with images per second and remaining time."""
+def _hooks(bar: Progress, output: Path, config: TrainConfig) -> Hooks:
+    """Lines, a bar with images per second and remaining time, the prior, and grids of samples in ``samples/``."""
+    kept: dict[str, Mapping[str, Tensor]] = {}
+
+    def remember_prior(process: Process, images: Tensor) -> Mapping[str, Tensor]:
+        kept["prior"] = preview.fit_prior(process, images)
+        return kept["prior"]
+
+    def on_interval(model: ScoreModel, step: int) -> None:
+        if "prior" not in kept:  # a run that was continued has it in its checkpoint
+            saved = newest(output)
+            if saved is None or not saved.has("prior"):
+                return
+            kept["prior"] = saved.tensors("prior")
+        grid = preview.sample_grid(model, kept["prior"], t_min=config.t_min)
+        preview.write_grid(grid, output / "samples" / f"step-{step:08d}.png")
+
     task = bar.add_task("training", total=1, rate="")
 
     def on_log(record: dict[str, Any]) -> None:
@@ -211,4 +237,4 @@ def _hooks(bar: Progress) -> Hooks:
 
     say: Callable[[str], None] = lambda line: bar.console.print(line, highlight=False, soft_wrap=True)  # noqa: E731
     progress: Callable[[int, int], None] = lambda done, total: bar.update(task, completed=done, total=total)  # noqa: E731
-    return Hooks(say=say, progress=progress, on_log=on_log)
+    return Hooks(say=say, progress=progress, on_log=on_log, on_interval=on_interval, fit_prior=remember_prior)
