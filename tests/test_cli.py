@@ -143,6 +143,12 @@ MISTAKES = [
     (["forward", "good.png", "--states", "a.txt"], ".npz"),
     (["forward", "good.png", "--gallery", "--design"], "exclude"),
     (["forward", "good.png", "--device", "tpu"], "unknown device"),
+    (["forward", "good.png", "--process", "ve", "--config", "heat.yaml"], "contradict"),
+    (["forward", "good.png", "-o", "a.png", "--animation", "a.png"], "same file"),
+    (["forward", "--gallery", "--set", "T=1"], "go with one process"),
+    (["forward", "good.png", "--size", "100000"], "2048"),
+    (["forward", "-p", "heat", "--set", "step=tamed(norm=none)", "--set", "diffusivity=1e9"], "not finite"),
+    (["diagnose", "folder", "-o", "d.bmp"], ".png, .pdf or .svg"),
     (["forward", "good.png", "--output", "text.png/figure.png"], "cannot write"),
     (["diagnose", "missing"], "no such folder"),
     (["diagnose", "folder"], "readable images"),
@@ -158,6 +164,7 @@ def test_mistakes_are_one_clear_line_and_leave_nothing(command, tmp_path, words,
     (tmp_path / "truncated.png").write_bytes((tmp_path / "good.png").read_bytes()[:900])
     photo(tmp_path / "pixel.png", (1, 1))
     (tmp_path / "list.yaml").write_text("- 1\n- 2\n")
+    (tmp_path / "heat.yaml").write_text("preset: heat\n")
     (tmp_path / "unknown.yaml").write_text("alpha: 2\n")
     (tmp_path / "broken.yaml").write_text("diffusivity: [1, 2\n  x: {")
     before = sorted(p.name for p in tmp_path.rglob("*"))

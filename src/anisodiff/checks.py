@@ -15,3 +15,11 @@ def check_state(u: Tensor) -> Tensor:
     if u.dtype not in (torch.float32, torch.float64):
         raise ValueError(f"expected a float32 or float64 state, got {u.dtype}; convert it with .float()")
     return u
+
+
+def check_images(x0: Tensor) -> Tensor:
+    """Images that a simulation starts from: a state without NaN and infinities."""
+    check_state(x0)
+    if not bool(torch.isfinite(x0).all()):
+        raise ValueError("the images hold NaN or infinite values; a simulation would only spread them")
+    return x0

@@ -92,8 +92,10 @@ class Equation:
         given = torch.as_tensor(t, dtype=torch.float64, device=device)
         if given.dim() > 1 or (given.dim() == 1 and given.shape[0] != batch):
             raise ValueError(f"t must be one number or one per sample [{batch}], got shape {list(given.shape)}")
-        inside = (given >= 0) & (given <= self.T * (1 + 1e-12))
+        single = isinstance(t, Tensor) and t.dtype == torch.float32
+        rounding = 1e-6 if single else 1e-12
+        inside = (given >= 0) & (given <= self.T * (1 + rounding))
         if not bool(inside.all()):
             wrong = float(given.reshape(-1)[(~inside).reshape(-1)][0])
             raise ValueError(f"t must lie in [0, T] = [0, {self.T:g}], got {wrong:g}")
-        return given.expand(batch)
+        return given.clamp(max=self.T).expand(batch)

@@ -12,11 +12,11 @@ of two small matrices.
 """
 
 import math
-from functools import lru_cache
 
 import torch
 from torch import Tensor
 
+from anisodiff.caching import made_once
 from anisodiff.equation import Equation
 from anisodiff.transforms import axis_frequencies
 
@@ -24,7 +24,7 @@ _STEP, _REACH = 0.05, 3.5
 """Spacing and reach of the quadrature: 141 nodes; relative error below 1e-8 for ΔA·z up to 8·10³ (tested)."""
 
 
-@lru_cache(maxsize=8)
+@made_once
 def _tanh_sinh(device: torch.device) -> tuple[Tensor, Tensor]:
     """Nodes (as the fraction of the way from s to t) and weights of the quadrature on [0, 1]."""
     count = int(_REACH / _STEP)

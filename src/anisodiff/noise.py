@@ -79,7 +79,7 @@ def white(like: Tensor, source: Randomness) -> Tensor:
 
 def spectrum(height: int, width: int, length: float, dtype: torch.dtype, device: torch.device) -> Tensor:
     """q [H, W], the eigenvalues of Q in DCT order for correlation length ``length`` = ℓ."""
-    q = torch.exp(-0.5 * length**2 * frequencies(height, width, torch.float64, device))
+    q = torch.exp(-0.5 * (length * frequencies(height, width, torch.float64, device).sqrt()).square())
     return (q / q.mean()).to(dtype)
 
 

@@ -8,6 +8,7 @@ what was written gives an equal object.
 import dataclasses
 import difflib
 import math
+import numbers
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -24,7 +25,7 @@ def nearest(word: str, valid: Iterable[str]) -> str:
 
 def number(value: Any, what: str) -> float:
     """``value`` as a float; texts such as ``3e-4`` (which YAML 1.1 leaves as text) are read as numbers."""
-    if isinstance(value, bool) or not isinstance(value, int | float | str):
+    if isinstance(value, bool) or not isinstance(value, numbers.Real | str):
         raise ValueError(f"{what}: expected a number, got {value!r}")
     try:
         result = float(value)
@@ -33,6 +34,14 @@ def number(value: Any, what: str) -> float:
     if math.isnan(result):
         raise ValueError(f"{what}: expected a number, got nan")
     return result
+
+
+def switch(value: Any, what: str) -> bool:
+    """A yes or no: a bool, 0 or 1, or the words true and false."""
+    found = {"true": True, "1": True, "1.0": True, "false": False, "0": False, "0.0": False}.get(str(value).lower())
+    if found is None:
+        raise ValueError(f"{what}: expected true or false, got {value!r}")
+    return found
 
 
 def _literal(text: str) -> float | str:

@@ -5,12 +5,17 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from PIL import Image, UnidentifiedImageError
+from PIL import Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
+
+from anisodiff.data.geometry import to_channels
 
 
 def load_photo(path: str | Path, size: int | None = None) -> Tensor:
-    """An image file as float32 RGB [3, H, W] in [0, 1]; with ``size``, its centre square resized to size²."""
+    """An image file as float32 RGB [3, H, W] in [0, 1]; with ``size``, its centre square resized to size².
+
+    Orientation, transparency and 16-bit or float files follow the rules of `anisodiff.data.geometry`.
+    """
     path = Path(path)
     if not path.exists():
         raise ValueError(f"no such file: {path}")
@@ -20,7 +25,7 @@ def load_photo(path: str | Path, size: int | None = None) -> Tensor:
         with warnings.catch_warnings():
             warnings.simplefilter("error", Image.DecompressionBombWarning)
             with Image.open(path) as opened:
-                picture = opened.convert("RGB")
+                picture = to_channels(ImageOps.exif_transpose(opened), 3)
     except UnidentifiedImageError:
         raise ValueError(f"{path} is not an image that can be read") from None
     except Image.DecompressionBombWarning:
@@ -79,7 +84,8 @@ def to_display(u: Tensor) -> tuple[np.ndarray, float]:
     lowered so that 98 % of the values are seen; the factor is returned, to be said beside the picture.
     """
     u = u.detach().double().cpu()
-    spread = float((torch.quantile(u, 0.99) - torch.quantile(u, 0.01)).clamp(min=1e-12))
+    low, high = np.percentile(u.numpy(), [1, 99])
+    spread = max(float(high - low), 1e-12)
     contrast = 1.0 if spread < 1.6 else 1.0 / spread
     if contrast != 1.0:
         u = 0.5 + (u - u.median()) * contrast

@@ -42,6 +42,8 @@ def _positive(value: float, what: str, *, zero: bool = False) -> float:
     value = notation.number(value, what)
     if not math.isfinite(value) or value < 0 or (value == 0 and not zero):
         raise ValueError(f"{what} must be finite and {'≥' if zero else '>'} 0, got {value:g}")
+    if value and not 1e-12 <= value <= 1e12:
+        raise ValueError(f"{what} must lie in [1e-12, 1e12], got {value:g}")
     return value
 
 
@@ -79,11 +81,11 @@ class Geometric(Transition):
 
     def value(self, t: Tensor, T: float) -> Tensor:
         """See the table above."""
-        return self.a * torch.exp(math.log(self.b / self.a) / T * t)
+        return self.a * torch.exp((math.log(self.b) - math.log(self.a)) / T * t)
 
     def integral(self, s: Tensor, t: Tensor, T: float) -> Tensor:
         """value(s)·(e^{κ(t−s)} − 1)/κ with κ = ln(b/a)/T; value·(t−s) when a = b."""
-        rate = math.log(self.b / self.a) / T
+        rate = (math.log(self.b) - math.log(self.a)) / T
         if rate == 0.0:
             return self.a * (t - s)
         return self.value(s, T) * torch.expm1(rate * (t - s)) / rate

@@ -5,13 +5,14 @@ z_k = (2 − 2 cos(π k1/H)) + (2 − 2 cos(π k2/W)) ∈ [0, 8).
 """
 
 import math
-from functools import lru_cache
 
 import torch
 from torch import Tensor
 
+from anisodiff.caching import made_once
 
-@lru_cache(maxsize=64)
+
+@made_once
 def dct_matrix(n: int, dtype: torch.dtype, device: torch.device) -> Tensor:
     """Orthonormal DCT-II matrix D[k, i] = √(2/n)·c_k·cos(π k (i+½)/n), c_0 = 1/√2: D Dᵀ = 1."""
     k = torch.arange(n, dtype=torch.float64)[:, None]
@@ -35,7 +36,7 @@ def idct2(u: Tensor) -> Tensor:
     return rows.mT @ u @ columns
 
 
-@lru_cache(maxsize=64)
+@made_once
 def axis_frequencies(n: int, dtype: torch.dtype, device: torch.device) -> Tensor:
     """One axis' share of z: 2 − 2 cos(πk/n) = 4 sin²(πk/2n), k = 0 … n−1."""
     k = torch.arange(n, dtype=torch.float64)

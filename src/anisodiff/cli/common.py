@@ -12,9 +12,9 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from anisodiff import notation
-from anisodiff.processes import Process, ProcessConfig
-from anisodiff.processes.config import KEYS, check_keys, read_file
-from anisodiff.processes.presets import NAMES, preset
+from anisodiff.processes import Process
+from anisodiff.processes.config import check_keys, read_file
+from anisodiff.processes.presets import NAMES, OVERRIDES, configure
 
 console = Console(stderr=True)
 
@@ -42,20 +42,22 @@ def pick_process(name: str, config: Path | None, overrides: list[str], size: int
     """A preset, changed by the keys of a file, changed by ``--set``; and a name for the title."""
     keys: dict[str, Any] = {}
     if config is not None:
-        keys = check_keys(read_file(config), ("preset", *KEYS), f"config {config}")
+        keys = check_keys(read_file(config), ("preset", *OVERRIDES), f"config {config}")
         if "preset" in keys:
-            name = str(keys.pop("preset"))
+            base = str(keys.pop("preset"))
+            if name not in (base, "anisotropic"):
+                raise ValueError(f"--process {name} and preset {base!r} in {config} contradict each other; give one")
+            name = base
     for item in overrides:
         key, equals, value = item.partition("=")
         if not equals:
             raise ValueError(f"--set expects KEY=VALUE, got {item!r}")
         try:
             keys[key.strip()] = yaml.safe_load(value) if value.strip() else ""
-        except yaml.YAMLError:
+        except (yaml.YAMLError, ValueError):
             keys[key.strip()] = value
-    check_keys(keys, KEYS, "--set")
     title = name if not keys else f"{name} with {', '.join(f'{k} = {v}' for k, v in keys.items())}"
-    return title, ProcessConfig(**{**preset(name, size), **keys}).build()
+    return title, configure(name, size, keys, "--set").build()
 
 
 @contextlib.contextmanager

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from anisodiff.cli import common
-from anisodiff.diagnostics.figures import caption, save_figure
+from anisodiff.diagnostics.figures import FIGURES, caption, save_figure
 from anisodiff.diagnostics.forgetting import Forgetting, forgetting, forgetting_figure
 from anisodiff.photos import load_folder
 
@@ -46,6 +46,8 @@ def diagnose(
 
     Example: anisodiff diagnose photos/ --process anisotropic --size 32
     """
+    if output is not None and output.suffix.lower() not in FIGURES:
+        raise ValueError(f"--output must end in .png, .pdf or .svg, got {output}")
     title, shown = common.pick_process(process, config, overrides, size)
     images = load_folder(folder, size, most).to(common.pick_device(device))
     with common.progress("simulating") as tick:

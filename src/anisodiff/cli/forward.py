@@ -29,7 +29,9 @@ def forward(
     process: str = common.PROCESS,
     config: Path = common.CONFIG,
     overrides: list[str] = common.SET,
-    size: int = typer.Option(128, "--size", min=3, help="The photo's centre square is resized to size x size."),
+    size: int = typer.Option(
+        128, "--size", min=3, max=2048, help="The photo's centre square is resized to size x size."
+    ),
     times: str = typer.Option(None, "--times", help="Comma-separated, in [0, T]. Default: six times from 0 to T."),
     output: Path = typer.Option(Path("forward.png"), "--output", "-o", help="The figure: .png, .pdf or .svg."),
     animation: Path = typer.Option(None, "--animation", help="Also an animation: .gif, or .png for APNG."),
@@ -47,14 +49,18 @@ def forward(
     """
     if sum([gallery, design, transitions]) > 1:
         raise ValueError("--gallery, --design and --transitions exclude one another; give one")
-    if output.suffix.lower() not in (".png", ".pdf", ".svg"):
+    if output.suffix.lower() not in figures.FIGURES:
         raise ValueError(f"--output must end in .png, .pdf or .svg, got {output}")
     if animation is not None and animation.suffix.lower() not in (".gif", ".png", ".apng"):
         raise ValueError(f"--animation must end in .gif or .png (APNG), got {animation}")
     if states is not None and states.suffix.lower() != ".npz":
         raise ValueError(f"--states must end in .npz, got {states}")
-    if (gallery or design or transitions) and (animation or states):
-        raise ValueError("--animation and --states go with one process, not with the paper's figures")
+    if animation is not None and animation.resolve() == output.resolve():
+        raise ValueError(f"--output and --animation are the same file, {output}; give two names")
+    if (gallery or design or transitions) and (animation or states or config or overrides or times):
+        raise ValueError(
+            "--config, --set, --times, --animation and --states go with one process, not with the paper's figures"
+        )
     if transitions:
         figures.save_figure(figures.transitions_figure(), output)
         common.wrote(output)
@@ -74,6 +80,8 @@ def forward(
     every = sorted({*looked_at, *(np.linspace(0, shown.T, frames).tolist() if animation else [])})
     path = shown.trajectory(picture[None], every, torch.Generator(where).manual_seed(seed))
     chosen = [path[every.index(t)][0].cpu() for t in looked_at]
+    if not all(bool(torch.isfinite(u).all()) for u in chosen):
+        raise ValueError("the states are not finite: these coefficients are too extreme for this step")
     figures.save_figure(figures.trajectory_figure(shown, title, chosen, looked_at), output)
     common.wrote(output)
     if animation:

@@ -47,6 +47,11 @@ def run() -> None:
         message = " ".join(str(error).split()) or type(error).__name__
         print(f"anisodiff: {message}", file=sys.stderr)
         sys.exit(2)
+    except RuntimeError as error:
+        if "memory" not in str(error):
+            raise
+        print("anisodiff: not enough memory; make --size, the batch or the number of images smaller", file=sys.stderr)
+        sys.exit(2)
     except KeyboardInterrupt:
         print("anisodiff: stopped", file=sys.stderr)
         sys.exit(130)

@@ -14,6 +14,7 @@ from anisodiff.processes import Process, process
 from anisodiff.processes.presets import DESIGN, GALLERY
 from anisodiff.schedules import ExponentialToIsotropic, Power
 
+FIGURES = (".png", ".pdf", ".svg")
 INK, PALE = "#222222", "#777777"
 Progress = Callable[[int, int], None]
 
@@ -56,7 +57,8 @@ def _panels(
 ) -> Any:
     """A grid of states with a title each, a label above every row and a caption below it."""
     columns = max(len(row) for row in rows)
-    side, gap, band, head = 2.0, 0.08, 0.52, 0.45
+    side, gap, head = 2.0, 0.08, 0.45
+    band = 0.52 if any(labels) else 0.26
     width = columns * (side + gap) + gap
     row_height = side + band + (0.28 if any(footnotes) else 0.0)
     height = head + len(rows) * row_height + 0.1
@@ -113,13 +115,18 @@ def design_figure(photo: Tensor, seed: int = 0, progress: Progress | None = None
     titles = [["α1 = 0", "α1 = 1", "α1 = 0.5 → 1000"], ["α2 = 0.01", "α2 = 0.1", "α2 = 1"]]
     titles += [["λ1 = ∞", "λ1 = 0.01", "λ1 = 0.001"], ["λ2 = ∞", "λ2 = 0.01", "λ2 = 0.001"]]
     rows: list[list[tuple[Tensor, str]]] = [[], [], [], []]
+    taken: list[str] = []
     for number, name in enumerate(DESIGN):
         shown = process(name, max(photo.shape[-2:]))
         u = shown.simulate(photo[None], shown.T, _generator(seed, photo.device))
         rows[number // 3].append((u[0], titles[number // 3][number % 3]))
+        taken.append(str(shown.identity()["step"]))
         if progress:
             progress(number + 1, len(DESIGN))
-    return _panels(rows, labels, [""] * 4, "State at T = 8")
+    steps = [
+        f"flux stencil; {', '.join(dict.fromkeys(used))}" for used in (taken[k : k + 3] for k in range(0, 12, 3))
+    ]
+    return _panels(rows, labels, steps, "State at T = 8")
 
 
 def transitions_figure(T: float = 2.0) -> Any:
@@ -146,7 +153,7 @@ def transitions_figure(T: float = 2.0) -> Any:
 
 def save_figure(figure: Any, path: str | Path) -> None:
     """Write a figure as PNG, PDF or SVG, by its suffix."""
-    if Path(path).suffix.lower() not in (".png", ".pdf", ".svg"):
+    if Path(path).suffix.lower() not in FIGURES:
         raise ValueError(f"figures are written as .png, .pdf or .svg, got {path}")
     with replacing(path) as temporary:
         figure.savefig(temporary, dpi=160)

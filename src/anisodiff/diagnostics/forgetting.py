@@ -78,13 +78,20 @@ def _found_again(sources: Tensor, first: Tensor, second: Tensor) -> float:
     return float((distance.argmin(1) == torch.arange(len(x), device=x.device)).double().mean())
 
 
+def loud_from(images: int) -> float:
+    """The signal-to-noise ratio from which a band counts as remembered: 1/20, or what N images can tell from zero."""
+    return max(0.05, 3.0 / math.sqrt(images))
+
+
 def _verdict(snr: list[float], found: float, images: int, *, drifts: bool) -> tuple[bool, str, list[str]]:
     """From the ratios, and the better of the two detectors' rates: each is the stronger one at some noise level."""
     chance = 1.0 / images
     noise = 3.0 * math.sqrt(chance / images)  # three standard errors of a guess
-    found_too_often = found > chance + max(noise, chance)
-    loud = [k for k, ratio in enumerate(snr) if ratio > max(0.05, 3.0 / math.sqrt(images))]
+    found_too_often = found > chance + noise
+    loud = [k for k, ratio in enumerate(snr) if ratio > loud_from(images)]
     advice = []
+    if any(math.isinf(ratio) for ratio in snr):
+        return False, "remembers its start: it has no noise at all", ["set intensity > 0"]
     if loud:
         worst = max(loud, key=lambda k: snr[k])
         factor = math.sqrt(snr[worst] / 0.01)
@@ -188,8 +195,10 @@ def forgetting_figure(result: Forgetting, title: str) -> Any:
     figure = canvas(7.0, 3.6)
     axes = figure.subplots()
     shown = [min(max(v, 1e-6), 1e6) for v in result.snr]
-    axes.bar(range(len(shown)), shown, color=["#c44e52" if v > 0.05 else "#4c72b0" for v in shown])
-    axes.axhline(0.05, color=INK, linewidth=0.8, linestyle="--")
+    axes.bar(
+        range(len(shown)), shown, color=["#c44e52" if v > loud_from(result.images) else "#4c72b0" for v in shown]
+    )
+    axes.axhline(loud_from(result.images), color=INK, linewidth=0.8, linestyle="--")
     axes.set(yscale="log", ylim=(1e-6, max(10.0, 2 * max(shown))), xlabel="frequency band (0 = the mean)")
     axes.set_ylabel("signal-to-noise ratio at T")
     found = f"source found {100 * result.found_again:.1f} % (chance {100 * result.found_by_chance:.1f} %)"

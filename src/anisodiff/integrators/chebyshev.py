@@ -7,11 +7,11 @@ is at most 2 Σ_{j>n} |c_j|: :func:`degree_for` picks n from that bound.
 """
 
 import math
-from functools import lru_cache
 
 import torch
 from torch import Tensor
 
+from anisodiff.caching import made_once
 from anisodiff.stencils.flux import EdgeWeights, apply_edges
 
 SPECTRUM = 8.0
@@ -28,7 +28,7 @@ def nodes(degree: int, device: torch.device) -> Tensor:
     return SPECTRUM * torch.cos(0.5 * math.pi * j / degree) ** 2
 
 
-@lru_cache(maxsize=512)
+@made_once
 def _interpolation(degree: int, device: torch.device) -> Tensor:
     """The matrix [n+1, n+1] that turns values at the nodes into coefficients (a DCT-I)."""
     j = torch.arange(degree + 1, dtype=torch.float64)

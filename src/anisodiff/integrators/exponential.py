@@ -6,13 +6,13 @@ the equation is linear there and U_t given u_s is *exactly* Gaussian with mean e
 """
 
 from dataclasses import dataclass, field
-from functools import lru_cache
 from itertools import pairwise
 
 import torch
 from torch import Tensor
 
 from anisodiff import linear, notation
+from anisodiff.caching import made_once
 from anisodiff.compiling import compiled
 from anisodiff.equation import Equation
 from anisodiff.integrators import chebyshev
@@ -22,7 +22,7 @@ from anisodiff.stencils.flux import EdgeWeights, apply_edges, edge_weights
 from anisodiff.stencils.gradient import per_sample
 
 
-@lru_cache(maxsize=4096)
+@made_once
 def window_degree(equation: Equation, s: float, e: float, tolerance: float) -> int:
     """Degree for e^{−ΔAz}, φ^{1/2} and φ^{−1/2}, for every t in the window [s, e], to ``tolerance`` of their maxima.
 
@@ -38,7 +38,7 @@ def window_degree(equation: Equation, s: float, e: float, tolerance: float) -> i
     return chebyshev.degree_for(torch.cat(functions), tolerance)
 
 
-@lru_cache(maxsize=64)
+@made_once
 def _windows(equation: Equation, step: "Exponential", device: torch.device) -> tuple[Tensor, tuple[int, ...]]:
     """1/λ1 at the windows' midpoints [K], on the device, and the degree of each window."""
     edges = step.nodes(equation)
@@ -105,7 +105,7 @@ class Exponential(TimeStep):
         if not 1e-11 <= tolerance <= 0.1:
             raise ValueError(f"tolerance of the exponential step must lie in [1e-11, 0.1], got {tolerance:g}")
         object.__setattr__(self, "windows", int(windows))
-        object.__setattr__(self, "compile", bool(self.compile))
+        object.__setattr__(self, "compile", notation.switch(self.compile, "compile"))
         object.__setattr__(self, "tolerance", tolerance)
 
     def check(self, equation: Equation, stencil: str) -> None:

@@ -9,12 +9,12 @@ though the law depends on it: it is an option and part of the identity.
 
 import math
 from dataclasses import dataclass, field
-from functools import lru_cache
 
 import torch
 from torch import Tensor
 
 from anisodiff import notation
+from anisodiff.caching import made_once
 from anisodiff.compiling import compiled
 from anisodiff.equation import Equation
 from anisodiff.integrators.contract import Frozen, LocalKernel, TimeStep
@@ -61,7 +61,7 @@ def euler_update(
     return u
 
 
-@lru_cache(maxsize=64)
+@made_once
 def _coefficients(equation: Equation, step: "TamedEuler", device: torch.device) -> tuple[Tensor, ...]:
     """α1, 1/λ1, α2, 1/λ2 at all nodes, [4][K]: made once, so that a step launches nothing for them."""
     t = torch.tensor(step.nodes(equation), dtype=torch.float64)
@@ -104,7 +104,7 @@ class TamedEuler(TimeStep):
     compile: bool = field(default=False, compare=False, metadata={"law": False})
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "compile", bool(self.compile))
+        object.__setattr__(self, "compile", notation.switch(self.compile, "compile"))
         for name in ("dt", "gamma"):
             value = notation.number(getattr(self, name), f"{name} of the tamed step")
             if not math.isfinite(value) or value <= 0:

@@ -13,7 +13,7 @@ from typing import Any
 
 from torch import Tensor
 
-from anisodiff.checks import check_state
+from anisodiff.checks import check_images, check_state
 from anisodiff.equation import Equation
 from anisodiff.linear import grid_decay, grid_variance
 from anisodiff.noise import Randomness, spectrum, white
@@ -58,7 +58,7 @@ class ClosedForm(Process):
 
     def transition(self, u: Tensor, s: Tensor | float, t: Tensor | float, generator: Randomness = None) -> Tensor:
         """A draw of U_t given U_s = ``u``, exact for any s ≤ t (each one time, or one per sample)."""
-        begin, end = self._interval(check_state(u), s, t)
+        begin, end = self._interval(u, s, t)
         mode = grid_decay(self.equation, begin, end, u) * dct2(u)
         if self.equation.noisy:  # white noise is white in every orthonormal basis
             mode = mode + self.variance(u, begin, end).sqrt() * white(u, generator)
@@ -66,12 +66,12 @@ class ClosedForm(Process):
 
     def simulate(self, x0: Tensor, t: Tensor | float, generator: Randomness = None) -> Tensor:
         """A draw of U_t given U_0 = ``x0``."""
-        return self.transition(x0, 0.0, t, generator)
+        return self.transition(check_images(x0), 0.0, t, generator)
 
     def trajectory(self, x0: Tensor, times: Sequence[float], generator: Randomness = None) -> list[Tensor]:
         """One path at increasing ``times``."""
         check_increasing(times)
-        states, u, s = [], check_state(x0), 0.0
+        states, u, s = [], check_images(x0), 0.0
         for t in times:
             u, s = self.transition(u, s, t, generator), t
             states.append(u)
@@ -82,6 +82,7 @@ class ClosedForm(Process):
         return {**describe(self.equation), "stencil": "flux", "step": "exact"}
 
     def _interval(self, u: Tensor, s: Tensor | float, t: Tensor | float) -> tuple[Tensor, Tensor]:
+        check_state(u)
         begin = self.equation.times(s, len(u), u.device)
         end = self.equation.times(t, len(u), u.device)
         if bool((end < begin).any()):

@@ -6,6 +6,8 @@ rows of the first one, `design-ROW COLUMN` for the twelve panels of the design f
 """
 
 import math
+import operator
+from collections.abc import Mapping
 from typing import Any
 
 from anisodiff import notation
@@ -17,11 +19,15 @@ _EULER = "tamed(dt=0.01)"
 
 def ve(size: int, *, sigma_min: float = 0.01, sigma_max: float = 50.0, T: float = 2.0) -> dict[str, Any]:
     """Song et al. 2021: α2(t) = σ(t)·√(2 ln(σmax/σmin)/T), so that the accumulated variance is σ(t)² − σmin²."""
-    rate = math.sqrt(2.0 * math.log(sigma_max / sigma_min) / T)
+    low, high = notation.number(sigma_min, "sigma_min"), notation.number(sigma_max, "sigma_max")
+    horizon = notation.number(T, "T")
+    if not (0 < low < high < math.inf and 0 < horizon < math.inf):
+        raise ValueError(f"ve needs 0 < sigma_min < sigma_max and T > 0, got {low:g}, {high:g}, T = {horizon:g}")
+    rate = math.sqrt(2.0 * (math.log(high) - math.log(low)) / horizon)
     return {
         "diffusivity": 0.0,
-        "intensity": f"geometric({sigma_min * rate!r}, {sigma_max * rate!r})",
-        "T": T,
+        "intensity": f"geometric({low * rate!r}, {high * rate!r})",
+        "T": horizon,
         "step": "exact",
     }
 
@@ -88,16 +94,27 @@ DESIGN = tuple(_DESIGN)
 NAMES = MAIN + GALLERY + DESIGN
 
 
-def preset(name: str, size: int) -> dict[str, Any]:
-    """The config of a named process for images of ``size`` pixels (the longer side)."""
-    if isinstance(size, bool) or not isinstance(size, int) or size < 3:
+_OWN = ("sigma_min", "sigma_max")
+"""Parameters of a preset that are no keys of a process: the noise levels of `ve`."""
+OVERRIDES = (*KEYS, *_OWN)
+
+
+def preset(name: str, size: int, **own: Any) -> dict[str, Any]:
+    """The config of a named process for images of ``size`` pixels (the longer side); ``own``: parameters of `ve`."""
+    try:
+        pixels = operator.index(size)
+    except TypeError:
+        pixels = 0
+    if isinstance(size, bool) or pixels < 3:
         raise ValueError(f"size is the image's longer side in pixels, a whole number ≥ 3; got {size!r}")
+    if own and name != "ve":
+        raise ValueError(f"{', '.join(own)}: only the process 've' has them, not {name!r}")
     table = {
-        "ve": ve(size),
-        "heat": heat(size),
-        "anisotropic": anisotropic(size),
-        "heat-paper": _paper(heat(size)),
-        "anisotropic-paper": _paper(anisotropic(size)),
+        "ve": ve(pixels, **own),
+        "heat": heat(pixels),
+        "anisotropic": anisotropic(pixels),
+        "heat-paper": _paper(heat(pixels)),
+        "anisotropic-paper": _paper(anisotropic(pixels)),
         **_GALLERY,
         **{key: {**value, "T": 8.0} for key, value in _DESIGN.items()},
     }
@@ -106,7 +123,15 @@ def preset(name: str, size: int) -> dict[str, Any]:
     return dict(table[name])
 
 
+def configure(name: str, size: int, overrides: Mapping[str, Any], what: str) -> ProcessConfig:
+    """A preset with keys overridden. The noise of `ve` follows sigma_min, sigma_max and T."""
+    keys = check_keys(overrides, OVERRIDES, what)
+    own = {key: keys.pop(key) for key in _OWN if key in keys}
+    if name == "ve" and "T" in keys:
+        own["T"] = keys["T"]
+    return ProcessConfig(**{**preset(name, size, **own), **keys})
+
+
 def process(name: str, size: int = 32, **overrides: Any) -> Process:
     """A process by name, with any key of `ProcessConfig` overridden: ``process("anisotropic", diffusivity=4)``."""
-    base = preset(name, size)
-    return ProcessConfig(**{**base, **check_keys(overrides, KEYS, f"process {name!r}")}).build()
+    return configure(name, size, overrides, f"process {name!r}").build()

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from anisodiff import notation
-from anisodiff.checks import check_state
+from anisodiff.checks import check_images, check_state
 from anisodiff.equation import Equation
 from anisodiff.integrators import Exponential, Frozen, LocalKernel, TimeStep
 from anisodiff.noise import Randomness, white
@@ -49,14 +49,14 @@ class SPDE(Process):
 
     def simulate(self, x0: Tensor, t: Tensor | float, generator: Randomness = None) -> Tensor:
         """A draw of U_t given U_0 = ``x0``; samples whose time has come wait (they move by steps of length 0)."""
-        u = check_state(x0)
+        u = check_images(x0)
         t = self.equation.times(t, len(u), u.device)
         last = float(t.max()) if len(u) else 0.0  # looked at once, before the first step
         for node, (s, e) in enumerate(pairwise(self.step.nodes(self.equation))):
             if s >= last:
                 break
             frozen = self.step.freeze(self.equation, STENCILS[self.stencil], u, node)
-            u = frozen.advance(u, white(u, generator), torch.full_like(t, s), t.clamp(s, e))
+            u = frozen.advance(u, self._noise(u, generator), torch.full_like(t, s), t.clamp(s, e))
         return u
 
     def local(self, x0: Tensor, t: Tensor, source: Randomness = None) -> LocalKernel:
@@ -66,7 +66,7 @@ class SPDE(Process):
         """
         u = check_state(x0)
         when = self.equation.times(t, len(u), torch.device("cpu"))
-        nodes = torch.tensor(self.step.nodes(self.equation), dtype=torch.float64)
+        nodes = torch.tensor(self.step.nodes(self.equation), dtype=torch.float64, device="cpu")
         node = torch.searchsorted(nodes, when.contiguous()) - 1  # t in (t_k, t_{k+1}] belongs to node k
         if bool((node < 0).any()):
             raise ValueError("the kernel of the last piece needs t > 0 for every sample")
@@ -83,7 +83,7 @@ class SPDE(Process):
 
     def trajectory(self, x0: Tensor, times: Sequence[float], generator: Randomness = None) -> list[Tensor]:
         """One path at increasing ``times``. What a node froze stays frozen across the times looked at in between."""
-        u, now, states = check_state(x0), 0.0, list[Tensor]()
+        u, now, states = check_images(x0), 0.0, list[Tensor]()
         check_increasing(times)
         for t in times:
             self.equation.times(t, len(u), u.device)
@@ -104,8 +104,11 @@ class SPDE(Process):
     def _move(self, frozen: Frozen, u: Tensor, s: float, t: float, generator: Randomness) -> Tensor:
         if t == s:
             return u
-        when = torch.tensor([s, t], dtype=torch.float64, device=u.device)[:, None].expand(2, len(u))
-        return frozen.advance(u, white(u, generator), when[0], when[1])
+        begin, end = (torch.full((1,), value, dtype=torch.float64, device=u.device) for value in (s, t))
+        return frozen.advance(u, self._noise(u, generator), begin, end)
+
+    def _noise(self, u: Tensor, source: Randomness) -> Tensor | None:
+        return white(u, source) if self.equation.noisy else None
 
     def identity(self) -> dict[str, Any]:
         """Equation, stencil and time step."""
