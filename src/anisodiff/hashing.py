@@ -36,13 +36,25 @@ def mix32(z: Tensor) -> Tensor:
     return z ^ shift_right(z, 16, 32)
 
 
+def _mix64_number(z: int) -> int:
+    """`mix64` of one Python number, for the parts of a key that are no tensors: nothing is sent to a device."""
+    z %= 1 << 64
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9 % (1 << 64)
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EB % (1 << 64)
+    return z ^ (z >> 31)
+
+
 def combine(*parts: int | Tensor) -> Tensor:
     """One int64 key from several: hashed in turn, so that (a, b) and (b, a) differ; tensors broadcast."""
-    key = torch.zeros((), dtype=torch.int64)
+    key: int | Tensor = 0
     for part in parts:
+        inner = mix64(part.to(torch.int64)) if isinstance(part, Tensor) else signed(_mix64_number(part) + GOLDEN, 64)
         if isinstance(part, Tensor):
-            key = key.to(part.device)
-            key = mix64(key + signed(GOLDEN, 64) + mix64(part.to(torch.int64)))
+            inner = inner + signed(GOLDEN, 64)
+        if isinstance(key, Tensor):
+            key = mix64(key + inner)
+        elif isinstance(inner, Tensor):
+            key = mix64(inner + signed(key, 64))
         else:
-            key = mix64(key + signed(GOLDEN, 64) + mix64(torch.tensor(signed(part, 64), device=key.device)))
-    return key
+            key = _mix64_number(key + inner)
+    return key if isinstance(key, Tensor) else torch.tensor(signed(key, 64), dtype=torch.int64)

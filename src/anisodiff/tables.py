@@ -18,6 +18,7 @@ from dataclasses import dataclass, fields
 import torch
 from torch import Tensor
 
+from anisodiff.caching import made_once
 from anisodiff.hashing import combine
 from anisodiff.linear import grid_decay, grid_variance
 from anisodiff.noise import KeyedNoise
@@ -26,6 +27,11 @@ from anisodiff.transforms import dct2, frequencies
 
 PHASES = (0.04, 0.15, 0.3, 0.5, 0.75, 1.0)
 """Where in a cell the tables are measured; below the first, a target's variance diverges and values are held."""
+
+
+@made_once
+def _phases(device: torch.device) -> Tensor:
+    return torch.tensor(PHASES, dtype=torch.float64).to(device)
 
 
 @dataclass(frozen=True)
@@ -59,7 +65,7 @@ class Moments:
 
     def at(self, table: Tensor, cell: Tensor, phase: Tensor) -> Tensor:
         """A table at (cell, phase): [B, H, W] (or [B] for a table without frequencies)."""
-        phases = torch.tensor(PHASES, dtype=torch.float64, device=phase.device)
+        phases = _phases(phase.device)
         right = torch.searchsorted(phases, phase.contiguous()).clamp(1, len(PHASES) - 1)
         weight = ((phase - phases[right - 1]) / (phases[right] - phases[right - 1])).clamp(0, 1).to(table.dtype)
         weight = weight.reshape(weight.shape + (1,) * (table.dim() - 2))

@@ -38,6 +38,20 @@ def pick_device(name: str) -> torch.device:
     return torch.device("cuda" if name != "cpu" and torch.cuda.is_available() else "cpu")
 
 
+def settings(items: list[str]) -> dict[str, Any]:
+    """The values of ``--set KEY=VALUE``, read as YAML; what is no YAML stays text."""
+    found: dict[str, Any] = {}
+    for item in items:
+        key, equals, value = item.partition("=")
+        if not equals:
+            raise ValueError(f"--set expects KEY=VALUE, got {item!r}")
+        try:
+            found[key.strip()] = yaml.safe_load(value) if value.strip() else ""
+        except (yaml.YAMLError, ValueError):
+            found[key.strip()] = value
+    return found
+
+
 def pick_process(name: str, config: Path | None, overrides: list[str], size: int) -> tuple[str, Process]:
     """A preset, changed by the keys of a file, changed by ``--set``; and a name for the title."""
     keys: dict[str, Any] = {}
@@ -48,14 +62,7 @@ def pick_process(name: str, config: Path | None, overrides: list[str], size: int
             if name not in (base, "anisotropic"):
                 raise ValueError(f"--process {name} and preset {base!r} in {config} contradict each other; give one")
             name = base
-    for item in overrides:
-        key, equals, value = item.partition("=")
-        if not equals:
-            raise ValueError(f"--set expects KEY=VALUE, got {item!r}")
-        try:
-            keys[key.strip()] = yaml.safe_load(value) if value.strip() else ""
-        except (yaml.YAMLError, ValueError):
-            keys[key.strip()] = value
+    keys |= settings(overrides)
     title = name if not keys else f"{name} with {', '.join(f'{k} = {v}' for k, v in keys.items())}"
     return title, configure(name, size, keys, "--set").build()
 

@@ -32,17 +32,8 @@ from anisodiff.train.model import Plan
 
 def _changes(items: list[str], seed: int | None, images: int | None) -> dict[str, Any]:
     """``--set``, ``--seed`` and ``--images`` as changes of a config."""
-    changes: dict[str, Any] = {}
-    for item in items:
-        key, equals, value = item.partition("=")
-        if not equals:
-            raise ValueError(f"--set expects KEY=VALUE, got {item!r}")
-        try:
-            changes[key.strip()] = yaml.safe_load(value) if value.strip() else ""
-        except yaml.YAMLError:
-            changes[key.strip()] = value
     given = {"seed": seed, "images": images}
-    return changes | {key: value for key, value in given.items() if value is not None}
+    return common.settings(items) | {key: value for key, value in given.items() if value is not None}
 
 
 def _own_process(name: str) -> str | None:

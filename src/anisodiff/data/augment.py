@@ -11,7 +11,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from anisodiff.data.permutation import FIRST, GOLDEN, SECOND, Keys, key
+from anisodiff.data.permutation import Keys, key
+from anisodiff.hashing import GOLDEN, mix64, shift_right, signed
 
 FLIP, NOISE = 1, 2  # one stream of keys each
 
@@ -26,22 +27,9 @@ def noise_keys(seed: int, epoch: NDArray[np.int64], index: NDArray[np.int64]) ->
     return key(seed, NOISE, epoch, index)
 
 
-def _signed(word: int) -> int:
-    """A 64-bit word as the int64 with the same bits, which is what torch computes with."""
-    return word - (1 << 64) if word >= 1 << 63 else word
-
-
-def _shifted(x: Tensor, bits: int) -> Tensor:
-    """Logical shift to the right of int64 bits (torch's own keeps the sign)."""
-    return (x >> bits) & ((1 << (64 - bits)) - 1)
-
-
 def mix(x: Tensor) -> Tensor:
     """`permutation.mix` on int64 tensors, whose sums and products wrap: the same bits on every device."""
-    x = x + _signed(GOLDEN)
-    x = (x ^ _shifted(x, 30)) * _signed(FIRST)
-    x = (x ^ _shifted(x, 27)) * _signed(SECOND)
-    return x ^ _shifted(x, 31)
+    return mix64(x + signed(GOLDEN, 64))
 
 
 def uniform(keys: Tensor, shape: tuple[int, ...]) -> Tensor:
@@ -53,7 +41,9 @@ def uniform(keys: Tensor, shape: tuple[int, ...]) -> Tensor:
     words = math.prod(shape)
     lanes = -(-words // 4)  # each hash gives four draws
     x = mix(keys[:, None] ^ mix(torch.arange(lanes, device=keys.device))[None])
-    draws = torch.stack([_shifted(x, 48), _shifted(x, 32) & 0xFFFF, _shifted(x, 16) & 0xFFFF, x & 0xFFFF], dim=-1)
+    draws = torch.stack(
+        [shift_right(x, 48, 64), shift_right(x, 32, 64) & 0xFFFF, shift_right(x, 16, 64) & 0xFFFF, x & 0xFFFF], dim=-1
+    )
     return draws.reshape(len(keys), -1)[:, :words].reshape(len(keys), *shape).float() / 65536
 
 

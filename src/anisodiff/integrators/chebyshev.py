@@ -65,6 +65,20 @@ def start(w: EdgeWeights, v: Tensor, c: Tensor) -> tuple[Tensor, Tensor, Tensor]
     return v, first, c[0] * v + c[1] * first
 
 
+BUNCH = 6
+"""Terms that one call of `recur_bunch` takes: a compiled call costs more to launch than its kernels take to run."""
+
+
+def recur_bunch(
+    w: EdgeWeights, before: Tensor, now: Tensor, total: Tensor, c: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """`recur` for BUNCH terms, c [BUNCH, …]; returns the last two T_j v and the sum."""
+    for j in range(BUNCH):
+        following, total = recur(w, before, now, total, c[j])
+        before, now = now, following
+    return before, now, total
+
+
 def recur(w: EdgeWeights, before: Tensor, now: Tensor, total: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
     """T_{j+1} v and the sum with its share added."""
     following = -(4.0 / SPECTRUM) * apply_edges(w, now) - 2.0 * now - before

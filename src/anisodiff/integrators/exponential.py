@@ -60,10 +60,15 @@ class FrozenOperator(Frozen):
         """f(−L) v for ``v`` [F, B, C, H, W], given f at the Chebyshev nodes, ``values`` [F, B, n+1] (float64)."""
         c = chebyshev.coefficients(values).movedim(-1, 0)
         c = c[(...,) + (None,) * 3].to(v.dtype).contiguous()  # same strides at every degree: one compilation
-        recur = compiled(chebyshev.recur, self.compile)
-        before, now, total = chebyshev.start(self.weights, v, c)
-        for j in range(2, self.degree + 1):
-            following, total = recur(self.weights, before, now, total, c[j])
+        recur, bunch = compiled(chebyshev.recur, self.compile), compiled(chebyshev.recur_bunch, self.compile)
+        total: Tensor
+        before, now, total = compiled(chebyshev.start, self.compile)(self.weights, v, c[:2])
+        j = 2
+        while j + chebyshev.BUNCH <= self.degree + 1:
+            before, now, total = bunch(self.weights, before, now, total, c[j : j + chebyshev.BUNCH])
+            j += chebyshev.BUNCH
+        for k in range(j, self.degree + 1):
+            following, total = recur(self.weights, before, now, total, c[k])
             before, now = now, following
         return total
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from anisodiff.equation import Equation
 from anisodiff.linear import grid_decay, grid_variance
 from anisodiff.noise import Randomness, white
-from anisodiff.objectives.contract import Draw, Objective
+from anisodiff.objectives.contract import Draw, Objective, require_white_noise
 from anisodiff.processes.closed_form import ClosedForm
 from anisodiff.transforms import dct2, idct2
 
@@ -22,8 +22,7 @@ class Exact(Objective):
     process: ClosedForm
 
     def __post_init__(self) -> None:
-        if not self.equation.noisy or self.equation.correlation_length > 0:
-            raise ValueError("a score needs white noise: set intensity > 0 and correlation_length = 0")
+        require_white_noise(self.equation)
 
     @property
     def equation(self) -> Equation:

@@ -21,6 +21,12 @@ class Draw:
     """Its mean given u_t is the drift of the process; None where the drift is linear and known."""
 
 
+def require_white_noise(equation: Equation) -> None:
+    """A score exists only where there is noise, and Q⁻¹ is unbounded unless it is white."""
+    if not equation.noisy or equation.correlation_length > 0:
+        raise ValueError("a score needs white noise: set intensity > 0 and correlation_length = 0")
+
+
 class Objective(ABC):
     """Draws for training. Subclasses are frozen dataclasses that hold a process."""
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from anisodiff.equation import Equation
 from anisodiff.integrators import TamedEuler
 from anisodiff.noise import Randomness
-from anisodiff.objectives.contract import Draw, Objective
+from anisodiff.objectives.contract import Draw, Objective, require_white_noise
 from anisodiff.processes.spde import SPDE
 
 
@@ -25,8 +25,7 @@ class Local(Objective):
     process: SPDE
 
     def __post_init__(self) -> None:
-        if not self.equation.noisy or self.equation.correlation_length > 0:
-            raise ValueError("a score needs white noise: set intensity > 0 and correlation_length = 0")
+        require_white_noise(self.equation)
 
     @property
     def equation(self) -> Equation:
