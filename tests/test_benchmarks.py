@@ -5,6 +5,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
+from PIL import Image
+
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 
 
@@ -16,3 +19,30 @@ def test_forward_benchmark(tmp_path):
     assert [row["kind"] for row in rows] == ["tamed", "exponential"]
     assert all(row["rate"] > 0 and row["floor"] > 0 for row in rows)
     assert (tmp_path / "r.md").read_text().count("| eager |") == 2
+
+
+def rows_of_images(folder: Path, count: int) -> None:
+    """A file in the layout of the CIFAR-10 package: one image of 32² a row."""
+    pixels = np.random.default_rng(0).integers(0, 255, (count, 1024, 3), dtype=np.uint8)
+    Image.fromarray(pixels).save(folder / "data_batch_1.png")
+
+
+def test_linear_score_benchmark(tmp_path):
+    rows_of_images(tmp_path, 12)
+    words = ["--data", str(tmp_path), "--images", "12", "--steps", "12", "--cases", "ve", "anisotropic, 5 windows"]
+    words += ["--markdown", str(tmp_path / "r.md"), "--figure", str(tmp_path / "r.png")]
+    subprocess.run([sys.executable, BENCHMARKS / "linear_score.py", *words], check=True, capture_output=True)
+    assert (tmp_path / "r.md").read_text(encoding="utf-8").count("\n| ") == 2
+    assert Image.open(tmp_path / "r.png").size[0] > 500
+
+
+def test_short_runs_benchmark(tmp_path):
+    rows_of_images(tmp_path, 64)
+    words = ["--data", str(tmp_path), "--out", str(tmp_path / "out"), "--device", "cpu", "--seconds", "0"]
+    words += ["--size", "small", "--batch", "2", "--samples", "64", "--sample-batch", "64", "--evaluations", "2"]
+    words += ["--calibration", "16", "ve:flat=1"]
+    subprocess.run([sys.executable, BENCHMARKS / "short_runs.py", *words], check=True, capture_output=True)
+    result = json.loads((tmp_path / "out" / "results.jsonl").read_text())
+    assert result["steps"] == 20
+    assert result["evaluations"] == 2
+    assert Image.open(tmp_path / "out" / "grid-0.png").size == (512, 512)
