@@ -90,7 +90,7 @@ def train(model, objective, images, options, own, ema) -> dict:
         x0 = images[index].float() / 255
         x0 = torch.where((keys & 1 == 0)[:, None, None, None], x0, x0.flip(-1))
         uniform = KeyedNoise(combine(options.seed, step, torch.arange(options.batch))).uniform()
-        t = draw_times(times, cumulative, uniform)
+        t = objective.settle(draw_times(times, cumulative, uniform))
         with torch.no_grad():
             drawn = objective.draw(x0, t, KeyedNoise(keys))
         loss = model.loss(drawn, t.to(device), combine(7, keys)).mean()

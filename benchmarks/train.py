@@ -69,6 +69,9 @@ class Timed(Objective):
     def learns_drift(self):
         return self.inner.learns_drift
 
+    def settle(self, t):
+        return self.inner.settle(t)
+
     def draw(self, x0: Tensor, t: Tensor, source: Randomness) -> Draw:
         self.clock.mark()
         drawn = self.inner.draw(x0, t, source)

@@ -96,3 +96,16 @@ def test_what_cannot_be_learned_is_refused():
         OBJECTIVES["window"].draw(gaussian_images(1, 6), torch.zeros(1, dtype=F64), None)
     assert isinstance(objective_for(anisodiff.process("ve", 8)), Exact)
     assert isinstance(objective_for(anisodiff.process("anisotropic-paper", 8)), Local)
+
+
+def test_single_steps_are_learned_at_their_ends():
+    """Just after a node a target's variance diverges; settled times end whole steps, also where rounding misses."""
+    objective = OBJECTIVES["one step"]
+    t = objective.settle(torch.tensor([0.001, 0.13, 0.131, 1.999, 2.0], dtype=F64))
+    torch.testing.assert_close(t, torch.tensor([0.02, 0.14, 0.14, 2.0, 2.0], dtype=F64))
+    x0 = gaussian_images(300, 6)
+    k = KeyedNoise(combine(5, torch.arange(300)))
+    on = [objective.draw(x0, torch.full((300,), v, dtype=F64), k).score.square().mean() for v in (0.14, 0.14 + 1e-13)]
+    assert on[1] == pytest.approx(float(on[0]), rel=0.2)
+    window = OBJECTIVES["window"]
+    assert torch.equal(window.settle(t), t)

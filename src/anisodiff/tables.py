@@ -103,7 +103,7 @@ def measure(
     device = images.device
     for k in range(shape[0]):
         for j, phase in enumerate(PHASES):
-            t = edges[k] + phase * (edges[k + 1] - edges[k])
+            t = objective.settle(edges[k] + phase * (edges[k + 1] - edges[k]))
             if isinstance(objective, Exact):
                 one = t.to(device).reshape(1)
                 like = images[:1].double()

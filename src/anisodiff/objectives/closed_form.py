@@ -39,6 +39,10 @@ class Exact(Objective):
         """Never: the drift is −α1 z_k û_k."""
         return False
 
+    def settle(self, t: Tensor) -> Tensor:
+        """Any time will do."""
+        return t
+
     def draw(self, x0: Tensor, t: Tensor, source: Randomness) -> Draw:
         """States with the score of the kernel from their image."""
         t = t.to(x0.device)

@@ -46,5 +46,9 @@ class Objective(ABC):
         """Whether the drift is a second thing to learn."""
 
     @abstractmethod
+    def settle(self, t: Tensor) -> Tensor:
+        """The times that are learned in place of ``t``: those the objective has low variance at."""
+
+    @abstractmethod
     def draw(self, x0: Tensor, t: Tensor, source: Randomness) -> Draw:
         """States at times ``t`` ∈ (0, T] (float64 [B]) from images ``x0``; randomness from ``source``."""

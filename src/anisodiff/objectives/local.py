@@ -9,6 +9,7 @@ needs its projection E[b_frozen | u_t], the second target.
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from anisodiff.equation import Equation
@@ -43,6 +44,13 @@ class Local(Objective):
     def learns_drift(self) -> bool:
         """Where there is a drift at all."""
         return self.equation.smooths
+
+    def settle(self, t: Tensor) -> Tensor:
+        """With single steps the end of the step t lies in: the last piece is a whole one. With windows any time."""
+        step = self.process.step
+        if not isinstance(step, TamedEuler):
+            return t
+        return (torch.ceil(t / step.dt - 1e-6) * step.dt).clamp(min=step.dt, max=self.process.T)
 
     def draw(self, x0: Tensor, t: Tensor, source: Randomness) -> Draw:
         """States with the score of their last piece and the drift frozen in it."""

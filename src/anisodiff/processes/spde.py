@@ -67,7 +67,8 @@ class SPDE(Process):
         u = check_state(x0)
         when = self.equation.times(t, len(u), torch.device("cpu"))
         nodes = torch.tensor(self.step.nodes(self.equation), dtype=torch.float64, device="cpu")
-        node = torch.searchsorted(nodes, when.contiguous()) - 1  # t in (t_k, t_{k+1}] belongs to node k
+        # t in (t_k, t_{k+1}] belongs to node k; a node that was missed by rounding is still that node
+        node = torch.searchsorted(nodes + 1e-9 * self.T, when.contiguous()) - 1
         if bool((node < 0).any()):
             raise ValueError("the kernel of the last piece needs t > 0 for every sample")
         last, at = int(node.max()), nodes.to(u.device)

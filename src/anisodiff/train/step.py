@@ -121,7 +121,7 @@ class Stepper:
         places = torch.arange(self.team.rank * share, (self.team.rank + 1) * share)
         keys = combine(self.config.seed, k, places)
         noise, dropout = combine(keys, _NOISE), combine(keys, _DROPOUT)
-        t = draw_times(self.times.times, self.times.cumulative, KeyedNoise(noise).uniform())
+        t = self.objective.settle(draw_times(self.times.times, self.times.cumulative, KeyedNoise(noise).uniform()))
         bins = self.times.bin_of(t)
         return Batch(t, self._send(t), self._send(bins), self._send(noise), self._send(dropout))
 
