@@ -1,12 +1,13 @@
 # make demo    environment, then the main job on what ships with the package
 # make test    environment, then lint, types and all tests
+# make kernels the GPU kernels in Triton's interpreter (installs triton, 640 MB)
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 
-.PHONY: demo test lint types unit format clean
+.PHONY: demo test lint types unit kernels format clean
 
 demo: $(STAMP)
 	$(BIN)/anisodiff demo --output demo
@@ -22,6 +23,10 @@ types: $(STAMP)
 
 unit: $(STAMP)
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2
+
+kernels: $(STAMP)
+	$(BIN)/python -m pip install --quiet --no-deps triton==3.6.0
+	OMP_NUM_THREADS=1 $(BIN)/pytest tests/test_kernels.py
 
 format: $(STAMP)
 	$(BIN)/ruff check --fix .

@@ -1,40 +1,41 @@
 """Short training runs under one roof: train each variant for a fixed time, sample, and measure FID.
 
-    python benchmarks/short_runs.py --data DIR --inception FILE --seconds 90 --out DIR ve ve:gamma=0 anisotropic:…
+    python benchmarks/short_runs.py --data DIR --inception FILE --seconds 90 --out DIR ve 've:gamma=0' 'anisotropic:…'
 
-A variant is PRESET[:KEY=VALUE[;KEY=VALUE…]] with the keys of a process, or `gamma` (how the loss weighs frequencies),
-`flat` (1: one scalar c_skip for all frequencies, as EDM, instead of Wiener's), `mean`, `std` (time density),
-`wiener` (noise of the sampler).
+A variant is PRESET[:KEY=VALUE[;KEY=VALUE…]]. A key is one of a process, one of a training config (gamma, level_mean,
+antithetic, …), `flat` (1: one scalar c_skip for all frequencies, as EDM, instead of Wiener's), `sampler` or `steps`
+(evaluations; several, separated by +, are all measured).
 Network, optimiser, batch, EMA, time density in noise level, sampler and number of evaluations are the same for all.
 DIR holds CIFAR-10 as PNGs of 10000x1024 RGB, one image a row (data_batch_1.png … data_batch_5.png).
 """
 
 import argparse
-import copy
 import json
 import time
 from pathlib import Path
 
 import numpy as np
 import torch
+import yaml
 from PIL import Image
+from torch import Tensor
 
-import anisodiff
+from anisodiff.generation.generator import Generator, Origin
 from anisodiff.hashing import combine
 from anisodiff.metrics import extract, frechet_distance, gaussian_statistics, inception
-from anisodiff.networks import NCSNpp, ncsnpp_config
-from anisodiff.networks.precondition import ScoreModel, draw_times, level_density
-from anisodiff.noise import KeyedNoise
-from anisodiff.objectives import objective_for
-from anisodiff.priors import fit_gaussian
-from anisodiff.samplers.exponential import level_grid, sample
+from anisodiff.processes.presets import OVERRIDES
 from anisodiff.tables import measure
+from anisodiff.train import Plan, TrainConfig
+from anisodiff.train.model import Trained
+from anisodiff.train.preview import fit_prior, write_grid
+from anisodiff.train.setup import assemble, prepare_device
+from anisodiff.train.step import Stepper
+from anisodiff.train.team import Team
 
-T_MIN = 0.02
-OWN = ("gamma", "flat", "mean", "std", "wiener")
+OWN = ("flat", "sampler", "steps")
 
 
-def load(folder: Path, most: int) -> torch.Tensor:
+def load(folder: Path, most: int) -> Tensor:
     """CIFAR-10 training images, uint8 [N, 3, 32, 32]."""
     Image.MAX_IMAGE_PIXELS = None
     parts = [np.asarray(Image.open(p)) for p in sorted(folder.rglob("data_batch_*.png"))]
@@ -44,86 +45,59 @@ def load(folder: Path, most: int) -> torch.Tensor:
     return torch.from_numpy(pixels).permute(0, 3, 1, 2).contiguous()
 
 
-def parse(variant: str) -> tuple[str, dict, dict]:
+def parse(variant: str, options: argparse.Namespace) -> tuple[TrainConfig, dict[str, str]]:
+    """The variant's config, and what is not of a config."""
     name, _, rest = variant.partition(":")
     keys = dict(item.split("=", 1) for item in rest.split(";") if item)
-    own = {k: float(keys.pop(k)) for k in OWN if k in keys}
-    return name, keys, own
+    own = {k: keys.pop(k) for k in OWN if k in keys}
+    process = {k: keys.pop(k) for k in list(keys) if k in OVERRIDES}
+    config = TrainConfig(
+        process={"preset": name, **process}, network={"size": options.size, "dropout": options.dropout},
+        batch=options.batch, lr=options.lr, warm_up=options.warm_up * options.batch, seed=options.seed,
+        ema=(f"constant({options.ema})",), precision="bf16", compile=True, calibration=options.calibration,
+    )  # fmt: skip
+    return config.changed({k: yaml.safe_load(v) for k, v in keys.items()}), own
 
 
-class Inner(torch.nn.Module):
-    """The network in bf16 under autocast, its answer in float32."""
-
-    def __init__(self, network: torch.nn.Module, half: bool) -> None:
-        super().__init__()
-        self.network, self.half_precision = network, half
-
-    def forward(self, x, c, key=None):
-        x = x.contiguous(memory_format=torch.channels_last)
-        with torch.autocast(x.device.type, torch.bfloat16, enabled=self.half_precision):
-            return self.network(x, c, key).float()
+def batch_of(images: Tensor, config: TrainConfig, k: int) -> Tensor:
+    """Images of step k, drawn with replacement, half of them flipped."""
+    place = torch.arange(config.parents, device=images.device)
+    keys = combine(config.seed + 1, k, place)
+    x0 = images[torch.remainder(keys, len(images))].float() / 255
+    return torch.where((combine(keys, 1) & 1 == 0)[:, None, None, None], x0, x0.flip(-1))
 
 
-def train(model, objective, images, options, own, ema) -> dict:
-    device = images.device
-    times, cumulative = level_density(model, mean=own.get("mean", -0.5), std=own.get("std", 1.2), t_min=T_MIN)
-    fused = device.type == "cuda"
-    optimiser = torch.optim.Adam(model.network.parameters(), lr=options.lr, betas=(0.9, 0.999), fused=fused)
-    weights, averages = list(model.network.parameters()), list(ema.parameters())
-    losses, step, begin = [], 0, None
-    total = torch.zeros((), device=device)
+def train(stepper: Stepper, images: Tensor, seconds: float, most: int) -> dict:
+    """Steps until the time is up; what it took to compile does not count."""
+    wait = torch.cuda.synchronize if images.is_cuda else lambda: None
+    k, losses, begin = 0, [], 0.0
     while True:
-        if begin is None and step == 5:
-            if device.type == "cuda":
-                torch.cuda.synchronize()
-            begin = time.perf_counter()
-        if begin and step % 20 == 0:
-            if device.type == "cuda":
-                torch.cuda.synchronize()
-            if time.perf_counter() - begin > options.seconds or (options.steps and step >= options.steps):
+        if k == 5 or (k and k % 20 == 0):
+            wait()
+            begin = time.perf_counter() if k == 5 else begin
+            if k > 5 and (time.perf_counter() - begin > seconds or (most and k >= most)):
                 break
-        for group in optimiser.param_groups:
-            group["lr"] = options.lr * min(1.0, (step + 1) / options.warm_up)
-        place = torch.arange(options.batch, device=device)
-        keys = combine(options.seed, step, place)
-        index = torch.remainder(combine(options.seed + 1, step, place), len(images))
-        x0 = images[index].float() / 255
-        x0 = torch.where((keys & 1 == 0)[:, None, None, None], x0, x0.flip(-1))
-        uniform = KeyedNoise(combine(options.seed, step, torch.arange(options.batch))).uniform()
-        t = objective.settle(draw_times(times, cumulative, uniform))
-        with torch.no_grad():
-            drawn = objective.draw(x0, t, KeyedNoise(keys))
-        loss = model.loss(drawn, t.to(device), combine(7, keys)).mean()
-        optimiser.zero_grad(set_to_none=True)
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(weights, 1.0)
-        optimiser.step()
-        decay = min(options.ema, (1 + step) / (10 + step))
-        with torch.no_grad():
-            torch._foreach_lerp_(averages, weights, 1 - decay)
-        total += loss.detach()
-        step += 1
-        if step % 100 == 0:
-            losses.append(round(float(total) / 100, 4))
-            total.zero_()
-    return {"steps": step, "images": step * options.batch, "train_s": time.perf_counter() - begin, "losses": losses}
+        stepper.step(k, batch_of(images, stepper.config, k))
+        k += 1
+        if k % 100 == 0:
+            tally = stepper.tally
+            losses.append(round(float(tally.loss.sum() / tally.count.sum()), 4))
+            tally.loss.zero_(), tally.count.zero_()
+    spent = time.perf_counter() - begin
+    return {"steps": k, "images": k * stepper.config.batch, "train_s": spent, "losses": losses}
 
 
-@torch.no_grad()
-def generate(model, prior, count, steps, batch, seed, wiener) -> tuple[torch.Tensor, float, int]:
-    grid = level_grid(model, steps - 1, T_MIN)
-    parts, begin = [], time.perf_counter()
-    for first in range(0, count, batch):
-        seeds = torch.arange(first, first + batch, device=prior.mean.device)
-        start = prior.draw(batch, KeyedNoise(combine(seed, 1, seeds)))
-        images = sample(model, start, grid, KeyedNoise(combine(seed, 2, seeds)), wiener=wiener)
-        parts.append((images.clamp(0, 1) * 255).round().to(torch.uint8))
-    return torch.cat(parts)[:count], time.perf_counter() - begin, len(grid)
-
-
-def statistics(network, images: torch.Tensor):
-    """Gaussian statistics of the features of uint8 images."""
-    return gaussian_statistics(extract(network, iter(torch.split(images, 500)))[0])
+def generator_of(plan: Plan, stepper: Stepper, prior: dict[str, Tensor], device: torch.device) -> Generator:
+    """The averaged weights, ready to sample."""
+    network = plan.build(device)
+    with torch.no_grad():
+        for name, value in stepper.averages.of(0).items():
+            network.get_parameter(name).copy_(value)
+        for name, value in stepper.network.named_buffers():
+            network.get_buffer(name).copy_(value)
+    model = plan.model(network, stepper.model.moments).eval()
+    trained = Trained(plan=plan, model=model, prior=prior, meta={})
+    return Generator(trained, Origin(path="", model="", prior=None), device=device)
 
 
 def main() -> None:
@@ -134,78 +108,62 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--seconds", type=float, default=90)
-    parser.add_argument("--steps", type=int, default=0, help="stop after this many steps, whatever the time")
+    parser.add_argument("--most", type=int, default=0, help="stop after this many steps, whatever the time")
     parser.add_argument("--size", default="base")
+    parser.add_argument("--dropout", type=float, default=0.1)
     parser.add_argument("--batch", type=int, default=512)
     parser.add_argument("--lr", type=float, default=4e-4)
-    parser.add_argument("--warm-up", type=int, default=100)
+    parser.add_argument("--warm-up", type=int, default=100, help="steps")
     parser.add_argument("--ema", type=float, default=0.995)
     parser.add_argument("--samples", type=int, default=5000)
     parser.add_argument("--sample-batch", type=int, default=1250)
     parser.add_argument("--evaluations", type=int, default=50)
+    parser.add_argument("--sampler", default="exponential")
     parser.add_argument("--calibration", type=int, default=2048)
     parser.add_argument("--images", type=int, default=50000)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--keep", action="store_true", help="write the EMA weights in half precision")
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     device = torch.device(options.device)
-    torch.backends.cudnn.allow_tf32 = True  # convolutions only: the DCT of the preconditioning stays in float32
-    cuda = device.type == "cuda"
+    plans = [(text, *parse(text, options)) for text in options.variants]  # mistakes show before anything is trained
     images = load(options.data, options.images).to(device)
-    network = inception(options.inception, device=device, tf32=True) if options.inception else None
-    reference = None
-    if network:
-        begin = time.perf_counter()
-        reference = statistics(network, images)
-        print(f"reference features of {len(images)} images: {time.perf_counter() - begin:.1f} s", flush=True)
-    config = ncsnpp_config(options.size, image_size=32, out_channels=6)
-    bare = NCSNpp(config).to(device).to(memory_format=torch.channels_last)
-    initial = {k: v.clone() for k, v in bare.state_dict().items()}
-    inner = Inner(bare, cuda)
-    ema = copy.deepcopy(bare).requires_grad_(False)
-    ema_inner = Inner(ema, cuda)
-    if cuda:
-        inner.network = torch.compile(bare, dynamic=False)
-        ema_inner.network = torch.compile(ema, dynamic=False)
-    print(f"{sum(p.numel() for p in bare.parameters()) / 1e6:.1f} M parameters, {options}", flush=True)
-    for number, variant in enumerate(options.variants):
+    features = inception(options.inception, device=device, tf32=True) if options.inception else None
+
+    def statistics(pictures: Tensor):
+        return gaussian_statistics(extract(features, iter(torch.split(pictures, 500)))[0])
+
+    begin = time.perf_counter()
+    reference = statistics(images) if features else None
+    print(f"reference: {time.perf_counter() - begin:.1f} s; {options}", flush=True)
+    for number, (text, config, own) in enumerate(plans):
         began = time.perf_counter()
-        name, keys, own = parse(variant)
-        bare.load_state_dict(initial)
-        ema.load_state_dict(initial)
-        process = anisodiff.process(name, 32, **keys)
-        objective = objective_for(process)
-        calibration = images[: options.calibration].float() / 255
-        moments = measure(objective, calibration, flat=bool(own.get("flat", 0)))
-        measured = time.perf_counter() - began
-        gamma, drift = own.get("gamma", 1.0), objective.learns_drift
-        model = ScoreModel(inner, process.equation, moments, drift=drift, gamma=gamma).to(device)
-        average = ScoreModel(ema_inner, process.equation, moments, drift=drift, gamma=gamma).to(device)
-        result = {"variant": variant, "seed": options.seed, "calibrate_s": measured}
-        result |= train(model, objective, images, options, own, ema)
-        terminal = []
-        for part in torch.split(images[: 4 * options.calibration], 512):
-            source = KeyedNoise(combine(99, torch.arange(len(part), device=device)))
-            terminal.append(process.simulate(part.float() / 255, process.T, source))
-        prior = fit_gaussian(torch.cat(terminal))
-        with torch.no_grad():
-            result["level"] = [round(float(model.level[0, 0]), 2), round(float(model.level[-1, -1]), 2)]
-        for evaluations, wiener in [(options.evaluations, own.get("wiener", 0.0))]:
-            pictures, seconds, used = generate(
-                average, prior, options.samples, evaluations, options.sample_batch, options.seed, wiener
-            )
-            result |= {"evaluations": used, "sample_s": seconds}
-            if network and reference:
-                result["fid"] = float(frechet_distance(statistics(network, pictures), reference))
-        result["total_s"] = time.perf_counter() - began
+        plan, team = Plan.of(config, device), Team(device)
+        prepare_device(config, device)
+        known = images[: config.calibration].float() / 255
+        moments = measure(plan.objective, known, seed=config.seed, flat=bool(int(own.get("flat", 0))))
+        network, model = assemble(plan, moments, team)
+        stepper = Stepper(config, plan.objective, model, network, team)
+        result = {"variant": text, "seed": options.seed, "ready_s": time.perf_counter() - began}
+        result |= train(stepper, images, options.seconds, options.most)
         print(json.dumps(result), flush=True)
-        with open(options.out / "results.jsonl", "a") as file:
-            file.write(json.dumps({**result, "options": {k: str(v) for k, v in vars(options).items()}}) + "\n")
-        grid = pictures[:64].reshape(8, 8, 3, 32, 32).permute(0, 3, 1, 4, 2).reshape(256, 256, 3).cpu().numpy()
-        Image.fromarray(grid).resize((512, 512), Image.Resampling.NEAREST).save(options.out / f"grid-{number}.png")
-        if options.keep:
-            torch.save({k: v.half() for k, v in ema.state_dict().items()}, options.out / f"ema-{number}.pt")
+        generator = generator_of(plan, stepper, dict(fit_prior(plan.process, known)), device)
+        for steps in own.get("steps", str(options.evaluations)).split("+"):
+            began_sampling = time.perf_counter()
+            route = generator.route(own.get("sampler", options.sampler), int(steps))
+            drawn = generator.sample_along(
+                route, range(options.samples), generator.prior(), batch=options.sample_batch
+            )  # fmt: skip
+            row = {**result, "sampler": str(route.sampler), "evaluations": route.evaluations}
+            row["sample_s"] = time.perf_counter() - began_sampling
+            if features and reference:
+                pictures = (drawn * 255).round().to(torch.uint8).to(device)
+                row["fid"] = float(frechet_distance(statistics(pictures), reference))
+            row["total_s"] = time.perf_counter() - began
+            print(json.dumps({k: v for k, v in row.items() if k != "losses"}), flush=True)
+            with open(options.out / "results.jsonl", "a", encoding="utf-8") as file:
+                file.write(json.dumps({**row, "options": {k: str(v) for k, v in vars(options).items()}}) + "\n")
+        write_grid(drawn[:64], options.out / f"grid-{number}.png")
+        del stepper, generator, model, network
 
 
 if __name__ == "__main__":

@@ -66,6 +66,10 @@ class Timed(Objective):
         return self.inner.edges
 
     @property
+    def phases(self):
+        return self.inner.phases
+
+    @property
     def learns_drift(self):
         return self.inner.learns_drift
 
@@ -75,6 +79,12 @@ class Timed(Objective):
     def draw(self, x0: Tensor, t: Tensor, source: Randomness) -> Draw:
         self.clock.mark()
         drawn = self.inner.draw(x0, t, source)
+        self.clock.mark()
+        return drawn
+
+    def pairs(self, x0: Tensor, t: Tensor, source: Randomness) -> Draw:
+        self.clock.mark()
+        drawn = self.inner.pairs(x0, t, source)
         self.clock.mark()
         return drawn
 
@@ -119,10 +129,10 @@ def waits(stepper: Stepper, k: int, images: Tensor) -> int | None:
 
 def run(text: str, device: torch.device, seconds: float, calibration: int) -> Row:
     config = parse(text)
-    plan = Plan.of(config)
+    plan = Plan.of(config, device)
     prepare_device(config, device)
     team = Team(device)
-    images = torch.rand(config.batch, config.channels, *config.size, device=device, dtype=plan.dtype)
+    images = torch.rand(config.parents, config.channels, *config.size, device=device, dtype=plan.dtype)
     moments = measure(plan.objective, torch.rand(calibration, *images.shape[1:], device=device), seed=0)
     network, model = assemble(plan, moments, team)
     clock = Clock(device)

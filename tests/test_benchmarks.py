@@ -28,12 +28,16 @@ def rows_of_images(folder: Path, count: int) -> None:
 
 
 def test_linear_score_benchmark(tmp_path):
-    rows_of_images(tmp_path, 12)
-    words = ["--data", str(tmp_path), "--images", "12", "--steps", "12", "--cases", "ve", "anisotropic, 5 windows"]
-    words += ["--markdown", str(tmp_path / "r.md"), "--figure", str(tmp_path / "r.png")]
+    rows_of_images(tmp_path, 24)
+    words = ["--data", str(tmp_path), "--out", str(tmp_path / "out"), "--images", "10", "--others", "10"]
+    words += ["--steps", "50", "--cases", "ve", "5 windows", "--chains", "--shipped"]
     subprocess.run([sys.executable, BENCHMARKS / "linear_score.py", *words], check=True, capture_output=True)
-    assert (tmp_path / "r.md").read_text(encoding="utf-8").count("\n| ") == 2
-    assert Image.open(tmp_path / "r.png").size[0] > 500
+    cases = json.loads((tmp_path / "out" / "results.json").read_text())["cases"]
+    assert set(cases) == {"ve", "5 windows"}
+    assert max(abs(x - 1) for x in cases["ve"]["ratio"]) < 0.02
+    assert set(cases["5 windows"]["wrong"]) == {"w 5 % low", "V 5 % high", "drift at u_t"}
+    assert (tmp_path / "out" / "tables.md").read_text(encoding="utf-8").count("| 5 windows |") == 1
+    assert Image.open(tmp_path / "out" / "target-variance.png").size[0] > 500
 
 
 def test_short_runs_benchmark(tmp_path):

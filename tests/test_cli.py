@@ -83,10 +83,11 @@ def test_the_papers_figures(command, flag):
 
 
 def test_demo(command, tmp_path):
-    code, out, _ = command("demo", "--size", "24", "-o", "out")
+    code, out, _ = command("demo", "--size", "24", "--samples", "2", "--steps", "3", "-o", "out")
     assert code == 0
     assert {p.name for p in (tmp_path / "out").iterdir()} == {
         "gallery.png", "anisotropic.png", "anisotropic.gif", "ve.png", "ve.gif",
+        "samples.png", "generation.png", "edit.png",
     }  # fmt: skip
     assert "gallery.png" in out
 
@@ -111,7 +112,7 @@ def test_diagnose_prints_a_table_and_json(command, tmp_path):
 
 
 def test_help_of_every_verb_has_an_example(command):
-    for verb in ("forward", "diagnose", "train", "demo"):
+    for verb in ("forward", "diagnose", "train", "sample", "edit", "evaluate", "demo"):
         code, out, _ = command(verb, "--help")
         assert code == 0
         assert f"anisodiff {verb}" in out

@@ -18,6 +18,7 @@ EXAMPLES = [
     ("02_define_your_own.py", ["--size", "8"]),
     ("03_closed_forms.py", ["--size", "4", "--samples", "400"]),
     ("04_forgetting.py", ["--images", "16", "--size", "8"]),
+    ("05_editing.py", ["--size", "8", "--train", "64", "--steps", "4"]),
 ]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 

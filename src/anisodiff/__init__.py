@@ -1,6 +1,7 @@
 """Anisotropic diffusion, both meanings: Perona–Malik processes as the forward process of a diffusion model."""
 
 from anisodiff.equation import Equation
+from anisodiff.generation import Generator, load
 from anisodiff.integrators import Exponential, TamedEuler
 from anisodiff.processes import SPDE, ClosedForm, Process, ProcessConfig, process
 from anisodiff.schedules import Transition, transition
@@ -13,11 +14,13 @@ __all__ = [
     "ClosedForm",
     "Equation",
     "Exponential",
+    "Generator",
     "Process",
     "ProcessConfig",
     "TamedEuler",
     "Transition",
     "drift",
+    "load",
     "noise_scale",
     "process",
     "transition",

@@ -1,20 +1,42 @@
 """Where sampling starts: the law of U_T.
 
-`GaussianPrior` is fitted once to simulated terminal states: their mean, the covariance across channels of the low DCT
-modes, and the pooled power of the others. It needs no image when sampling.
+    gaussian      N(mean, covariance) fitted once to simulated terminal states: needs no image when sampling
+    simulate      U_T from a data image: the forward process itself, so each draw knows something of its image
+    conditional   N(g_k û_0, R_k) per DCT mode given a data image: what `simulate` draws from when the process is
+                  linear, its best Gaussian approximation with a linear mean when it is not
+
+A draw depends on its sample's own key, whatever else is in the batch.
 """
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from anisodiff.noise import Randomness, white
+from anisodiff.noise import KeyedNoise, Randomness, white
 from anisodiff.transforms import dct2, idct2
+
+if TYPE_CHECKING:  # processes stand to the right: each knows its own Gaussian prior
+    from anisodiff.processes.base import Process
+
+Images = Tensor | NDArray[np.uint8]
+"""[N, C, H, W]: float in [0, 1], or bytes (a memory map will do)."""
+
+
+class Prior(ABC):
+    """The law that the reverse process starts from."""
+
+    @abstractmethod
+    def draw(self, count: int, source: Randomness) -> Tensor:
+        """``count`` terminal states [count, C, H, W]."""
 
 
 @dataclass(frozen=True)
-class GaussianPrior:
+class GaussianPrior(Prior):
     """N(mean, covariance), diagonal over DCT modes; across channels full for modes below ``low`` in both axes."""
 
     mean: Tensor
@@ -41,3 +63,50 @@ def fit_gaussian(states: Tensor, low: int = 8) -> GaussianPrior:
     covariance[:low, :low] = torch.einsum("bchw,bdhw->hwcd", lows, lows) / count
     root = torch.linalg.cholesky(covariance + 1e-12 * torch.eye(channels, dtype=torch.float64, device=states.device))
     return GaussianPrior(mean.float(), root.float())
+
+
+def choose(images: Images, count: int, source: Randomness) -> Tensor:
+    """One of the images for every sample, uniformly, float [count, C, H, W] in [0, 1] where the randomness lives."""
+    if isinstance(source, KeyedNoise):
+        uniform = source.uniform()
+    else:
+        place = torch.device("cpu") if source is None else source.device
+        uniform = torch.rand(count, dtype=torch.float64, generator=source, device=place)
+    index = (uniform * len(images)).long().clamp(max=len(images) - 1)
+    if isinstance(images, Tensor):
+        return images[index.to(images.device)].to(index.device)
+    return torch.from_numpy(images[index.cpu().numpy()]).to(index.device).float() / 255
+
+
+@dataclass(frozen=True)
+class SimulatedPrior(Prior):
+    """U_T given U_0, with U_0 drawn uniformly from ``images``."""
+
+    process: "Process"
+    images: Images
+
+    def draw(self, count: int, source: Randomness) -> Tensor:
+        """The forward process run to its end, [count, C, H, W]."""
+        return self.process.simulate(choose(self.images, count, source), self.process.T, source)
+
+
+@dataclass(frozen=True)
+class ConditionalPrior(Prior):
+    """Û_T = μ_T + g·(Û_0 − μ_0) + √R ξ̂ per DCT mode, with U_0 drawn uniformly from ``images``."""
+
+    images: Images
+    gain: Tensor
+    """g, [H, W]."""
+    variance: Tensor
+    """R, [H, W]."""
+    before: Tensor
+    """μ_0 [C], a level per channel."""
+    after: Tensor
+    """μ_T [C]."""
+
+    def draw(self, count: int, source: Randomness) -> Tensor:
+        """``count`` terminal states [count, C, H, W]."""
+        x0 = choose(self.images, count, source).to(self.gain.dtype)
+        mode = self.gain * dct2(x0 - self.before[:, None, None])
+        mode = mode + self.variance.sqrt() * white(x0, source)  # white in every orthonormal basis
+        return idct2(mode) + self.after[:, None, None]

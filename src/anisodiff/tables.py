@@ -2,8 +2,9 @@
 
 For DCT mode k at time t, about the channel means μ of the data (pooled over channels):
 
-    S_k = Cov(û_k, û'_k)        of two runs from one image: power of what is still known of it
-    N_k = ½ E|û_k − û'_k|²      power of the noise;  V_k = S_k + N_k = E|û_k|², power of the state
+    S_k = Cov(û_k, û'_k)        of two runs from one image: power of what is still known of it; where it drowns in
+                                the noise, Cov(û_k, x̂_k)²/D_k instead, the part that is linear in the image x
+    V_k = E|û_k|²               power of the state;  N_k = V_k − S_k, power of the noise
     w_k = −E[b̂_k û_k]/(α1 z_k V_k)   mean edge weight: the drift's best linear predictor is b_ref = −α1 w_k z_k û_k
     Y_k = E|score target|²      power of the regression target;  E_k = power of the drift's residual
 
@@ -18,27 +19,20 @@ from dataclasses import dataclass, fields
 import torch
 from torch import Tensor
 
-from anisodiff.caching import made_once
 from anisodiff.hashing import combine
 from anisodiff.linear import grid_decay, grid_variance
 from anisodiff.noise import KeyedNoise
 from anisodiff.objectives import Exact, Objective
 from anisodiff.transforms import dct2, frequencies
 
-PHASES = (0.04, 0.15, 0.3, 0.5, 0.75, 1.0)
-"""Where in a cell the tables are measured; below the first, a target's variance diverges and values are held."""
-
-
-@made_once
-def _phases(device: torch.device) -> Tensor:
-    return torch.tensor(PHASES, dtype=torch.float64).to(device)
-
 
 @dataclass(frozen=True)
 class Moments:
-    """The tables: [K, P, H, W] each but ``mean`` [C] and ``data`` [H, W]; float32."""
+    """The tables: [K, P, H, W] each but ``mean`` [C] and ``data`` [H, W]; float32, but for edges and phases."""
 
     edges: Tensor
+    phases: Tensor
+    """[P], places in a cell, in (0, 1]."""
     mean: Tensor
     data: Tensor
     """D_k, power of the images."""
@@ -65,8 +59,8 @@ class Moments:
 
     def at(self, table: Tensor, cell: Tensor, phase: Tensor) -> Tensor:
         """A table at (cell, phase): [B, H, W] (or [B] for a table without frequencies)."""
-        phases = _phases(phase.device)
-        right = torch.searchsorted(phases, phase.contiguous()).clamp(1, len(PHASES) - 1)
+        phases = self.phases.to(phase.device)
+        right = torch.searchsorted(phases, phase.contiguous()).clamp(1, len(phases) - 1)
         weight = ((phase - phases[right - 1]) / (phases[right] - phases[right - 1])).clamp(0, 1).to(table.dtype)
         weight = weight.reshape(weight.shape + (1,) * (table.dim() - 2))
         return torch.lerp(table[cell, right - 1], table[cell, right], weight)
@@ -98,11 +92,12 @@ def measure(
         if not isinstance(objective, Exact):
             raise ValueError("flat tables are for linear processes: the others are measured")
         data = data.mean().expand_as(data).contiguous()
-    shape = (len(edges) - 1, len(PHASES), *images.shape[-2:])
+    phases = objective.phases
+    shape = (len(edges) - 1, len(phases), *images.shape[-2:])
     noise, signal, weight, target, residual = (torch.zeros(shape, dtype=torch.float64) for _ in range(5))
     device = images.device
     for k in range(shape[0]):
-        for j, phase in enumerate(PHASES):
+        for j, phase in enumerate(phases):
             t = objective.settle(edges[k] + phase * (edges[k + 1] - edges[k]))
             if isinstance(objective, Exact):
                 one = t.to(device).reshape(1)
@@ -111,7 +106,7 @@ def measure(
                 known = grid_decay(objective.equation, torch.zeros_like(one), one, like)[0, 0] ** 2 * data
                 row: Sequence[Tensor] = (spread, known, torch.ones_like(spread), 1 / spread, torch.zeros_like(spread))
             else:
-                row = _measure_at(objective, images, mean, t, seed + 7919 * (k * len(PHASES) + j), batch)
+                row = _measure_at(objective, images, mean, t, seed + 7919 * (k * len(phases) + j), batch)
             for table, value in zip((noise, signal, weight, target, residual), row):
                 table[k, j] = value.cpu()
         if progress:
@@ -122,7 +117,9 @@ def measure(
         "log_residual": residual.clamp(min=1e-30).log(),
     }  # fmt: skip
     single = {name: value.float().to(device) for name, value in tables.items()}
-    return Moments(edges=edges.float().to(device).double(), mean=mean, data=data.float(), **single)
+    return Moments(
+        edges=edges.float().to(device).double(), phases=phases.to(device), mean=mean, data=data.float(), **single
+    )
 
 
 def _measure_at(
@@ -138,23 +135,31 @@ def _measure_at(
     index = torch.arange(len(images), device=images.device)
     for part in torch.split(index, batch):
         x0 = images[part]
+        image = dct2(x0 - mean[:, None, None])
         when = t.expand(len(part))
+        add("data", image.square())
         runs = []
         for run in (1, 2):
             drawn = objective.draw(x0, when, KeyedNoise(combine(seed, run, part)))
             u = dct2(drawn.state - mean[:, None, None])
             b = dct2(drawn.drift) if drawn.drift is not None else torch.zeros_like(u)
             add("power", u.square())
+            add("link", u * image)
             add("target", dct2(drawn.score).square())
             add("drift", u * b)
             add("square", b.square())
             runs.append(u)
         add("signal", runs[0] * runs[1])
-        add("noise", 0.5 * (runs[0] - runs[1]).square())
     count = images.shape[0] * images.shape[1]
     power, target, cross, square = (_symmetric(sums[k]) / (2 * count) for k in ("power", "target", "drift", "square"))
-    signal, noise = (_symmetric(sums[k]) / count for k in ("signal", "noise"))
-    signal = torch.where(signal > 2.5 * power / count**0.5, signal, 0.0)  # what is not significant is not a signal
+    signal, data = (_symmetric(sums[k]) / count for k in ("signal", "data"))
+    # Two runs tell a signal of power²/count from zero, the link to the image one of power/count. What neither tells
+    # apart from zero is not a signal.
+    chance = power / (2 * count)
+    linear = (_symmetric(sums["link"]) / (2 * count)).square() / data.clamp(min=1e-300)
+    linear = torch.where(linear > 6 * chance, linear - chance, 0.0)
+    signal = torch.where(signal > 10 * power / count**0.5, signal, linear)
+    noise = power - signal  # the score's linear part is −1/V: what two estimators do not share must not be lost in V
     one = t.reshape(1)
     alpha1, alpha2 = float(objective.equation.alpha1(one)), float(objective.equation.alpha2(one))
     z = frequencies(images.shape[-2], images.shape[-1], torch.float64, images.device)

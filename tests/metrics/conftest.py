@@ -1,8 +1,10 @@
-"""A tiny TorchScript network with weights of its own, and small sets of images."""
+"""A tiny TorchScript network with weights of its own, small sets of images, and the command ``evaluate``."""
 
 from __future__ import annotations
 
+import sys
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +13,7 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
+from anisodiff.cli import main
 from anisodiff.metrics import FeatureNetwork, Preprocess, function_network, torchscript
 
 
@@ -72,3 +75,29 @@ def save_folder(images: Tensor, folder: Path) -> Path:
     for n, image in enumerate(images):
         Image.fromarray(np.ascontiguousarray(image.permute(1, 2, 0).numpy())).save(folder / f"{n:05d}.png")
     return folder
+
+
+Run = Callable[..., tuple[int, str, str]]
+TINY = ("--network", "tiny.pt", "--input", "unit", "--device", "cpu")
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Run the command in a folder with ``tiny.pt`` and a cache of its own: exit code, standard output and error."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("ANISODIFF_INCEPTION", raising=False)
+    monkeypatch.setenv("COLUMNS", "200")
+    save_network(tmp_path / "tiny.pt")
+
+    def call(*words: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["anisodiff", "evaluate", *map(str, words)])
+        code = 0
+        try:
+            main.run()
+        except SystemExit as stop:
+            code = int(stop.code or 0)
+        seen = capsys.readouterr()
+        return code, seen.out, seen.err
+
+    return call

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from anisodiff.metrics import (
     METRICS,
@@ -18,6 +20,8 @@ from anisodiff.metrics import (
     frechet_distance,
     function_network,
     gaussian_statistics,
+    is_statistics,
+    load_statistics,
 )
 
 from .conftest import random_images, save_folder
@@ -67,6 +71,13 @@ def test_the_container_and_the_cache_do_not_change_a_digit(pooled: FeatureNetwor
     assert len(compare(reports)) == len(NAMES)
 
 
+def test_extrapolation_from_fewer_samples_than_features_says_so(pooled: FeatureNetwork, tmp_path: Path) -> None:
+    samples, reference = random_images(50, seed=1), random_images(50, seed=2)
+    for count, rough in ((50, False), (30, True)):  # the smallest of ten blocks' sums holds 15 or 9; 12 features
+        report = evaluate(samples[:count], reference, network=pooled, metrics=("fid",), cache=tmp_path)
+        assert ("does not hold below 12 samples" in report["fid_infinity"].note) is rough
+
+
 def test_identical_sets_are_at_distance_zero(pooled: FeatureNetwork, tmp_path: Path) -> None:
     images = random_images(60)
     report = evaluate(images, images, network=pooled, cache=tmp_path)
@@ -93,17 +104,83 @@ def test_inception_score_only_with_logits_and_labelled(
     report = evaluate(samples, reference, network=classifier, cache=tmp_path)
     assert 1 <= report["is[tiny-classes]"].value <= 5
     assert "classifier tiny-classes" in report["is[tiny-classes]"].note
+    said: list[str] = []
+    assert not any(
+        v.name.startswith("is[")
+        for v in evaluate(samples, reference, network=pooled, cache=tmp_path, say=said.append).values
+    )
+    assert "no Inception score: quadrants has no logits" in said
     with pytest.raises(ValueError, match="is does not apply: it needs a network with logits"):
         evaluate(samples, reference, network=pooled, metrics=("is",), cache=tmp_path)
 
 
-def test_leakage_needs_and_uses_heldout_images(pooled: FeatureNetwork, tmp_path: Path) -> None:
+def test_memorisation_of_copies_and_of_new_samples(pooled: FeatureNetwork, tmp_path: Path) -> None:
     train, heldout = random_images(60, seed=1), random_images(60, seed=2)
-    report = evaluate(train[:30], train, network=pooled, heldout=heldout, metrics=("leakage",), cache=tmp_path)
-    assert [v.name for v in report.values] == ["closer_to_training"]
-    assert report["closer_to_training"].value > 0.9
-    with pytest.raises(ValueError, match="leakage does not apply: it needs held-out images"):
-        evaluate(train[:30], train, network=pooled, metrics=("leakage",), cache=tmp_path)
+    sheets: list[Image.Image] = []
+    copied = evaluate(
+        train[:30], train, network=pooled, heldout=heldout, metrics=("memorisation",), cache=tmp_path,
+        settings=Settings(inspected=20), sheet=sheets.append,
+    )  # fmt: skip
+    names = ["nearest_features", "nearest_pixels", "closer_to_training_features", "closer_to_training_pixels"]
+    assert [v.name for v in copied.values] == names
+    assert copied["nearest_features"].value == pytest.approx(0, abs=1e-7)
+    assert copied["nearest_pixels"].value == pytest.approx(0, abs=1e-7)
+    assert "over 20 samples" in copied["nearest_pixels"].note
+    assert copied["closer_to_training_features"].value == copied["closer_to_training_pixels"].value == 1
+    assert len(sheets) == 1
+    new = evaluate(random_images(50, seed=3), train, network=pooled, heldout=heldout, cache=tmp_path)
+    assert {v.name for v in new.values} == {*NAMES, *names}  # held-out images bring the search along
+    share = new["closer_to_training_features"]
+    assert abs(share.value - 0.5) < 4 * 0.5 / 50**0.5
+    assert new["nearest_pixels"].value > 0.05
+    with pytest.raises(ValueError, match="belong to the metric memorisation; name it too"):
+        evaluate(train, train, network=pooled, metrics=("fid",), heldout=heldout, cache=tmp_path)
+    with pytest.raises(ValueError, match="walks over the reference several times"):
+        evaluate(train, iter([train]), network=pooled, metrics=("memorisation",), cache=tmp_path)
+
+
+def test_sources_are_recovered_from_copies_and_not_from_others(pooled: FeatureNetwork, tmp_path: Path) -> None:
+    train = random_images(60, seed=1)
+    order = torch.randperm(60, generator=torch.Generator().manual_seed(0))[:40]
+    kept = Generation(prior="simulate", sources=tuple(order.tolist()))
+    report = evaluate(train[order], train, network=pooled, generation=kept, cache=tmp_path)
+    for name in ("source_recovered_features", "source_recovered_pixels"):
+        assert (report[name].value, report[name].error) == (1, 0)
+        assert "chance 0.017" in report[name].note
+    lost = evaluate(random_images(40, seed=9), train, network=pooled, generation=kept, cache=tmp_path)
+    assert lost["source_recovered_features"].value < 0.15
+    assert lost["source_recovered_pixels"].value < 0.15
+    first = evaluate(train[order], train, network=pooled, generation=kept, limit=10, cache=tmp_path)
+    assert first["source_recovered_features"].value == 1
+    with pytest.raises(ValueError, match="40 sources are known, but there are 60 samples"):
+        evaluate(train, train, network=pooled, generation=kept, cache=tmp_path)
+    with pytest.raises(ValueError, match=r"a sample comes from image 5., but array has 30 images"):
+        evaluate(train[order], train[:30], network=pooled, generation=kept, cache=tmp_path)
+    with pytest.raises(ValueError, match="sources must be indices"):
+        Generation(sources=(3, -1))
+
+
+def test_a_reference_by_its_statistics_gives_the_same_numbers(pooled: FeatureNetwork, tmp_path: Path) -> None:
+    samples, reference = random_images(40, seed=1), random_images(50, seed=2)
+    first = evaluate(samples, reference, network=pooled, reference_name="colours", cache=tmp_path)
+    (file,) = (tmp_path / "statistics").iterdir()
+    assert is_statistics(file)
+    held = load_statistics(file, pooled)
+    assert held.name == "colours"
+    assert evaluate(samples, held, network=pooled, cache=tmp_path) == first
+    with pytest.raises(ValueError, match="a sheet needs the images"):
+        evaluate(samples, held, network=pooled, cache=tmp_path, sheet=print)
+    features_only = evaluate(samples, held, network=pooled, metrics=("memorisation",), cache=tmp_path)
+    assert [v.name for v in features_only.values] == ["nearest_features"]
+    with pytest.raises(ValueError, match=r"taken in another way .quadrants ≠ other"):
+        load_statistics(file, replace(pooled, name="other"))
+    with pytest.raises(ValueError, match=r"taken in another way .*seed 0 ≠ .*seed 1"):
+        load_statistics(file, pooled, seed=1)
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 0xFF
+    file.write_bytes(content)
+    with pytest.raises(ValueError, match="damaged statistics; delete the file"):
+        load_statistics(file, pooled)
 
 
 def test_limit_and_metric_choice_and_settings(pooled: FeatureNetwork, tmp_path: Path) -> None:
@@ -131,6 +208,16 @@ def test_another_resolution_is_refused_before_any_work(pooled: FeatureNetwork, t
         evaluate(small, large, network=function_network("never", never), reference_name="big", cache=tmp_path)
     with pytest.raises(ValueError, match="another resolution is refused"):
         evaluate(iter([small]), large, network=pooled, cache=tmp_path)
+    made: list[int] = []
+
+    def endless() -> Iterator[torch.Tensor]:
+        while True:
+            made.append(1)
+            yield small
+
+    with pytest.raises(ValueError, match="another resolution is refused"):
+        evaluate(endless(), large, network=function_network("never", never), cache=tmp_path)
+    assert len(made) == 1  # a model that makes samples is stopped after the first batch
     with pytest.raises(ValueError, match="held-out set array is 24×24"):
         evaluate(small, small, network=pooled, heldout=large, cache=tmp_path)
 

@@ -4,8 +4,8 @@ from dataclasses import fields, replace
 
 import pytest
 
-from anisodiff.metrics import Generation, Protocol, Report, Value, compare
-from anisodiff.metrics.protocol import WHICH_SAMPLES, few_samples_note
+from anisodiff.metrics import Generation, Protocol, Report, Value, compare, comparison_table
+from anisodiff.metrics.protocol import LABELS, WHICH_SAMPLES, few_samples_note
 
 PROTOCOL = Protocol(
     samples="run-a",
@@ -39,7 +39,7 @@ def test_equal_protocols_compare_whatever_the_samples() -> None:
     assert [(r.name, r.values) for r in rows] == [("fid", (2.5, 2.5)), ("kid", (1e-3, 1e-3))]
 
 
-@pytest.mark.parametrize("field", [f.name for f in fields(Protocol) if f.name not in WHICH_SAMPLES])
+@pytest.mark.parametrize("field", [f.name for f in fields(Protocol) if f.name not in WHICH_SAMPLES | LABELS])
 def test_any_other_difference_is_refused_named_and_can_be_forced(field: str) -> None:
     number = isinstance(getattr(PROTOCOL, field), int)
     changed = replace(PROTOCOL, **{field: 7 if number else "other"})
@@ -50,8 +50,32 @@ def test_any_other_difference_is_refused_named_and_can_be_forced(field: str) -> 
     assert compare([REPORT, other], vary=[field])
 
 
+def test_what_a_reference_is_called_matters_only_if_its_pixels_differ() -> None:
+    named = replace(PROTOCOL, reference="my-folder", reference_split="")
+    assert PROTOCOL.differences(named) == ()
+    assert compare([REPORT, replace(REPORT, protocol=named)])
+    other = replace(named, reference_fingerprint="e" * 64)
+    found = [d.split(":")[0] for d in PROTOCOL.differences(other)]
+    assert found == ["reference", "reference_split", "reference_fingerprint"]
+    assert PROTOCOL.differences(other)[2] == f"reference_fingerprint: {'c' * 12} ≠ {'e' * 12}"
+    assert PROTOCOL.differences(replace(PROTOCOL, prior=None)) == ("prior: gaussian ≠ unknown",)
+
+
+def test_a_forced_comparison_says_what_it_passes_over() -> None:
+    other = replace(REPORT, protocol=replace(PROTOCOL, evaluations=70), values=REPORT.values[:1])
+    with pytest.raises(ValueError, match="evaluations: 35 ≠ 70"):
+        comparison_table([REPORT, other], ["a", "b"])
+    lines = comparison_table([REPORT, other], ["a", "b"], force=True).splitlines()
+    assert lines[0].split("|")[1:4] == [" metric ", " a     ", " b   "]
+    assert lines[2].split() == ["|", "fid", "|", "2.5", "|", "2.5", "|"]
+    assert lines[3].split() == ["|", "kid", "|", "0.001", "|", "|"]
+    assert lines[4] == "warning: protocols differ, a against b: evaluations: 35 ≠ 70"
+    assert "warning" not in comparison_table([REPORT, REPORT], ["a", "a"])
+
+
 def test_vary_allows_only_what_it_names() -> None:
-    other = replace(REPORT, protocol=replace(PROTOCOL, evaluations=70, reference_split="test"))
+    changed = replace(PROTOCOL, evaluations=70, reference_split="test", reference_fingerprint="e" * 64)
+    other = replace(REPORT, protocol=changed)
     with pytest.raises(ValueError, match="reference_split: train ≠ test") as caught:
         compare([REPORT, other], vary=["evaluations"])
     assert "evaluations" not in str(caught.value)
@@ -75,7 +99,11 @@ def test_json_round_trip_and_damage() -> None:
 
 def test_table_and_line_carry_everything() -> None:
     table = REPORT.table()
-    assert "| fid | 2.5 | ± 0.1 | n |" in table
+    assert table.splitlines()[:3] == [
+        "| metric | value | error | note |",
+        "|--------|-------|-------|------|",
+        "| fid    | 2.5   | ± 0.1 | n    |",
+    ]
     for part in ("50000 samples run-a", "cifar10/train", "inception-2015-12-05 (dddddddd)", "tf1_bilinear 299"):
         assert part in table
     for part in ("evaluations 35", "prior gaussian", "seed 0", "anisodiff 0.1.0", "TF32 off"):

@@ -61,6 +61,26 @@ def test_second_time_comes_from_the_cache_also_from_another_container(pooled: Fe
     assert same(first, again)
 
 
+def test_rows_from_the_cache_stand_in_the_order_of_the_container(pooled: FeatureNetwork, tmp_path: Path) -> None:
+    images, counted = random_images(12), Counting(pooled)
+    images[5] = images[2]  # a set may hold an image twice
+    cached_survey(image_set(images), counted.network, tmp_path)
+    order = torch.randperm(12, generator=torch.Generator().manual_seed(1))
+    other = cached_survey(image_set(images[order]), counted.network, tmp_path)
+    assert counted.seen == 12
+    fresh = survey(image_set(images[order]), pooled)
+    assert torch.equal(other.features, fresh.features)
+    assert torch.equal(other.pixels.projections, fresh.pixels.projections)
+    assert other.digests == fresh.digests
+
+
+def test_the_first_images_are_kept(pooled: FeatureNetwork) -> None:
+    images = random_images(12)
+    for keep in (0, 3, 5, 12, 20):
+        assert torch.equal(survey(image_set(images), pooled, batch_size=4, keep=keep).kept, images[:keep])
+    assert torch.equal(survey(image_set(images), pooled, batch_size=4, keep=9, limit=6).kept, images[:6])
+
+
 def test_other_images_networks_or_settings_never_share_a_file(pooled: FeatureNetwork, tmp_path: Path) -> None:
     images, counted = random_images(12), Counting(pooled)
     cached_survey(image_set(images), counted.network, tmp_path)

@@ -7,6 +7,8 @@ slowly and directly (dense filters, explicit softmax).
 
 import itertools
 import math
+from collections import OrderedDict
+from pathlib import Path
 
 import torch
 from torch.nn import functional as F
@@ -246,3 +248,29 @@ def forward(state: dict[str, torch.Tensor], c: NCSNppConfig, x: torch.Tensor, co
             h = between(h, "up")
     assert not skips
     return pyramid if c.progressive == "output_skip" else head(h)
+
+
+def published_file(path: Path, config: NCSNppConfig, seed: int = 0) -> tuple[dict, dict]:
+    """Write a checkpoint; returns the tensors of `model` and those that `ema` stands for, in float64."""
+    g = torch.Generator().manual_seed(seed)
+
+    def draw(name: str, shape: tuple[int, ...]) -> torch.Tensor:
+        if name == "module.all_modules.0.W":
+            return 16 * torch.randn(shape, generator=g)
+        fan = shape[0] if len(shape) < 2 else torch.Size(shape[1:]).numel()
+        values = torch.randn(shape, generator=g) / fan**0.5
+        return values + 1 if "GroupNorm" in name and name.endswith("weight") else values
+
+    shapes = layout(config)
+    model = OrderedDict({"module.sigmas": torch.linspace(50, 0.01, 10, dtype=torch.float64)})
+    model.update({name: draw(name, shape) for name, shape in shapes.items()})
+    trained = [name for name in shapes if config.embedding == "positional" or name != "module.all_modules.0.W"]
+    shadow = [draw(name, shapes[name]) for name in trained]
+    optimizer = {
+        "state": {0: {"step": 3, "exp_avg": shadow[0].clone()}},
+        "param_groups": [{"lr": 2e-4, "params": [0]}],
+    }
+    ema = {"decay": 0.999, "num_updates": 77, "shadow_params": shadow}
+    torch.save({"optimizer": optimizer, "model": model, "ema": ema, "step": 1234}, path)
+    raw = {name: value.double() for name, value in model.items()}
+    return raw, raw | {name: value.double() for name, value in zip(trained, shadow)}

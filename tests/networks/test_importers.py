@@ -1,14 +1,19 @@
 """Published checkpoints: a file in exactly their layout gives the published function."""
 
-from collections import OrderedDict
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
-from published_ncsnpp import forward, layout
+from published_ncsnpp import forward, published_file
 
+import anisodiff
 from anisodiff.networks import NCSNppConfig, VEScore, load_score_sde
+from anisodiff.networks.precondition import ScoreModel
+from anisodiff.networks.ve_network import VENetwork
+from anisodiff.objectives import objective_for
+from anisodiff.tables import Moments, measure
+from anisodiff.transforms import dct2, idct2
 
 TINY = NCSNppConfig(image_size=8, nf=8, multipliers=(1, 2), blocks=1, attention=(4,))
 CONFIGS = {
@@ -22,32 +27,6 @@ CONFIGS = {
     "ddpm-box": replace(TINY, block="ddpm", fir=False, progressive="residual", skip_rescale=False),
     "positional": replace(TINY, embedding="positional", in_channels=1, out_channels=2, progressive_input="none"),
 }
-
-
-def published_file(path: Path, config: NCSNppConfig, seed: int = 0) -> tuple[dict, dict]:
-    """Write a checkpoint; returns the tensors of `model` and those that `ema` stands for, in float64."""
-    g = torch.Generator().manual_seed(seed)
-
-    def draw(name: str, shape: tuple[int, ...]) -> torch.Tensor:
-        if name == "module.all_modules.0.W":
-            return torch.randn(shape, generator=g)
-        fan = shape[0] if len(shape) < 2 else torch.Size(shape[1:]).numel()
-        values = torch.randn(shape, generator=g) / fan**0.5
-        return values + 1 if "GroupNorm" in name and name.endswith("weight") else values
-
-    shapes = layout(config)
-    model = OrderedDict({"module.sigmas": torch.linspace(50, 0.01, 10, dtype=torch.float64)})
-    model.update({name: draw(name, shape) for name, shape in shapes.items()})
-    trained = [name for name in shapes if config.embedding == "positional" or name != "module.all_modules.0.W"]
-    shadow = [draw(name, shapes[name]) for name in trained]
-    optimizer = {
-        "state": {0: {"step": 3, "exp_avg": shadow[0].clone()}},
-        "param_groups": [{"lr": 2e-4, "params": [0]}],
-    }
-    ema = {"decay": 0.999, "num_updates": 77, "shadow_params": shadow}
-    torch.save({"optimizer": optimizer, "model": model, "ema": ema, "step": 1234}, path)
-    raw = {name: value.double() for name, value in model.items()}
-    return raw, raw | {name: value.double() for name, value in zip(trained, shadow)}
 
 
 @pytest.mark.parametrize("name", CONFIGS)
@@ -88,6 +67,99 @@ def test_published_score(tmp_path: Path) -> None:
         score = VEScore(network.double())(x, sigma)
         expected = forward(averaged, config, 2 * x - 1, sigma.log()) / sigma.reshape(2, 1, 1, 1)
     torch.testing.assert_close(score, expected, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_more_outputs_leave_the_published_ones_as_they_were(name: str, tmp_path: Path) -> None:
+    config = CONFIGS[name]
+    published_file(tmp_path / "c.pth", config)
+    wide = replace(config, out_channels=2 * config.out_channels)
+    x = torch.randn(2, config.in_channels, 16, 8, generator=torch.Generator().manual_seed(1))
+    cond = torch.tensor([0.3, -2.0])
+    old, first = load_score_sde(tmp_path / "c.pth", config)
+    new, second = load_score_sde(tmp_path / "c.pth", wide)
+    assert (first.outputs_added, second.outputs_added) == (0, config.out_channels)
+    assert new.config == wide
+    out = new(x, cond)
+    torch.testing.assert_close(out[:, : config.out_channels], old(x, cond))
+    assert out[:, config.out_channels :].abs().max() == 0
+    out[:, config.out_channels :].sum().backward()  # zero, but not dead
+    moved = [name for name, p in new.named_parameters() if p.grad is not None and p.grad.abs().max() > 0]
+    assert moved
+    assert all(".conv." in name for name in moved)
+    with pytest.raises(ValueError, match=r"got shape \[.*expected \["):
+        load_score_sde(tmp_path / "c.pth", replace(config, out_channels=config.out_channels + 1))
+
+
+def ve_model(folder: Path, process: anisodiff.Process, channels: int) -> tuple[ScoreModel, dict, Moments]:
+    """A published network in the model of a process, in float64, and the tensors it was made of."""
+    config = CONFIGS["cifar10"]
+    _, averaged = published_file(folder / "c.pth", config)
+    network, _ = load_score_sde(folder / "c.pth", replace(config, out_channels=channels))
+    g = torch.Generator().manual_seed(3)
+    images = 0.5 + 0.2 * torch.randn(24, 3, 1, 1, generator=g) + 0.1 * torch.rand(24, 3, 16, 16, generator=g)
+    objective = objective_for(process)
+    moments = measure(objective, images)
+    tables = {f: getattr(moments, f).double() for f in Moments.__dataclass_fields__}
+    model = ScoreModel(network.double(), process.equation, Moments(**tables), drift=objective.learns_drift)
+    model.network = VENetwork(model.network, model)
+    return model, averaged, moments
+
+
+def test_a_published_network_in_our_model_has_the_published_score(tmp_path: Path) -> None:
+    """s(u, t) = F(2u − 1, ln σ)/σ at the process `ve`, σ² = σ(t)² − σ_min²: at the times the tables are made for.
+
+    Between them the model's own tables interpolate the noise, and the network is told the interpolated one.
+    """
+    model, averaged, moments = ve_model(tmp_path, anisodiff.process("ve", 16), 3)
+    cells = torch.tensor([0, 7, 20, 30, 39])
+    at = moments.edges[cells] + moments.phases[[0, 3, 5, 2, 5]] * moments.edges.diff()[cells]
+    between = torch.tensor([0.1234, 0.777, 1.9], dtype=torch.float64)
+    for t, noise in (
+        (at, (0.01 * 5000 ** (at / 2)).square() - 0.01**2),
+        (between, moments.at(moments.log_noise, *moments.locate(between))[:, 0, 0].double().exp()),
+    ):
+        sigma = noise.sqrt()
+        g = torch.Generator().manual_seed(5)
+        u = 0.5 + sigma[:, None, None, None] * torch.randn(len(t), 3, 16, 16, generator=g, dtype=torch.float64)
+        with torch.no_grad():
+            score, other = model(u, t)
+            expected = forward(averaged, CONFIGS["cifar10"], 2 * u - 1, sigma.log()) / sigma[:, None, None, None]
+        assert torch.equal(score, other)
+        gap = (score - expected).square().mean((1, 2, 3)).sqrt() / expected.square().mean((1, 2, 3)).sqrt()
+        assert (gap < 1e-5).all()
+
+
+class Wiener(torch.nn.Module):
+    """The published network of Gaussian data: −σ(v − μ)/(D + σ²) per frequency, and a second output of its own."""
+
+    def __init__(self, moments: Moments) -> None:
+        super().__init__()
+        self.moments = moments
+
+    def forward(self, x: torch.Tensor, log_sigma: torch.Tensor, dropout_key: object = None) -> torch.Tensor:
+        sigma = log_sigma.exp()[:, None, None, None]
+        z = dct2((x + 1) / 2 - self.moments.mean.double()[:, None, None])
+        return torch.cat([idct2(-sigma * z / (self.moments.data.double() + sigma**2)), torch.ones_like(x)], 1)
+
+
+@pytest.mark.parametrize("name", ["heat", "anisotropic"])
+def test_under_other_processes_what_is_known_is_taken_over(name: str, tmp_path: Path) -> None:
+    """Who knows no more than Wiener's predictor of one process knows no more of another; the drift's is untouched."""
+    process = anisodiff.process(name, 16, diffusivity="geometric(0.1, 2)")
+    model, _, moments = ve_model(tmp_path, process, 6)
+    t = torch.tensor([0.15, 0.9, 1.9], dtype=torch.float64)
+    g = torch.Generator().manual_seed(6)
+    u = process.simulate(torch.rand(3, 3, 16, 16, generator=g, dtype=torch.float64), t, g)
+    with torch.no_grad():
+        score, tilde = model(u, t)
+        assert score.isfinite().all()
+        assert torch.equal(score, tilde)  # the second output begins with 0
+        model.network.network = Wiener(moments)
+        f, drift = model.residuals(model.centred(u), model.coefficients(t))
+    assert f.abs().max() < 1e-6
+    if name == "anisotropic":
+        torch.testing.assert_close(idct2(drift), torch.ones_like(u))
 
 
 def test_plain_list_of_averages(tmp_path: Path) -> None:

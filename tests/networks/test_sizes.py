@@ -80,6 +80,7 @@ def test_published_recipes(name: str, recipe: tuple) -> None:
 
 
 def test_sizes_for_short_runs() -> None:
+    assert count(ncsnpp_config("tiny")) == 3_191_043
     assert count(ncsnpp_config("small")) == 6_807_363
     assert count(ncsnpp_config("base")) == 27_971_715
     assert count(ncsnpp_config("small", in_channels=1, image_size=28)) <= 7_000_000

@@ -1,5 +1,7 @@
 """A checkpoint in pieces and together again."""
 
+import copy
+import dataclasses
 import json
 
 import pytest
@@ -91,5 +93,24 @@ def test_a_new_run_from_old_weights(run, dataset, tmp_path):
     assert find(tmp_path / "new").meta["start"]["images"] == find(run).meta["images"]
     train(tiny(images=8, lr=0.0), dataset, tmp_path / "new", tensorboard=False)
     assert find(tmp_path / "new").meta["start"]["images"] == find(run).meta["images"]
+    assert find(tmp_path / "new").meta["start"]["step"] == find(run).step
     with pytest.raises(ValueError, match="another network: nf"):
         train(tiny().changed({"network.nf": 16}), dataset, tmp_path / "other", start=run, tensorboard=False)
+
+
+def test_a_new_run_of_another_process_and_seed(run, dataset, tmp_path):
+    """Frozen frequencies come along, whatever the seed; a second output is added and begins with 0."""
+    shown = []
+    config = tiny(process="anisotropic", seed=5, images=4, lr=0.0, sample_every=4)
+    hooks = Hooks(on_interval=lambda model, step: shown.append(copy.deepcopy(model.network)))
+    train(config, dataset, tmp_path / "new", start=run, hooks=hooks, tensorboard=False)
+    train(dataclasses.replace(config, images=8), dataset, tmp_path / "new", hooks=hooks, tensorboard=False)
+    old = load_model(run).model.network
+    x, c = torch.rand(2, 1, 8, 8), torch.tensor([0.1, -1.0])
+    for network in (load_model(tmp_path / "new").model.network, *shown):
+        out = network(x, c)
+        torch.testing.assert_close(out[:, :1], old(x, c))
+        assert out[:, 1:].abs().max() == 0
+    assert len(shown) == 2
+    with pytest.raises(ValueError, match="another network: out_channels differ"):
+        train(tiny(seed=5), dataset, tmp_path / "back", start=tmp_path / "new", tensorboard=False)

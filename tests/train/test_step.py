@@ -9,7 +9,7 @@ import torch
 from anisodiff.data import Loader, prepare
 from anisodiff.objectives import Draw
 from anisodiff.tables import measure
-from anisodiff.train import Diverged, Hooks, Plan, read_log, train
+from anisodiff.train import Diverged, Hooks, Plan, find, read_log, train
 from anisodiff.train import loop as loop_module
 from anisodiff.train.model import calibration_images
 from anisodiff.train.setup import assemble
@@ -31,7 +31,7 @@ def stepper(config, dataset, objective=None) -> Stepper:
 
 def run_steps(config, dataset, steps=2, objective=None) -> Stepper:
     made = stepper(config, dataset, objective)
-    loader = Loader(dataset, batch=config.batch, seed=config.seed, flip=config.flip)
+    loader = Loader(dataset, batch=config.parents, seed=config.seed, flip=config.flip)
     for k in range(steps):
         made.step(k, loader.batch(k)[0].to(Plan.of(config).dtype))
     return made
@@ -41,9 +41,10 @@ def weights(made: Stepper) -> torch.Tensor:
     return torch.cat([w.detach().flatten() for w in made.weights.values()])
 
 
+@pytest.mark.parametrize("antithetic", [False, True], ids=["alone", "pairs"])
 @pytest.mark.parametrize("process", ["heat", "anisotropic", "anisotropic-paper"])
-def test_accumulation_changes_nothing(dataset, process):
-    config = tiny(process=process, precision="fp64", batch=8)
+def test_accumulation_changes_nothing(dataset, process, antithetic):
+    config = tiny(process=process, precision="fp64", batch=8, antithetic=antithetic)
     if process == "anisotropic-paper":
         config = config.changed({"process.step": "tamed(dt=0.25)", "level_mean": 0.0})
     whole = run_steps(config, dataset)
@@ -51,6 +52,35 @@ def test_accumulation_changes_nothing(dataset, process):
     torch.testing.assert_close(weights(whole), weights(parts), rtol=0, atol=1e-9)
     torch.testing.assert_close(whole.tally.loss, parts.tally.loss, rtol=1e-9, atol=1e-9)
     assert float(whole.tally.count.sum()) == 16
+
+
+def test_pairs_share_everything_but_the_sign_of_the_last_noise(dataset):
+    """Image, time, path and mask; the first of a pair is what it would be alone."""
+    config = tiny(process="anisotropic", batch=8, antithetic=True, precision="fp64")
+    made = stepper(config, dataset)
+    batch = made.draw(3)
+    for shared in (batch.t, batch.t_host, batch.bins, batch.noise, batch.dropout):
+        assert torch.equal(shared[::2], shared[1::2])
+        assert len(shared) == 8
+    assert len(batch.noise.unique()) == 4
+    images = Loader(dataset, batch=4, seed=0).batch(3)[0].double()
+    drawn = made.simulate(images, batch, slice(2, 6))
+    torch.testing.assert_close(drawn.score[::2], -drawn.score[1::2])
+    assert not torch.allclose(drawn.state[::2], drawn.state[1::2])
+    made.config = dataclasses.replace(config, antithetic=False)
+    alone = made.simulate(images.repeat_interleave(2, 0), batch, slice(2, 6))
+    torch.testing.assert_close(alone.state[::2], drawn.state[::2])
+
+
+@pytest.mark.parametrize("objective", ["total-noise", "x0"])
+def test_ablations_train(dataset, tmp_path, objective):
+    config = tiny(process="anisotropic", objective=objective, images=12)
+    outcome = train(config, dataset, tmp_path, tensorboard=False)
+    assert outcome.finished
+    assert outcome.skipped == 0
+    assert find(tmp_path).meta["config"]["objective"] == objective
+    with pytest.raises(ValueError, match=f"objective was '{objective}', now 'local'"):
+        train(dataclasses.replace(config, objective="local"), dataset, tmp_path, tensorboard=False)
 
 
 def test_the_seed_decides(dataset):

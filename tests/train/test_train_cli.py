@@ -1,17 +1,20 @@
 """`anisodiff train` and `anisodiff data prepare`: what they print, write and refuse."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 import typer
 from PIL import Image
 from typer.testing import CliRunner
 
 from anisodiff.cli import data, train
-from anisodiff.train import find, read_log
+from anisodiff.train import Plan, TrainConfig, find, load_model, read_log
+from tests.networks.published_ncsnpp import forward, published_file
 
-from .conftest import pixels
+from .conftest import NETWORK, pixels
 
 SMALL = [
     "calibration=32",
@@ -84,6 +87,49 @@ def test_dry_run_without_data_writes_nothing(command, tmp_path):
     assert numbers["activation_bytes"] > 512 * 8 * 8 * 8 * 4 * 4  # more than a few feature maps of every image
 
 
+def test_dry_run_of_a_large_recipe_made_small(command):
+    small = ["network.size=small", *SMALL[1:4], "size=16", "antithetic=true"]
+    told = command("train", "lsun256-anisotropic", "--dry-run", "--json", "--device", "cpu", settings=small)
+    assert told.exit_code == 0, told.output
+    numbers = json.loads(told.stdout)
+    assert numbers["config"]["dataset"] == "lsun"
+    assert numbers["config"]["antithetic"]
+    assert (numbers["steps"], numbers["batch"]) == (2_400_000, 4)
+    assert numbers["process"]["diffusivity"] == "geometric(0.5, 32)"
+
+
+def test_fine_tuning_from_a_published_file(command, tmp_path):
+    """From a file in the layout of score_sde_pytorch to a run that continues; its second output begins with 0."""
+    folder(tmp_path / "photos")
+    settings = [*SMALL, "network.dropout=0.1", "lr=0", "size=8"]
+    words = ["train", "--data", "photos", "-o", "run", "--device", "cpu", "--from", "published.pth"]
+    config = Plan.of(TrainConfig(network={**NETWORK, "dropout": 0.1}, size=8, channels=1)).network
+    _, averaged = published_file(tmp_path / "published.pth", replace(config, out_channels=1))
+    first = command(*words, "--images", 8, settings=settings)
+    assert first.exit_code == 0, first.output
+    assert "averaged weights in published.pth, after step 1234; its second output begins with 0" in first.output
+    saved = find("run")
+    assert saved.meta["start"] == {"file": "published.pth", "step": 1234, "weights": "ema"}
+    assert saved.meta["config"]["parametrisation"] == "ve"
+    loaded = load_model("run").model.network.network
+    x, c = torch.rand(2, 1, 8, 8), torch.tensor([0.1, -1.0])
+    with torch.no_grad():
+        out = loaded(x, c)
+        expected = forward(averaged, config, x.double(), c.double()).float()
+    torch.testing.assert_close(out[:, :1], expected, rtol=1e-4, atol=1e-5)
+    assert out[:, 1:].abs().max() == 0
+    assert command(*words, "--images", 16, settings=settings).exit_code == 0
+    assert find("run").step == 4
+    assert torch.equal(load_model("run").model.network.network.embed.features.w, loaded.embed.features.w)
+    told = command(*words[:-1], "published.pth", "-o", "other", settings=[*settings, "parametrisation=residual"])
+    assert "set parametrisation=ve" in str(told.exception)
+    told = command(*words[:-1], "run", "-o", "other", settings=settings)
+    assert "its network has parametrisation 've', got 'residual'; set parametrisation=ve" in str(told.exception)
+    (tmp_path / "broken.pth").write_bytes(b"no tensors")
+    told = command(*words[:-1], "broken.pth", "-o", "other", settings=settings)
+    assert "cannot be read as a file of tensors only" in str(told.exception)
+
+
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
@@ -94,6 +140,9 @@ def test_dry_run_without_data_writes_nothing(command, tmp_path):
         (["cifar10-ve", "--set", "leraning_rate=1"], "unknown key 'leraning_rate'"),
         (["cifar10-ve", "--set", "lr"], "KEY=VALUE"),
         (["cifar10-ve", "--set", "network.droput=1"], "did you mean 'dropout'"),
+        (["cifar10-ve", "--set", "objective=loca"], "did you mean 'local'"),
+        (["cifar10-ve", "--dry-run", "--set", "objective=x0"], "set objective='exact'"),
+        (["celeba64-heat"], "say where celeba lies"),
         (["cifar10-ve", "--resume", "sometimes"], "unknown --resume"),
         (["heat", "--data", "empty"], "empty"),
         (["cifar10-ve", "--data", "prepared"], "the data are 1×16×16"),
@@ -114,6 +163,15 @@ def test_data_prepare(command, tmp_path):
     told = command("data", "prepare", "photos", "--output", "set", "--size", 8, "--channels", 3)
     assert told.exit_code == 0, told.output
     assert "left out bad.png" in told.output
+    assert "picked" not in told.output
+    for number, (words, picked) in enumerate(
+        [
+            (["--size", 8], "; picked 1 channel (greyscale)\n"),
+            (["--channels", 3], "; picked 16×16: all sampled images are 16×16\n"),
+            ([], "; picked 16×16 with 1 channel (greyscale): all sampled images are 16×16\n"),
+        ]
+    ):
+        assert picked in command("data", "prepare", "photos", "-o", f"other-{number}", *words).output
     facts = json.loads(
         command("data", "prepare", "photos", "-o", "set", "--size", 8, "--channels", 3, "--json").stdout
     )

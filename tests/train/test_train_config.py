@@ -3,11 +3,14 @@
 import json
 
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from anisodiff.data import NAMED
+from anisodiff.networks import NCSNpp
 from anisodiff.processes import process
-from anisodiff.recipes import RECIPES, for_images, recipe
+from anisodiff.recipes import RECIPES, SUMMARY, for_images, recipe
 from anisodiff.train import Plan, TrainConfig
 from anisodiff.train.config import FIELDS
 
@@ -69,11 +72,31 @@ def test_garbage_in_a_group_is_refused(group, values):
         ("accumulation", 3, "multiple"),
         ("t_min", 2.0, "T = 2"),
         ("flip", 1, "true or false"),
+        ("objective", "totalnoise", "did you mean 'total-noise'"),
+        ("objective", "exact", "set objective='local'"),
+        ("calibration", 8, "calibration: got 8, expected a whole number ≥ 16"),
+        ("parametrisation", "vee", "did you mean 've'"),
+        ("process.sigma_max", 90, "only the process 've'"),
     ],
 )
 def test_a_mistake_is_named_with_its_remedy(key, value, words):
     with pytest.raises(ValueError, match=words):
         Plan.of(TrainConfig().changed({key: value}))
+
+
+@pytest.mark.parametrize(
+    ("batch", "accumulation", "world", "words"),
+    [
+        (5, 1, 1, "batch: got 5 with antithetic pairs, expected a multiple of 2, such as 6; or set antithetic=false"),
+        (12, 4, 1, "got 12 with accumulation = 4, antithetic pairs, expected a multiple of 8, such as 16"),
+        (10, 1, 2, "got 10 with 2 processes, antithetic pairs, expected a multiple of 4, such as 12"),
+    ],
+)
+def test_pairs_stay_together(batch, accumulation, world, words):
+    with pytest.raises(ValueError, match=words):
+        tiny(batch=batch, accumulation=accumulation, antithetic=True).check_batch(world)
+    assert tiny(batch=24, accumulation=4, antithetic=True).parents == 12
+    assert tiny(batch=24).parents == 24
 
 
 def test_numbers_as_yaml_leaves_them():
@@ -84,10 +107,49 @@ def test_numbers_as_yaml_leaves_them():
 def test_every_recipe_is_complete(name):
     config = recipe(name)
     plan = Plan.of(config)
-    assert plan.process.identity() == process(config.process["preset"], 32).identity()
+    data, preset = name.split("-")[0], config.process["preset"]
+    assert name.startswith(f"{data}-{preset}")
+    noise = {"celeba64": {"sigma_max": 90}, "lsun256": {"sigma_max": 380}}.get(data, {}) if preset == "ve" else {}
+    side, dataset = {"cifar10": (32, "cifar10"), "celeba64": (64, "celeba"), "lsun256": (256, "lsun")}[data]
+    assert config.size == (side, side)
+    assert config.dataset == dataset
+    assert dataset in NAMED
+    assert plan.process.identity() == process(preset, side, **noise).identity()
     assert plan.network.out_channels == (6 if plan.objective.learns_drift else 3)
-    assert config.checkpoint_every > 0
-    assert config.dataset == "cifar10"
+    assert 0 < config.log_every <= config.checkpoint_every <= config.sample_every < config.images
+    assert config.flip
+    assert config.steps * config.batch == config.images
+
+
+PUBLISHED = {"cifar10": (62_758_787, 1), "celeba64": (62_758_787, 1), "lsun256": (65_574_421, 7)}
+"""Parameters of Song et al.'s networks, and how many output layers they have (width 128 or 256)."""
+
+
+@pytest.mark.parametrize("name", [name for name in RECIPES if not name.endswith(("-small", "-base"))])
+def test_recipes_have_the_published_networks(name):
+    data, plan = name.split("-")[0], Plan.of(recipe(name))
+    with torch.device("meta"):
+        count = sum(p.numel() for p in NCSNpp(plan.network).parameters())
+        outputs = [v for k, v in NCSNpp(plan.network).state_dict().items() if k.endswith("head.conv.weight")]
+    published, heads = PUBLISHED[data]
+    assert len(outputs) == heads
+    second = sum(weight[:3].numel() + 3 for weight in outputs) if plan.objective.learns_drift else 0
+    assert count == published + second
+    config = plan.config
+    assert (config.lr, config.betas, config.clip) == (2e-4, (0.9, 0.999), 1.0)
+    assert config.warm_up == 5000 * config.batch
+    assert config.batch == (64 if data == "lsun256" else 128)
+    assert plan.network.dropout == (0.0 if data == "lsun256" else 0.1)
+    assert config.recompute == (data == "lsun256")
+    assert config.ema[0] == f"constant(decay={0.9999 if data == 'cifar10' else 0.999})"
+
+
+def test_the_help_names_every_recipe():
+    """In parts: the data, the process, the length."""
+    for name in RECIPES:
+        data, _, rest = name.partition("-")
+        assert f"{data}-…" in SUMMARY
+        assert all(part in SUMMARY for part in rest.split("-"))
 
 
 def test_the_papers_recipe_is_the_papers():

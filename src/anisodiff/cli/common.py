@@ -5,13 +5,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import torch
 import typer
 import yaml
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from anisodiff import notation
 from anisodiff.processes import Process
 from anisodiff.processes.config import check_keys, read_file
 from anisodiff.processes.presets import NAMES, OVERRIDES, configure
@@ -27,15 +25,6 @@ CONFIG = typer.Option(
 SET = typer.Option([], "--set", help="KEY=VALUE, over preset and file, e.g. --set 'diffusivity=geometric(0.5, 8)'.")
 SEED = typer.Option(0, "--seed", min=0, help="The same seed gives the same picture.")
 DEVICE = typer.Option("auto", "--device", help="auto, cpu or cuda.")
-
-
-def pick_device(name: str) -> torch.device:
-    """``auto`` takes CUDA where there is one."""
-    if name not in ("auto", "cpu", "cuda"):
-        raise ValueError(f"unknown device {name!r}; {notation.nearest(name, ('auto', 'cpu', 'cuda'))}")
-    if name == "cuda" and not torch.cuda.is_available():
-        raise ValueError("device 'cuda' was asked for, but torch sees no CUDA device; use --device cpu")
-    return torch.device("cuda" if name != "cpu" and torch.cuda.is_available() else "cpu")
 
 
 def settings(items: list[str]) -> dict[str, Any]:

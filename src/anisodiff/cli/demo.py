@@ -1,36 +1,56 @@
 """``anisodiff demo``: the main job on what ships with the package."""
 
+import time
 from pathlib import Path
 
 import torch
 import typer
+from torch import Tensor
 
 from anisodiff.cli import common
+from anisodiff.devices import pick_device
 from anisodiff.diagnostics import figures
+from anisodiff.generation import Generator
 from anisodiff.photos import sample_photo
 from anisodiff.processes import process
+
+MODEL = "cifar10-tiny"
+STRENGTH, COLOURS = 0.6, 6
+PAINTED = (37, 45)
+"""Samples that are painted over and made anew; with the seed 0 a horse and a truck."""
 
 
 def demo(
     output: Path = typer.Option(Path("demo"), "--output", "-o", help="Folder for the pictures."),
     size: int = typer.Option(128, "--size", min=8, help="Side of the photograph in pixels."),
+    samples: int = typer.Option(64, "--samples", min=1, help="Images to generate."),
+    steps: int = typer.Option(32, "--steps", min=2, help="Evaluations of the network for each."),
     seed: int = common.SEED,
     device: str = common.DEVICE,
 ) -> None:
-    """Show the forward processes on a photograph that comes along: what destroys it, and how.
+    """Show the forward processes on a photograph that comes along, and generate and edit images with a small model.
 
     Example: anisodiff demo --output demo
     """
-    where = common.pick_device(device)
+    where = pick_device(device)
     photo = sample_photo(size).to(where)
     typer.echo(f"anisodiff demo: a photograph of {size}x{size} pixels, on {where.type}")
+    _forward(photo, output, seed)
+    _backward(output, samples, steps, seed, where)
+    typer.echo(f"Look at {output / 'gallery.png'} first: rows 4 and 5 keep edges that rows 1 and 3 lose.")
+    typer.echo(f"Then at {output / 'samples.png'}: what the model {MODEL} makes of noise, and edit.png: of strokes.")
+
+
+def _forward(photo: Tensor, output: Path, seed: int) -> None:
+    """What destroys a photograph, and how."""
     with common.progress("five processes") as tick:
         figures.save_figure(figures.gallery_figure(photo, seed, tick), output / "gallery.png")
     common.wrote(output / "gallery.png")
     for name in ("anisotropic", "ve"):
-        shown = process(name, size)
+        shown = process(name, max(photo.shape[-2:]))
         times = [shown.T * k / 39 for k in range(40)]
-        states = [u[0] for u in shown.trajectory(photo[None], times, torch.Generator(where).manual_seed(seed))]
+        noise = torch.Generator(photo.device).manual_seed(seed)
+        states = [u[0] for u in shown.trajectory(photo[None], times, noise)]
         chosen = [0, 8, 16, 24, 32, 39]
         figure = figures.trajectory_figure(
             shown, name, [states[k] for k in chosen], [round(times[k], 2) for k in chosen]
@@ -39,4 +59,46 @@ def demo(
         figures.save_animation(states, output / f"{name}.gif")
         common.wrote(output / f"{name}.png")
         common.wrote(output / f"{name}.gif")
-    typer.echo(f"Look at {output / 'gallery.png'} first: rows 4 and 5 keep edges that rows 1 and 3 lose.")
+
+
+def _backward(output: Path, samples: int, steps: int, seed: int, device: torch.device) -> None:
+    """Images from noise, two of them watched on their way; and images from strokes."""
+    from anisodiff.editing.figure import comparison_figure
+    from anisodiff.generation import Step, load
+    from anisodiff.generation.pictures import save_grid, save_strip, to_pixels
+
+    generator = load(MODEL, device=device)
+    watched: list[tuple[float, Tensor]] = []
+    begin = time.perf_counter()
+    with common.progress(f"{samples} images, {steps} evaluations each") as tick:
+
+        def look(step: Step) -> None:
+            done = step.seeds[0] - seed + len(step.seeds) * step.number / step.of
+            tick(int(100 * done), 100 * samples)
+            if seed in step.seeds:
+                watched.append((step.t, step.state[:2].cpu()))
+
+        images = generator.sample(samples, seed=seed, steps=steps, callback=look)
+    typer.echo(f"generated {samples} images with {steps} evaluations each in {time.perf_counter() - begin:.0f} s")
+    save_grid(list(to_pixels(images)), output / "samples.png")
+    save_strip([state for _, state in watched], [t for t, _ in watched], output / "generation.png")
+    common.wrote(output / "samples.png")
+    common.wrote(output / "generation.png")
+    rows = [_from_strokes(generator, images[k], seed, steps) for k in PAINTED if k < samples] or [
+        _from_strokes(generator, images[0], seed, steps)
+    ]
+    titles = ["generated", f"{COLOURS} strokes", *(f"seed {k}" for k in range(seed, seed + len(rows[0]) - 2))]
+    words = f"{MODEL}: strokes, forth to strength {STRENGTH:g} and back with {steps} evaluations"
+    figure = comparison_figure(rows, titles, [words])
+    figures.save_figure(figure, output / "edit.png")
+    common.wrote(output / "edit.png")
+
+
+def _from_strokes(generator: Generator, image: Tensor, seed: int, steps: int) -> list[Tensor]:
+    """An image, its strokes, and four images that the model makes of them."""
+    from anisodiff.editing import edit, strokes
+
+    painting = strokes(image, colours=COLOURS, seed=seed)
+    several = painting[None].expand(4, -1, -1, -1)
+    results = edit(generator, several, strength=STRENGTH, seeds=range(seed, seed + 4), steps=steps)
+    return [image, painting, *results]

@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from anisodiff.cli import common
+from anisodiff.devices import pick_device
 from anisodiff.diagnostics.figures import FIGURES, caption, save_figure
 from anisodiff.diagnostics.forgetting import Forgetting, forgetting, forgetting_figure
 from anisodiff.photos import load_folder
@@ -49,7 +50,7 @@ def diagnose(
     if output is not None and output.suffix.lower() not in FIGURES:
         raise ValueError(f"--output must end in .png, .pdf or .svg, got {output}")
     title, shown = common.pick_process(process, config, overrides, size)
-    images = load_folder(folder, size, most).to(common.pick_device(device))
+    images = load_folder(folder, size, most).to(pick_device(device))
     with common.progress("simulating") as tick:
         result = forgetting(shown, images, seed=seed, progress=tick)
     if as_json:

@@ -7,6 +7,7 @@ import torch
 import typer
 
 from anisodiff.cli import common
+from anisodiff.devices import pick_device
 from anisodiff.diagnostics import figures
 from anisodiff.files import replacing
 from anisodiff.photos import load_photo, sample_photo
@@ -65,7 +66,7 @@ def forward(
         figures.save_figure(figures.transitions_figure(), output)
         common.wrote(output)
         return
-    where = common.pick_device(device)
+    where = pick_device(device)
     picture = (load_photo(photo, size) if photo else sample_photo(size)).to(where)
     if gallery or design:
         draw = figures.gallery_figure if gallery else figures.design_figure

@@ -8,7 +8,10 @@ from anisodiff import __version__
 from anisodiff.cli.data import app as data_app
 from anisodiff.cli.demo import demo
 from anisodiff.cli.diagnose import diagnose
+from anisodiff.cli.edit import edit
+from anisodiff.cli.evaluate import evaluate
 from anisodiff.cli.forward import forward
+from anisodiff.cli.sample import sample
 from anisodiff.cli.train import train
 
 app = typer.Typer(
@@ -22,6 +25,9 @@ app = typer.Typer(
 app.command()(forward)
 app.command()(diagnose)
 app.command()(train)
+app.command()(sample)
+app.command()(edit)
+app.command()(evaluate)
 app.command()(demo)
 app.add_typer(data_app, name="data")
 

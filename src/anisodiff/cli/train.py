@@ -17,10 +17,11 @@ from torch import Tensor
 from anisodiff import notation
 from anisodiff.cli import common
 from anisodiff.data import Dataset, guess, is_dataset, named_source, open_dataset, open_source, prepare
+from anisodiff.devices import pick_device
 from anisodiff.networks.precondition import ScoreModel
 from anisodiff.processes import Process
 from anisodiff.processes.presets import MAIN
-from anisodiff.recipes import RECIPES, for_dataset, for_images, recipe
+from anisodiff.recipes import RECIPES, SUMMARY, for_dataset, for_images, recipe
 from anisodiff.train import preview
 from anisodiff.train.checkpoint import newest
 from anisodiff.train.config import TrainConfig
@@ -140,12 +141,14 @@ def _dry(job: _Job, device: torch.device, as_json: bool) -> None:
 
 
 def train(
-    name: str = typer.Argument("", metavar="[RECIPE]", help=f"A recipe ({', '.join(RECIPES)}), or a process."),
+    name: str = typer.Argument("", metavar="[RECIPE]", help=f"A recipe ({SUMMARY}), or a process."),
     data: Path = typer.Option(None, "--data", help="A prepared dataset, an archive, a folder or zip of images."),
     output: Path = typer.Option(Path("run"), "--output", "-o", help="Folder for checkpoints and log."),
     overrides: list[str] = typer.Option([], "--set", help="KEY=VALUE, e.g. --set lr=1e-4 --set network.dropout=0."),
     resume: str = typer.Option("auto", "--resume", help="auto continues the run in the folder; never refuses to."),
-    start: Path = typer.Option(None, "--from", help="Begin a new run with the weights of this run or checkpoint."),
+    start: Path = typer.Option(
+        None, "--from", help="Begin a new run with the weights of this run, checkpoint, or score_sde_pytorch file."
+    ),
     images: int = typer.Option(None, "--images", min=1, help="Length of the run: images seen."),
     dry_run: bool = typer.Option(
         False, "--dry-run", help="Print recipe, parameters, memory and time; train nothing."
@@ -160,12 +163,19 @@ def train(
 
     Your own images: anisodiff train --data photos/ --output run
 
+    Fine-tuning: anisodiff train cifar10-anisotropic --data cifar10 --from checkpoint_24.pth --output run
+
     On several GPUs: accelerate launch -m anisodiff train …, or torchrun --nproc-per-node 8 -m anisodiff train …
     """
     if resume not in ("auto", "never"):
         raise ValueError(f"unknown --resume {resume!r}; {notation.nearest(resume, ('auto', 'never'))}")
-    where = common.pick_device(device)
-    job = _job(name, data, output, _changes(overrides, seed, images), dry_run)
+    where = pick_device(device)
+    leads = os.environ.get("RANK", "0") == "0"  # of several processes the first speaks
+    common.console.quiet = not leads
+    changes = _changes(overrides, seed, images)
+    if start is not None and start.is_file():  # a published network: keep what it was given and asked for
+        changes = {"parametrisation": "ve", **changes}
+    job = _job(name, data, output, changes, dry_run)
     if dry_run:
         _dry(job, where, as_json)
         return
@@ -175,7 +185,6 @@ def train(
         TextColumn("{task.fields[rate]}"), TimeRemainingColumn(), console=common.console, transient=True,
         speed_estimate_period=120,
     )  # fmt: skip
-    leads = os.environ.get("RANK", "0") == "0"  # of several processes the first speaks
     bar.disable = not leads
     with bar:
         outcome = run_training(

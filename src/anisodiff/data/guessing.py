@@ -22,11 +22,24 @@ LADDER = (16, 24, 32, 48, 64, 96, 128, 192, 256)
 
 @dataclass(frozen=True, kw_only=True)
 class Guess:
-    """A size (H, W), a number of channels, and the reason in words."""
+    """A size (H, W) with its reason in words, and a number of channels."""
 
     size: tuple[int, int]
     channels: int
-    reason: str
+    why: str
+
+    @property
+    def reason(self) -> str:
+        """Both, in words."""
+        return self.words()
+
+    def words(self, *, size: bool = True, channels: bool = True) -> str:
+        """What was picked, without what was not asked for."""
+        side = f"{self.size[0]}×{self.size[1]}"
+        colour = "1 channel (greyscale)" if self.channels == 1 else f"{self.channels} channels"
+        if not size:
+            return colour
+        return f"{side} with {colour}: {self.why}" if channels else f"{side}: {self.why}"
 
 
 def choose_size(sizes: list[tuple[int, int]]) -> tuple[tuple[int, int], str]:
@@ -53,8 +66,8 @@ def guess(source: Source | str | Path, *, sample: int = 256) -> Guess:
         c, h, w = source.shape
         if max(h, w) > LADDER[-1]:
             size, why = choose_size([(h, w)])
-            return Guess(size=size, channels=c, reason=f"{size[0]}×{size[1]} with {_colour(c)}: {why}")
-        return Guess(size=(h, w), channels=c, reason=f"{h}×{w} with {_colour(c)}: the set's own size")
+            return Guess(size=size, channels=c, why=why)
+        return Guess(size=(h, w), channels=c, why="the set's own size")
     step = max(1, len(source) // sample)
     sizes: list[tuple[int, int]] = []
     colours: list[int] = []
@@ -70,9 +83,4 @@ def guess(source: Source | str | Path, *, sample: int = 256) -> Guess:
     if not sizes:
         raise ValueError(f"{source.describe()}: none of the sampled images can be read, e.g. {reason}")
     size, why = choose_size(sizes)
-    channels = max(colours)
-    return Guess(size=size, channels=channels, reason=f"{size[0]}×{size[1]} with {_colour(channels)}: {why}")
-
-
-def _colour(channels: int) -> str:
-    return "1 channel (greyscale)" if channels == 1 else f"{channels} channels"
+    return Guess(size=size, channels=max(colours), why=why)

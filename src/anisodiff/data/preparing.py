@@ -59,7 +59,7 @@ def prepare(
     why = ""
     if size is None or channels is None:
         picked = guess(source)
-        why = f"; picked {picked.reason}"
+        why = f"; picked {picked.words(size=size is None, channels=channels is None)}"
         size = picked.size if size is None else size
         channels = picked.channels if channels is None else channels
     fit = Fit(

@@ -33,6 +33,10 @@ class Frozen(ABC):
         """A draw of U_t given U_s = u [B, C, H, W] from white noise ``xi`` (None: the mean); s ≤ t, [B] or [1]."""
 
     @abstractmethod
+    def across(self, u: Tensor, xi: Tensor | None) -> Tensor:
+        """The same from the node to the next one; for what was frozen at one node for all samples."""
+
+    @abstractmethod
     def kernel(self, u: Tensor, xi: Tensor, s: Tensor, t: Tensor) -> LocalKernel:
         """The same draw with its conditional score and the frozen drift; s < t."""
 

@@ -11,7 +11,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from anisodiff import linear, notation
+from anisodiff import kernels, linear, notation
 from anisodiff.caching import made_once
 from anisodiff.compiling import compiled
 from anisodiff.equation import Equation
@@ -47,6 +47,28 @@ def _windows(equation: Equation, step: "Exponential", device: torch.device) -> t
     return inv_lambda, tuple(window_degree(equation, s, e, step.tolerance) for s, e in pairwise(edges))
 
 
+@made_once
+def _whole_window(equation: Equation, s: float, e: float, degree: int, device: torch.device) -> Tensor:
+    """Coefficients [n+1, 2, 1] of e^{−ΔAz} and φ^{1/2} over a whole window: the same for every batch."""
+    z = chebyshev.nodes(degree, torch.device("cpu"))
+    begin, end = (torch.full((1,), t, dtype=torch.float64) for t in (s, e))
+    root = linear.variance(equation, begin, end, z).sqrt()
+    return _series(torch.stack([linear.decay(equation, begin, end, z), root])).to(device)
+
+
+def _series(values: Tensor) -> Tensor:
+    """Coefficients [n+1, F, B] from values [F, B, n+1] at the nodes; always of the same strides: one compilation."""
+    return chebyshev.coefficients(values).movedim(-1, 0).contiguous()
+
+
+def _weights(u: Tensor, inv_lambda: Tensor, compile: bool) -> EdgeWeights:
+    if kernels.fits(u):
+        from anisodiff.kernels import flux
+
+        return EdgeWeights(*flux.edge_weights(u, inv_lambda))
+    return EdgeWeights(*compiled(edge_weights, compile)(u, inv_lambda))
+
+
 @dataclass(frozen=True)
 class FrozenOperator(Frozen):
     """Edge weights of one window, and the polynomials in them."""
@@ -55,11 +77,17 @@ class FrozenOperator(Frozen):
     weights: EdgeWeights
     degree: int
     compile: bool
+    window: tuple[float, float] | None
+    """[s, e], where it is one for all samples."""
 
-    def function(self, values: Tensor, v: Tensor) -> Tensor:
-        """f(−L) v for ``v`` [F, B, C, H, W], given f at the Chebyshev nodes, ``values`` [F, B, n+1] (float64)."""
-        c = chebyshev.coefficients(values).movedim(-1, 0)
-        c = c[(...,) + (None,) * 3].to(v.dtype).contiguous()  # same strides at every degree: one compilation
+    def polynomial(self, c: Tensor, v: Tensor) -> Tensor:
+        """Σ_j c_j T_j v for ``v`` [F, B, C, H, W] and coefficients ``c`` [n+1, F, B or 1] (float64)."""
+        c = c.to(v.dtype)
+        if kernels.fits(v, *self.weights):
+            from anisodiff.kernels import flux
+
+            return flux.polynomial(*self.weights, v, c)
+        c = c[(...,) + (None,) * 3]
         recur, bunch = compiled(chebyshev.recur, self.compile), compiled(chebyshev.recur_bunch, self.compile)
         total: Tensor
         before, now, total = compiled(chebyshev.start, self.compile)(self.weights, v, c[:2])
@@ -77,18 +105,26 @@ class FrozenOperator(Frozen):
         z = chebyshev.nodes(self.degree, u.device)
         mean = linear.decay(self.equation, s, t, z)
         if xi is None or not self.equation.noisy:
-            moved = self.function(mean[None], u[None])[0]
+            moved = self.polynomial(_series(mean[None]), u[None])[0]
         else:
             root = linear.variance(self.equation, s, t, z).sqrt()
-            moved = self.function(torch.stack([mean, root]), torch.stack([u, xi])).sum(0)
+            moved = self.polynomial(_series(torch.stack([mean, root])), torch.stack([u, xi])).sum(0)
         return torch.where((t > s)[:, None, None, None], moved, u)
+
+    def across(self, u: Tensor, xi: Tensor | None) -> Tensor:
+        """The same over the whole window, with coefficients that were made once."""
+        assert self.window is not None
+        c = _whole_window(self.equation, *self.window, self.degree, u.device)
+        if xi is None or not self.equation.noisy:
+            return self.polynomial(c[:, :1], u[None])[0]
+        return self.polynomial(c, torch.stack([u, xi])).sum(0)
 
     def kernel(self, u: Tensor, xi: Tensor, s: Tensor, t: Tensor) -> LocalKernel:
         """C = φ(−L): the score is −φ^{−1/2}(−L)ξ, the drift α1(t)·L u_t with the frozen L."""
         z = chebyshev.nodes(self.degree, u.device)
         root = linear.variance(self.equation, s, t, z).sqrt()
         functions = torch.stack([linear.decay(self.equation, s, t, z), root, -1.0 / root])
-        mean, spread, score = self.function(functions, torch.stack([u, xi, xi]))
+        mean, spread, score = self.polynomial(_series(functions), torch.stack([u, xi, xi]))
         state = mean + spread
         drift = per_sample(self.equation.alpha1(t), u) * apply_edges(self.weights, state)
         return LocalKernel(state, score, drift)
@@ -139,9 +175,11 @@ class Exponential(TimeStep):
     def freeze(self, equation: Equation, drift: Drift, u: Tensor, node: int | Tensor) -> FrozenOperator:
         """Edge weights of ``u`` with λ1 at the window's midpoint, which does not depend on t."""
         inv_lambda, degrees = _windows(equation, self, u.device)
-        degree = degrees[node] if isinstance(node, int) else max(degrees)
-        weights = EdgeWeights(*compiled(edge_weights, self.compile)(u, inv_lambda[node]))
-        return FrozenOperator(equation, weights, degree, self.compile)
+        weights = _weights(u, inv_lambda[node], self.compile)
+        if not isinstance(node, int):
+            return FrozenOperator(equation, weights, max(degrees), self.compile, None)
+        edges = self.nodes(equation)
+        return FrozenOperator(equation, weights, degrees[node], self.compile, (edges[node], edges[node + 1]))
 
     def __str__(self) -> str:
         return notation.write("exponential", self)

@@ -63,9 +63,9 @@ def euler_update(
 
 @made_once
 def _coefficients(equation: Equation, step: "TamedEuler", device: torch.device) -> tuple[Tensor, ...]:
-    """α1, 1/λ1, α2, 1/λ2 at all nodes, [4][K]: made once, so that a step launches nothing for them."""
+    """α1, 1/λ1, α2, 1/λ2 at all nodes, and these, [5][K]: made once, so that a step launches nothing for them."""
     t = torch.tensor(step.nodes(equation), dtype=torch.float64)
-    found = equation.alpha1(t), equation.inv_lambda1(t), equation.alpha2(t), equation.inv_lambda2(t)
+    found = equation.alpha1(t), equation.inv_lambda1(t), equation.alpha2(t), equation.inv_lambda2(t), t
     return tuple(x.to(device) for x in found)
 
 
@@ -77,6 +77,8 @@ class FrozenEuler(Frozen):
     scale: Tensor | None
     length: float
     compile: bool = False
+    span: Tensor | None = None
+    """The node and the next one, [2], where they are the same for all samples."""
 
     def advance(self, u: Tensor, xi: Tensor | None, s: Tensor, t: Tensor) -> Tensor:
         """u + (t−s)·b̃ + √(t−s)·g2·Q^{1/2}ξ."""
@@ -84,6 +86,11 @@ class FrozenEuler(Frozen):
             xi = correlate(xi, self.length)
         moved: Tensor = compiled(euler_update, self.compile)(u, self.drift, self.scale, xi, s, t)
         return moved
+
+    def across(self, u: Tensor, xi: Tensor | None) -> Tensor:
+        """The whole step."""
+        assert self.span is not None
+        return self.advance(u, xi, self.span[:1], self.span[1:])
 
     def kernel(self, u: Tensor, xi: Tensor, s: Tensor, t: Tensor) -> LocalKernel:
         """C = (t−s)·g2²: the score is −ξ/(√(t−s)·g2)."""
@@ -127,7 +134,8 @@ class TamedEuler(TimeStep):
 
     def freeze(self, equation: Equation, drift: Drift, u: Tensor, node: int | Tensor) -> FrozenEuler:
         """b̃ and g2 at the node's time and state."""
-        alpha1, inv_lambda1, alpha2, inv_lambda2 = (x[node] for x in _coefficients(equation, self, u.device))
+        *known, nodes = _coefficients(equation, self, u.device)
+        alpha1, inv_lambda1, alpha2, inv_lambda2 = (x[node] for x in known)
         b = scale = None
         if equation.smooths:
             make = compiled(tamed_drift, self.compile)
@@ -136,7 +144,8 @@ class TamedEuler(TimeStep):
             scale = per_sample(alpha2, u)
         elif equation.noisy:
             scale = noise_scale(u, alpha2, inv_lambda2)
-        return FrozenEuler(b, scale, equation.correlation_length, self.compile)
+        span = nodes[node : node + 2] if isinstance(node, int) else None
+        return FrozenEuler(b, scale, equation.correlation_length, self.compile, span)
 
     def __str__(self) -> str:
         return notation.write("tamed", self)

@@ -1,6 +1,7 @@
 """Metrics as layers of pure functions: images → features → statistics → value with its protocol."""
 
 from anisodiff.metrics.backbones import dinov2, inception, onnx, torchscript
+from anisodiff.metrics.curve import fid_figure
 from anisodiff.metrics.edges import EdgeDistance, EdgeStatistics, edge_distance, edge_statistics
 from anisodiff.metrics.evaluation import evaluate
 from anisodiff.metrics.features import FeatureNetwork, extract, float32_arithmetic, function_network
@@ -11,27 +12,33 @@ from anisodiff.metrics.frechet import (
     frechet_distance,
     gaussian_statistics,
 )
-from anisodiff.metrics.images import ImageSet, Source, fingerprint, image_set, walk
+from anisodiff.metrics.generated import Model, generated
+from anisodiff.metrics.images import ImageSet, Source, fingerprint, image_set, peek, walk
 from anisodiff.metrics.inception_score import InceptionScore, inception_score
 from anisodiff.metrics.kernel import KernelDistance, kernel_distance, kernel_mmd2
 from anisodiff.metrics.memorisation import (
+    Gallery,
     Memorisation,
     Neighbours,
     Recovery,
     Share,
     closer_to_training,
+    look_for_copies,
     memorisation,
     nearest,
     nearest_pixels,
     source_recovery,
 )
+from anisodiff.metrics.origin import Origin, find_sources, read_origin
 from anisodiff.metrics.prdc import PRDC, prdc
-from anisodiff.metrics.protocol import Comparison, Generation, Protocol, Report, Value, compare
+from anisodiff.metrics.protocol import Comparison, Generation, Protocol, Report, Value, compare, comparison_table
+from anisodiff.metrics.references import Reference, open_reference
 from anisodiff.metrics.resize import Preprocess, bicubic, tf1_bilinear
 from anisodiff.metrics.sheet import neighbour_sheet
 from anisodiff.metrics.sliced import directions, project, sliced_wasserstein
 from anisodiff.metrics.spectra import SpectrumStatistics, spectrum_error, spectrum_statistics
-from anisodiff.metrics.survey import Survey, cached_survey, survey
+from anisodiff.metrics.statistics import cached_survey, is_statistics, load_statistics
+from anisodiff.metrics.survey import Survey, survey
 from anisodiff.metrics.values import METRICS, Settings
 from anisodiff.metrics.weights import INCEPTION, PublishedWeights, find_weights, weights_hash
 from anisodiff.metrics.workers import Workers, current_workers
@@ -45,17 +52,21 @@ __all__ = [
     "EdgeStatistics",
     "Extrapolation",
     "FeatureNetwork",
+    "Gallery",
     "GaussianStatistics",
     "Generation",
     "ImageSet",
     "InceptionScore",
     "KernelDistance",
     "Memorisation",
+    "Model",
     "Neighbours",
+    "Origin",
     "Preprocess",
     "Protocol",
     "PublishedWeights",
     "Recovery",
+    "Reference",
     "Report",
     "Settings",
     "Share",
@@ -68,6 +79,7 @@ __all__ = [
     "cached_survey",
     "closer_to_training",
     "compare",
+    "comparison_table",
     "current_workers",
     "dinov2",
     "directions",
@@ -76,24 +88,33 @@ __all__ = [
     "evaluate",
     "extract",
     "extrapolate",
+    "fid_figure",
+    "find_sources",
     "find_weights",
     "fingerprint",
     "float32_arithmetic",
     "frechet_distance",
     "function_network",
     "gaussian_statistics",
+    "generated",
     "image_set",
     "inception",
     "inception_score",
+    "is_statistics",
     "kernel_distance",
     "kernel_mmd2",
+    "load_statistics",
+    "look_for_copies",
     "memorisation",
     "nearest",
     "nearest_pixels",
     "neighbour_sheet",
     "onnx",
+    "open_reference",
+    "peek",
     "prdc",
     "project",
+    "read_origin",
     "sliced_wasserstein",
     "source_recovery",
     "spectrum_error",

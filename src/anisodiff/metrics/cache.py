@@ -77,3 +77,14 @@ def load_arrays(path: Path, key: str, *, say: Say = silent) -> dict[str, np.ndar
         say(f"cache file {path} fails its checksum; computing again")
         return None
     return arrays
+
+
+def read_key(path: Path) -> str | None:
+    """The key a file of :func:`store_arrays` was stored under, or ``None`` where there is no such thing."""
+    if not zipfile.is_zipfile(path):
+        return None
+    try:
+        with np.load(path, allow_pickle=False) as stored:
+            return str(stored["__key__"]) if "__key__" in stored.files else None
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
+        return None

@@ -2,30 +2,90 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+
+import torch
+from PIL import Image
 
 from anisodiff.metrics.cache import Say, cache_folder, silent
 from anisodiff.metrics.features import FeatureNetwork
-from anisodiff.metrics.images import Source, image_set, image_size
+from anisodiff.metrics.images import ImageSet, Source, image_set, peek
+from anisodiff.metrics.memorisation import Gallery, Memorisation, look_for_copies
 from anisodiff.metrics.protocol import Generation, Protocol, Report, Value, package_version
-from anisodiff.metrics.survey import Progress, cached_survey, no_progress, survey
-from anisodiff.metrics.values import MEASURE, METRICS, NEEDS, Curve, Pair, Settings
+from anisodiff.metrics.statistics import cached_survey
+from anisodiff.metrics.survey import Survey, survey
+from anisodiff.metrics.values import MEASURE, METRICS, Curve, Pair, Settings
 from anisodiff.metrics.workers import ALONE, Workers
 
+Stages = Callable[[str, int, int | None], None]
 
-def _refuse_other_size(mine: tuple[int, int] | None, theirs: tuple[int, int] | None, role: str) -> None:
-    if mine and theirs and mine != theirs:
+
+def no_stages(stage: str, done: int, total: int | None) -> None:
+    """Show nothing."""
+
+
+def _refuse_other_size(mine: tuple[int, int], theirs: tuple[int, int], role: str) -> None:
+    if mine != theirs:
         (h, w), (height, width) = mine, theirs
         raise ValueError(f"samples are {h}×{w}, {role} is {height}×{width}: another resolution is refused")
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Known:
+    """A set to compare with: its images, or where only statistics are at hand, these."""
+
+    name: str
+    size: tuple[int, int]
+    images: ImageSet | None
+    statistics: Survey | None
+
+
+def _known(source: Source | Survey, name: str | None, batch_size: int) -> _Known:
+    if isinstance(source, Survey):
+        return _Known(name=name or source.name, size=source.size, images=None, statistics=source)
+    size, images = peek(image_set(source, name=name), batch_size)
+    return _Known(name=images.name, size=size, images=images, statistics=None)
+
+
+def _chosen(metrics: tuple[str, ...] | None, *, asked: bool, sources: bool) -> tuple[str, ...]:
+    """The metrics to take: those named, or all; the search for copies only where there is something to learn."""
+    if metrics is None:
+        return tuple(m for m in METRICS if asked or sources or m != "memorisation")
+    wrong = [m for m in metrics if m not in MEASURE]
+    if wrong or not metrics:
+        raise ValueError(f"no metric {wrong[0] if wrong else 'was named'}; choose from {', '.join(METRICS)}")
+    if asked and "memorisation" not in metrics:
+        raise ValueError("held-out images and a sheet belong to the metric memorisation; name it too")
+    return metrics
+
+
+def _classifies(network: FeatureNetwork, size: tuple[int, int]) -> bool:
+    return network(torch.zeros(1, 3, *size, dtype=torch.uint8))[1] is not None
+
+
+def _sources(generation: Generation, ours: Survey, theirs: Survey) -> torch.Tensor | None:
+    if generation.sources is None:
+        return None
+    if len(generation.sources) < ours.count:
+        raise ValueError(f"{len(generation.sources)} sources are known, but there are {ours.count} samples")
+    if max(generation.sources) >= theirs.count:
+        raise ValueError(
+            f"a sample comes from image {max(generation.sources)}, but {theirs.name} has {theirs.count} images: "
+            "give as reference the images that the prior was simulated from"
+        )
+    return torch.tensor(generation.sources[: ours.count])
+
+
 def evaluate(
     samples: Source,
-    reference: Source,
+    reference: Source | Survey,
     *,
     network: FeatureNetwork,
     split: str = "",
-    heldout: Source | None = None,
+    heldout: Source | Survey | None = None,
     generation: Generation | None = None,
     settings: Settings | None = None,
     metrics: tuple[str, ...] | None = None,
@@ -33,48 +93,97 @@ def evaluate(
     cache: Path | None = None,
     samples_name: str | None = None,
     reference_name: str | None = None,
-    progress: Progress = no_progress,
+    heldout_name: str | None = None,
+    sheet: Callable[[Image.Image], None] | None = None,
+    progress: Stages = no_stages,
     say: Say = silent,
     workers: Workers = ALONE,
 ) -> Report:
     """Measure ``samples`` against ``reference`` (its ``split`` goes into the protocol) and report.
 
-    ``heldout`` images of the same kind, never trained on, add the share of samples closer to training.
     ``metrics`` defaults to all that apply; one that is named and does not apply is an error. ``limit`` takes
-    the first samples only. ``cache`` defaults to the user's cache folder; references are kept there. ``workers``
-    (:func:`anisodiff.metrics.current_workers`) shares the work between processes; each gets the whole report.
+    the first samples only. ``heldout`` images of the same kind, never trained on, add the share of samples closer to
+    training; ``sheet`` gets a picture of samples beside their nearest reference images. A reference may be given
+    as its statistics (:func:`anisodiff.metrics.load_statistics`), without images for a sheet.
+    ``cache`` defaults to the user's cache folder; references are kept there. ``progress`` gets (what, done, total).
+    ``workers`` (:func:`anisodiff.metrics.current_workers`) shares the work between processes; each gets the whole
+    report.
     """
     generation, settings = generation or Generation(), settings or Settings()
-    named = METRICS if metrics is None else metrics
-    wrong = [m for m in named if m not in MEASURE]
-    if wrong:
-        raise ValueError(f"no metric {wrong[0]}; choose from {', '.join(METRICS)}")
-    cache = cache or cache_folder()
-    measured, expected = image_set(samples, name=samples_name), image_set(reference, name=reference_name)
-    others = None if heldout is None else image_set(heldout)
-    _refuse_other_size(image_size(measured), image_size(expected), f"the reference {expected.name}")
-    common = {"batch_size": settings.batch_size, "projections": settings.projections, "seed": settings.seed}
-    theirs = cached_survey(expected, network, cache, **common, progress=progress, say=say, workers=workers)
-    ours = survey(measured, network, **common, limit=limit, progress=progress, workers=workers)
-    _refuse_other_size(ours.size, theirs.size, f"the reference {expected.name}")
-    held = None
-    if others is not None and "leakage" in named:
-        held = cached_survey(others, network, cache, **common, progress=progress, say=say, workers=workers)
-        _refuse_other_size(ours.size, held.size, f"the held-out set {others.name}")
-    pair = Pair(samples=ours, reference=theirs, heldout=held, network=network, settings=settings)
+    asked = heldout is not None or sheet is not None
+    named = _chosen(metrics, asked=asked, sources=generation.sources is not None)
+    search = "memorisation" in named
+    cache, batch = cache or cache_folder(), settings.batch_size
+    expected = _known(reference, reference_name, batch)
+    others = None if heldout is None else _known(heldout, heldout_name, batch)
+    if search and expected.images is not None and expected.images.once:
+        raise ValueError(
+            "a search for copies walks over the reference several times: give a folder, zip, npz or array"
+        )
+    if sheet is not None and expected.images is None:
+        raise ValueError(f"{expected.name}: a sheet needs the images, not their statistics")
+    size, measured = peek(image_set(samples, name=samples_name), batch)
+    _refuse_other_size(size, expected.size, f"the reference {expected.name}")
+    if others is not None:
+        _refuse_other_size(size, others.size, f"the held-out set {others.name}")
+
+    if "is" in named and not _classifies(network, size):
+        if metrics is not None:
+            raise ValueError(f"is does not apply: it needs a network with logits (a classifier), not {network.name}")
+        named = tuple(m for m in named if m != "is")
+        say(f"no Inception score: {network.name} has no logits")
+
+    common = {"batch_size": batch, "projections": settings.projections, "seed": settings.seed}
+
+    def known(this: _Known, role: str) -> Survey:
+        if this.statistics is not None:
+            return this.statistics
+        assert this.images is not None
+        tell = partial(progress, f"{role} {this.name}")
+        return cached_survey(this.images, network, cache, **common, progress=tell, say=say, workers=workers)
+
+    theirs = known(expected, "reference")
+    ours = survey(
+        measured,
+        network,
+        **common,
+        limit=limit,
+        keep=settings.inspected if search else 0,
+        progress=partial(progress, f"samples {measured.name}"),
+        workers=workers,
+    )
+    copies: Memorisation | None = None
+    if search:
+        held = None if others is None else known(others, "held-out")
+        say(f"looking for copies of {expected.name} among the samples")
+        copies = look_for_copies(
+            ours.kept,
+            ours.features,
+            Gallery(features=theirs.features, images=expected.images),
+            generator=settings.generator(),
+            heldout=None if held is None or others is None else Gallery(features=held.features, images=others.images),
+        )
+        if sheet is not None and copies.sheet is not None:
+            sheet(copies.sheet)
+    pair = Pair(
+        samples=ours,
+        reference=theirs,
+        network=network,
+        settings=settings,
+        copies=copies,
+        sources=_sources(generation, ours, theirs) if search else None,
+    )
     values: list[Value] = []
     curve: Curve = ()
     for name in named:
         found, points = MEASURE[name](pair)
-        if metrics is not None and not found:
-            raise ValueError(f"{name} does not apply: it needs {NEEDS[name]}")
         values += found
         curve = points or curve
     protocol = Protocol(
-        samples=ours.name,
+        samples=measured.name,
         samples_fingerprint=ours.fingerprint,
         samples_count=ours.count,
-        reference=theirs.name,
+        reference=expected.name,
         reference_split=split,
         reference_fingerprint=theirs.fingerprint,
         reference_count=theirs.count,

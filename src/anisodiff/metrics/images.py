@@ -1,15 +1,17 @@
 """Walking over a set of images in uint8 batches ``[B,3,H,W]``, never all of it in memory.
 
-A set is a folder, a zip, an npz (one uint8 array, ``[N,H,W,C]`` or ``[N,C,H,W]``), an array or tensor, or an
-iterable of uint8 batches. Grey images are repeated to three channels. All images of a set must have one size.
+A set is a folder, a zip, an npz (one uint8 array, ``[N,H,W,C]`` or ``[N,C,H,W]``), a prepared dataset, an array or
+tensor, or an iterable of uint8 batches. Grey images are repeated to three channels. All images of a set must have one
+size.
 """
 
 from __future__ import annotations
 
 import hashlib
+import itertools
 import zipfile
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
@@ -17,6 +19,8 @@ import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor
+
+from anisodiff.data.dataset import is_dataset, open_dataset
 
 SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".webp", ".bmp", ".ppm", ".tif", ".tiff"})
 
@@ -65,7 +69,7 @@ def _folder(path: Path) -> ImageSet:
     if not files:
         raise ValueError(f"no images in folder {path} (looked for {', '.join(sorted(SUFFIXES))})")
     return ImageSet(
-        name=path.name,
+        name=path.resolve().name,
         count=len(files),
         open=lambda size: _batched(((str(f), _to_tensor(str(f), f)) for f in files), size),
     )
@@ -131,11 +135,12 @@ def _npz(path: Path) -> ImageSet:
     return ImageSet(name=path.stem, count=shape[0], open=read)
 
 
-def _array(array: Tensor) -> ImageSet:
+def _array(array: Tensor | np.ndarray, name: str = "array") -> ImageSet:
     def read(size: int) -> Iterator[Tensor]:
-        return (array[i : i + size] for i in range(0, len(array), size))
+        parts = (array[i : i + size] for i in range(0, len(array), size))
+        return (part if isinstance(part, Tensor) else torch.from_numpy(np.array(part)) for part in parts)
 
-    return ImageSet(name="array", count=len(array), open=read)
+    return ImageSet(name=name, count=len(array), open=read)
 
 
 def image_set(source: Source, *, name: str | None = None) -> ImageSet:
@@ -146,18 +151,19 @@ def image_set(source: Source, *, name: str | None = None) -> ImageSet:
         path = Path(source)
         if not path.exists():
             raise ValueError(f"{path}: no such file or folder")
+        if path.is_dir() and is_dataset(path):
+            prepared = _array(open_dataset(path).images, path.resolve().name)
+            return prepared if name is None else replace(prepared, name=name)
         reader = _folder if path.is_dir() else {".zip": _zip, ".npz": _npz}.get(path.suffix.lower())
         if reader is None:
             raise ValueError(f"{path}: expected a folder, .zip or .npz")
         found = reader(path)
-    elif isinstance(source, np.ndarray):
-        found = _array(torch.from_numpy(source))
-    elif isinstance(source, Tensor):
+    elif isinstance(source, np.ndarray | Tensor):
         found = _array(source)
     else:
         once = iter(source) is source
         found = ImageSet(name="iterator" if once else "batches", open=lambda _: iter(source), once=once)
-    return found if name is None else ImageSet(name=name, open=found.open, count=found.count, once=found.once)
+    return found if name is None else replace(found, name=name)
 
 
 def _checked(batch: Tensor, name: str) -> Tensor:
@@ -208,9 +214,18 @@ def fingerprint(images: ImageSet, *, batch_size: int = 256, limit: int | None = 
     return fingerprint_of(d for batch in walk(images, batch_size, limit=limit) for d in image_digests(batch))
 
 
-def image_size(images: ImageSet) -> tuple[int, int] | None:
-    """Height and width of the first image, or ``None`` for a set that can be walked only once."""
-    if images.once:
-        return None
-    first = next(walk(images, 1, limit=1))
-    return first.shape[2], first.shape[3]
+def peek(images: ImageSet, batch_size: int) -> tuple[tuple[int, int], ImageSet]:
+    """Height and width of the first image, and the set to walk from now on.
+
+    Of a set that can be walked only once the first batch is made now and handed out again later.
+    """
+    if not images.once:
+        first = next(walk(images, 1, limit=1))
+        return (first.shape[2], first.shape[3]), images
+    rest = images.open(batch_size)
+    batch = next(rest, None)
+    if batch is None:
+        raise ValueError(f"no images in {images.name}")
+    checked = _checked(batch, images.name)
+    whole = itertools.chain([checked], rest)
+    return (checked.shape[2], checked.shape[3]), replace(images, open=lambda _: whole)

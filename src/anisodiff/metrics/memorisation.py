@@ -141,16 +141,72 @@ def pick(images: ImageSet, indices: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
+class Gallery:
+    """Images with their features ``[N,D]``, row by row; without images only features are compared."""
+
+    features: Tensor
+    images: ImageSet | None = None
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Memorisation:
     """Nearest training images in feature space and in pixels, shares where held-out images were given, the
-    sheet.
+    sheet; ``None`` what needs images that were not given.
     """
 
     by_feature: Neighbours
-    by_pixel: Neighbours
+    by_pixel: Neighbours | None
     feature_share: Share | None
     pixel_share: Share | None
-    sheet: Image.Image
+    sheet: Image.Image | None
+
+
+def _pixel_share(samples: Tensor, sides: tuple[Gallery, Gallery], matched: int, generator: torch.Generator) -> Share:
+    near = []
+    for side in sides:
+        assert side.images is not None
+        keep = torch.zeros(len(side.features), dtype=torch.bool)
+        keep[torch.randperm(len(keep), generator=generator)[:matched]] = True
+        near.append(nearest_pixels(samples, side.images, keep=keep).distance)
+    return _share(near[0], near[1], matched=matched)
+
+
+def look_for_copies(
+    samples: Tensor,
+    features: Tensor,
+    training: Gallery,
+    *,
+    generator: torch.Generator,
+    heldout: Gallery | None = None,
+    shown: int = 24,
+) -> Memorisation:
+    """Look for training images among the samples uint8 ``[n,3,H,W]`` with features ``[m,D]``, m ≥ n, those of the
+    samples first.
+
+    The feature share is taken over all m, the rest over the n; the sheet shows the ``shown`` most suspicious.
+    """
+    samples, ours = samples.to(features.device), features[: len(samples)]
+    by_feature, by_pixel, sheet = nearest(ours, training.features), None, None
+    feature_share = pixel_share = None
+    if heldout is not None:
+        feature_share = closer_to_training(features, training.features, heldout.features, generator=generator)
+        if training.images is not None and heldout.images is not None:
+            pixel_share = _pixel_share(samples, (training, heldout), feature_share.matched, generator)
+    if training.images is not None:
+        by_pixel = nearest_pixels(samples, training.images)
+        first = by_feature.distance.argsort()[:shown].cpu()
+        sheet = neighbour_sheet(
+            samples.cpu()[first],
+            pick(training.images, by_feature.index.cpu()[first]),
+            pick(training.images, by_pixel.index.cpu()[first]),
+        )
+    return Memorisation(
+        by_feature=by_feature,
+        by_pixel=by_pixel,
+        feature_share=feature_share,
+        pixel_share=pixel_share,
+        sheet=sheet,
+    )
 
 
 def memorisation(
@@ -164,43 +220,22 @@ def memorisation(
     shown: int = 24,
     batch_size: int = 256,
 ) -> Memorisation:
-    """Look for copies among the first ``limit`` samples; the sheet shows the ``shown`` most suspicious of
-    them.
-    """
+    """:func:`look_for_copies` among the first ``limit`` samples, from the images themselves."""
     train = image_set(training)
     held = None if heldout is None else image_set(heldout)
     if train.once or (held is not None and held.once):
         raise ValueError("training and held-out images are walked several times: give a folder, zip, npz or array")
 
-    def features(images: ImageSet) -> Tensor:
+    def gallery(images: ImageSet) -> Gallery:
         rows = torch.cat([network(batch)[0] for batch in walk(images, batch_size)])
-        return require_features(rows, f"{network.name} features of {images.name}")
+        return Gallery(features=require_features(rows, f"{network.name} features of {images.name}"), images=images)
 
-    inspected = torch.cat(list(walk(image_set(samples), batch_size, limit=limit)))
-    ours, theirs = features(image_set(inspected)), features(train)
-    by_feature, by_pixel = nearest(ours, theirs), nearest_pixels(inspected, train)
-    feature_share = pixel_share = None
-    if held is not None:
-        others = features(held)
-        feature_share = closer_to_training(ours, theirs, others, generator=generator)
-        matched = feature_share.matched
-        keeps = []
-        for count in (len(theirs), len(others)):
-            keep = torch.zeros(count, dtype=torch.bool)
-            keep[torch.randperm(count, generator=generator)[:matched]] = True
-            keeps.append(keep)
-        near = [nearest_pixels(inspected, s, keep=k).distance for s, k in zip((train, held), keeps)]
-        pixel_share = _share(near[0], near[1], matched=matched)
-    first = by_feature.distance.argsort()[:shown].cpu()
-    sheet = neighbour_sheet(
-        inspected[first].cpu(),
-        pick(train, by_feature.index.cpu()[first]),
-        pick(train, by_pixel.index.cpu()[first]),
-    )
-    return Memorisation(
-        by_feature=by_feature,
-        by_pixel=by_pixel,
-        feature_share=feature_share,
-        pixel_share=pixel_share,
-        sheet=sheet,
+    inspected = torch.cat(list(walk(image_set(samples), batch_size, limit=limit))).cpu()
+    return look_for_copies(
+        inspected,
+        gallery(image_set(inspected)).features,
+        gallery(train),
+        generator=generator,
+        heldout=None if held is None else gallery(held),
+        shown=shown,
     )

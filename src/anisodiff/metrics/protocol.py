@@ -15,6 +15,8 @@ from typing import Any
 
 ENOUGH = 10_000
 WHICH_SAMPLES = frozenset({"samples", "samples_fingerprint", "seed"})
+HASHES = frozenset({"reference_fingerprint", "weights"})
+LABELS = frozenset({"reference", "reference_split"})
 
 
 def package_version() -> str:
@@ -27,15 +29,28 @@ def package_version() -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Generation:
-    """How samples were made, as far as known: network evaluations per sample, prior, seed."""
+    """How samples were made, as far as known: network evaluations per sample, prior, seed.
+
+    ``sources``: which image of the training set the prior of each sample was simulated from, where it was.
+    """
 
     evaluations: int | None = None
     prior: str | None = None
     seed: int | None = None
+    sources: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
         if self.evaluations is not None and self.evaluations < 1:
             raise ValueError(f"evaluations must be at least 1, got {self.evaluations}")
+        if self.sources is not None and (not self.sources or min(self.sources) < 0):
+            raise ValueError("sources must be indices of images, 0 or larger, one a sample")
+
+
+def _short(name: str, value: object) -> str:
+    """A value for people: of a hash its beginning, and what is not known."""
+    if value is None:
+        return "unknown"
+    return str(value)[:12] if name in HASHES else str(value)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,11 +91,24 @@ class Protocol:
         )
 
     def differences(self, other: Protocol) -> tuple[str, ...]:
-        """``name: mine ≠ theirs`` for every field that must agree and does not."""
-        names = [f.name for f in fields(self) if f.name not in WHICH_SAMPLES]
-        return tuple(
-            f"{n}: {getattr(self, n)} ≠ {getattr(other, n)}" for n in names if getattr(self, n) != getattr(other, n)
-        )
+        """``name: mine ≠ theirs`` for every field that must agree and does not.
+
+        What a reference is called does not matter while its pixels are the same.
+        """
+        same = self.reference_fingerprint == other.reference_fingerprint
+        free = WHICH_SAMPLES | LABELS if same else WHICH_SAMPLES
+        names = [f.name for f in fields(self) if f.name not in free]
+        pairs = [(n, getattr(self, n), getattr(other, n)) for n in names]
+        return tuple(f"{n}: {_short(n, mine)} ≠ {_short(n, theirs)}" for n, mine, theirs in pairs if mine != theirs)
+
+
+def aligned(rows: Sequence[Sequence[str]], widest: int = 40) -> str:
+    """A Markdown table of the rows, the first one its head, in columns of even width, up to ``widest``."""
+    widths = [max(map(len, column)) for column in zip(*rows)]
+    widths = [width if width <= widest else len(head) for width, head in zip(widths, rows[0])]
+    lines = ["| " + " | ".join(text.ljust(width) for text, width in zip(row, widths)) + " |" for row in rows]
+    lines.insert(1, "|" + "|".join("-" * (width + 2) for width in widths) + "|")
+    return "\n".join(lines)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,12 +138,12 @@ class Report:
         raise KeyError(f"no {name} in this report; it has {', '.join(v.name for v in self.values)}")
 
     def table(self) -> str:
-        """Markdown table with the protocol line below."""
-        rows = ["| metric | value | error | note |", "|---|---|---|---|"]
-        for v in self.values:
-            error = "" if v.error is None else f"± {v.error:.2g}"
-            rows.append(f"| {v.name} | {v.value:.6g} | {error} | {v.note} |")
-        return "\n".join([*rows, "", self.protocol.line()])
+        """Markdown table, aligned for a terminal, with the protocol line below."""
+        rows = [["metric", "value", "error", "note"]]
+        rows += [
+            [v.name, f"{v.value:.6g}", "" if v.error is None else f"± {v.error:.2g}", v.note] for v in self.values
+        ]
+        return f"{aligned(rows)}\n\n{self.protocol.line()}"
 
     def to_json(self) -> str:
         """Everything, as JSON."""
@@ -161,6 +189,18 @@ def compare(reports: Sequence[Report], *, vary: Sequence[str] = (), force: bool 
     names = list(dict.fromkeys(v.name for report in reports for v in report.values))
     found = [{v.name: v.value for v in report.values} for report in reports]
     return tuple(Comparison(name=n, values=tuple(f.get(n) for f in found)) for n in names)
+
+
+def comparison_table(reports: Sequence[Report], names: Sequence[str], *, force: bool = False) -> str:
+    """:func:`compare` as a table, a column a report; what a forced comparison passes over is said below."""
+    rows = [["metric", *names]]
+    for row in compare(reports, force=force):
+        rows.append([row.name, *("" if v is None else f"{v:.6g}" for v in row.values)])
+    lines = [aligned(rows)]
+    for name, other in zip(names[1:], reports[1:]):
+        for difference in reports[0].protocol.differences(other.protocol):
+            lines.append(f"warning: protocols differ, {names[0]} against {name}: {difference}")
+    return "\n".join(lines)
 
 
 def few_samples_note(count: int, effect: str = "biased and noisy") -> str:

@@ -13,7 +13,7 @@ from anisodiff.metrics.features import FeatureNetwork
 from anisodiff.metrics.frechet import extrapolate, frechet_distance
 from anisodiff.metrics.inception_score import inception_score
 from anisodiff.metrics.kernel import kernel_distance
-from anisodiff.metrics.memorisation import closer_to_training
+from anisodiff.metrics.memorisation import Memorisation, source_recovery
 from anisodiff.metrics.prdc import prdc
 from anisodiff.metrics.protocol import Value, few_samples_note
 from anisodiff.metrics.sliced import sliced_wasserstein
@@ -28,6 +28,7 @@ class Settings:
     """What fixes the numbers beside images and network; part of the protocol, except the batch size.
 
     ``prdc_limit`` bounds each side of precision and recall by a random subset: their values depend on it.
+    ``inspected``: so many samples are compared pixel by pixel with the reference when looking for copies.
     """
 
     neighbours: int = 5
@@ -36,12 +37,14 @@ class Settings:
     fid_blocks: int = 10
     score_splits: int = 10
     projections: int = 128
+    inspected: int = 1000
     seed: int = 0
     batch_size: int = 256
 
     def __post_init__(self) -> None:
         smallest = {"neighbours": 1, "prdc_limit": 2, "kid_block": 2, "fid_blocks": 4}
-        for name, least in (smallest | {"score_splits": 1, "projections": 1, "batch_size": 1}).items():
+        smallest |= dict.fromkeys(("score_splits", "projections", "inspected", "batch_size"), 1)
+        for name, least in smallest.items():
             if getattr(self, name) < least:
                 raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
 
@@ -50,7 +53,7 @@ class Settings:
         return (
             f"k={self.neighbours}, PRDC on at most {self.prdc_limit}, KID blocks of {self.kid_block}, "
             f"{self.fid_blocks} FID blocks, {self.score_splits} splits, {self.projections} projections, "
-            f"seed {self.seed}"
+            f"{self.inspected} inspected, seed {self.seed}"
         )
 
     def generator(self) -> torch.Generator:
@@ -60,13 +63,14 @@ class Settings:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Pair:
-    """Two surveyed sets, and the held-out set where there is one."""
+    """Two surveyed sets; the search for copies and the sources of the samples ``[n]`` where there are any."""
 
     samples: Survey
     reference: Survey
-    heldout: Survey | None
     network: FeatureNetwork
     settings: Settings
+    copies: Memorisation | None = None
+    sources: Tensor | None = None
 
 
 def _notes(*notes: str) -> str:
@@ -83,7 +87,9 @@ def _fid(pair: Pair) -> tuple[list[Value], Curve]:
         pair.samples.features, pair.reference.gaussian, generator=pair.settings.generator(), blocks=blocks
     )
     few = few_samples_note(count)
-    note = _notes("extrapolated to infinitely many samples; error of the fit", few)
+    dimension = pair.samples.features.shape[1]  # Σ of fewer points than that has no full rank: another regime
+    rough = f"the law 1/N does not hold below {dimension} samples" if line.sizes[0] < dimension else ""
+    note = _notes("extrapolated to infinitely many samples; error of the fit", rough, few)
     out.append(Value(name="fid_infinity", value=line.limit, error=line.standard_error, note=note))
     out.append(
         Value(name="fid_bias", value=line.bias, note=_notes(f"estimated share of fid due to N = {count}", few))
@@ -127,32 +133,56 @@ def _prdc(pair: Pair) -> tuple[list[Value], Curve]:
     return [Value(name=n, value=getattr(found, n), note=note) for n in names], ()
 
 
-def _pixels(pair: Pair) -> tuple[list[Value], Curve]:
-    ours, theirs = pair.samples.pixels, pair.reference.pixels
-    edges = edge_distance(ours.edges, theirs.edges)
-    few = few_samples_note(pair.samples.count)
+def _sliced(pair: Pair) -> tuple[list[Value], Curve]:
+    value = sliced_wasserstein(pair.samples.pixels.projections, pair.reference.pixels.projections)
+    note = _notes("pixels in [0,1]", few_samples_note(pair.samples.count))
+    return [Value(name="sliced_wasserstein", value=value, note=note)], ()
+
+
+def _spectrum(pair: Pair) -> tuple[list[Value], Curve]:
+    value = spectrum_error(pair.samples.pixels.spectrum, pair.reference.pixels.spectrum)
+    note = _notes("decades of power", few_samples_note(pair.samples.count))
+    return [Value(name="spectrum_error", value=value, note=note)], ()
+
+
+def _edges(pair: Pair) -> tuple[list[Value], Curve]:
+    edges = edge_distance(pair.samples.pixels.edges, pair.reference.pixels.edges)
     found = [
-        ("sliced_wasserstein", sliced_wasserstein(ours.projections, theirs.projections), "pixels in [0,1]"),
-        ("spectrum_error", spectrum_error(ours.spectrum, theirs.spectrum), "decades of power"),
         ("edges", edges.value, "sum of the three below, each scaled to [0,1]"),
         ("edge_orientation", edges.orientation, "degrees"),
         ("edge_coherence", edges.coherence, ""),
         ("edge_magnitude", edges.magnitude, "grey levels in [0,1] a pixel"),
     ]
+    few = few_samples_note(pair.samples.count)
     return [Value(name=n, value=v, note=_notes(t, few)) for n, v, t in found], ()
 
 
-def _leakage(pair: Pair) -> tuple[list[Value], Curve]:
-    if pair.heldout is None:
+def _memorisation(pair: Pair) -> tuple[list[Value], Curve]:
+    copies = pair.copies
+    if copies is None:
         return [], ()
-    share = closer_to_training(
-        pair.samples.features,
-        pair.reference.features,
-        pair.heldout.features,
-        generator=pair.settings.generator(),
-    )
-    note = f"0.5 means none; {share.matched} images a side; error for independent samples"
-    return [Value(name="closer_to_training", value=share.value, error=share.standard_error, note=note)], ()
+    inspected, gallery = len(copies.by_feature.index), pair.reference.count
+    note = f"median over {inspected} samples, nearest of {gallery} reference images"
+    found = [Value(name="nearest_features", value=float(copies.by_feature.distance.median()), note=note)]
+    if copies.by_pixel is not None:
+        value = float(copies.by_pixel.distance.median())
+        found.append(Value(name="nearest_pixels", value=value, note=f"{note}, RMS of pixels in [0,1]"))
+    for name, share in (("features", copies.feature_share), ("pixels", copies.pixel_share)):
+        if share is not None:
+            note = f"0.5 means none; {share.matched} images a side; error for independent samples"
+            name = f"closer_to_training_{name}"
+            found.append(Value(name=name, value=share.value, error=share.standard_error, note=note))
+    if pair.sources is not None:
+        recovered = source_recovery(pair.samples.features, pair.reference.features, pair.sources)
+        note = f"chance {recovered.chance:.2g}; median rank {recovered.median_rank:g} of {gallery}"
+        name, error = "source_recovered_features", recovered.standard_error
+        found.append(Value(name=name, value=recovered.rate, error=error, note=note))
+        if copies.by_pixel is not None:
+            rate = float((copies.by_pixel.index.cpu() == pair.sources[:inspected].cpu()).double().mean())
+            error = (rate * (1 - rate) / inspected) ** 0.5
+            note = f"chance {recovered.chance:.2g}; nearest image by pixels, {inspected} samples"
+            found.append(Value(name="source_recovered_pixels", value=rate, error=error, note=note))
+    return found, ()
 
 
 MEASURE: Mapping[str, Callable[[Pair], tuple[list[Value], Curve]]] = {
@@ -160,8 +190,9 @@ MEASURE: Mapping[str, Callable[[Pair], tuple[list[Value], Curve]]] = {
     "kid": _kid,
     "is": _score,
     "prdc": _prdc,
-    "pixels": _pixels,
-    "leakage": _leakage,
+    "sliced": _sliced,
+    "spectrum": _spectrum,
+    "edges": _edges,
+    "memorisation": _memorisation,
 }
-NEEDS = {"is": "a network with logits (a classifier)", "leakage": "held-out images"}
 METRICS = tuple(MEASURE)

@@ -31,12 +31,13 @@ _FOURIER = "module.all_modules.0.W"
 
 @dataclass(frozen=True, kw_only=True)
 class ScoreSdeInfo:
-    """What was read: the training step, which weights, how many values, and the tensors left unused."""
+    """What was read: the training step, which weights, how many values, the tensors left unused, outputs added."""
 
     step: int
     weights: Literal["ema", "model"]
     parameters: int
     unused: tuple[str, ...]
+    outputs_added: int
 
 
 class VEScore(nn.Module):
@@ -132,6 +133,28 @@ def _names(network: NCSNpp) -> list[tuple[str, str]]:
     return names
 
 
+def _outputs(network: NCSNpp) -> set[str]:
+    """Names of the tensors whose first axis is the network's output: one head, or one at every level."""
+    heads = [name for name, module in network.named_modules() if isinstance(module, Head)]
+    last = ["head"] if network.head is not None else heads
+    return {f"{name}.conv.{part}" for name in last for part in ("weight", "bias")}
+
+
+def widened(state: Mapping[str, Tensor], config: NCSNppConfig) -> dict[str, Tensor]:
+    """Tensors of a network with fewer outputs as those of ``config``: new rows of its output layers are 0.
+
+    The first outputs are as they were, all others are 0 until they are trained.
+    """
+    with torch.device("meta"):
+        network = NCSNpp(config)
+    shapes = {name: value.shape for name, value in network.state_dict().items()}
+    wide = dict(state)
+    for name in _outputs(network):
+        more = shapes[name][0] - state[name].shape[0]
+        wide[name] = torch.cat([state[name], state[name].new_zeros(more, *shapes[name][1:])])
+    return wide
+
+
 def _read(path: Path) -> Mapping[str, Any]:
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)
@@ -164,7 +187,8 @@ def load_score_sde(
 ) -> tuple[NCSNpp, ScoreSdeInfo]:
     """A published checkpoint as a raw network F (wrap it in `VEScore` for the published score), in float32.
 
-    config   the architecture the file was trained with, e.g. ncsnpp_config("cifar10")
+    config   the architecture the file was trained with, e.g. ncsnpp_config("cifar10"); with a multiple of its
+             outputs the published ones come first, and the others are 0 (`widened`)
     weights  the averaged weights (what the published figures use) or those of the last step
     """
     if weights not in ("ema", "model"):
@@ -190,7 +214,7 @@ def load_score_sde(
     if weights == "ema":
         published |= _averaged(content, [name for name in published if name != _FOURIER])
 
-    own = network.state_dict()
+    own, outputs, rows = network.state_dict(), _outputs(network), config.out_channels
     loaded: dict[str, Tensor] = {}
     stacks: dict[str, list[Tensor]] = {}
     for name, mine in names:
@@ -199,16 +223,20 @@ def load_score_sde(
             value = value.t()[:, :, None, None].contiguous()
         whole = list(own[mine].shape)
         expected = [whole[0] // 3, *whole[1:]] if ".qkv." in mine else whole
+        if mine in outputs and len(value) and config.out_channels % len(value) == 0:
+            rows = len(value)
+            expected = [rows, *whole[1:]]
         if list(value.shape) != expected:
             raise ValueError(f"{name}: got shape {list(value.shape)}, expected {expected} ({weights} weights)")
         stacks.setdefault(mine, []).append(value)
     for mine, values in stacks.items():
         loaded[mine] = torch.cat(values) if len(values) > 1 else values[0].clone()
-    network.load_state_dict(loaded, strict=True, assign=True)
+    network.load_state_dict(widened(loaded, config), strict=True, assign=True)
     info = ScoreSdeInfo(
         step=int(content.get("step", 0)),
         weights=weights,
         parameters=sum(p.numel() for p in network.parameters()),
         unused=tuple(sorted(state)),
+        outputs_added=config.out_channels - rows,
     )
     return network, info

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from anisodiff.equation import Equation
 from anisodiff.objectives.contract import Draw
-from anisodiff.tables import PHASES, Moments
+from anisodiff.tables import Moments
 from anisodiff.transforms import dct2, frequencies, idct2
 
 
@@ -84,7 +84,7 @@ class ScoreModel(nn.Module):
     def condition(self, cell: Tensor, phase: Tensor) -> Tensor:
         """What the network is told of the time: ¼ of the noise level, with a gap at every edge the drift jumps at."""
         level = self.moments.at(self.level, cell, phase)
-        if not self.learns_drift:
+        if not self.learns_drift or len(self.level) == 1:
             return 0.25 * level
         ends = self.level[:, -1]
         below = torch.where(cell > 0, ends[(cell - 1).clamp(min=0)], self.level[0, 0])
@@ -137,7 +137,11 @@ class ScoreModel(nn.Module):
 def level_density(model: ScoreModel, *, mean: float, std: float, t_min: float) -> tuple[Tensor, Tensor]:
     """Times [M] and their cumulative distribution for t with noise level ~ N(mean, std²), cut to [t_min, T]."""
     edges = model.moments_edges.cpu()
-    fraction = torch.linspace(PHASES[0] if model.learns_drift else 0.0, 1.0, 50, dtype=torch.float64)
+    phases = model.moments.phases.cpu()
+    if not model.learns_drift:
+        phases = torch.cat([torch.zeros(1, dtype=torch.float64), phases])
+    part = torch.arange(8, dtype=torch.float64) / 8
+    fraction = torch.cat([(phases[:-1, None] + part * phases.diff()[:, None]).flatten(), phases[-1:]])
     t = (edges[:-1, None] + fraction * (edges[1:] - edges[:-1])[:, None]).flatten()
     t = t[t >= t_min]
     moments = model.moments.to(torch.device("cpu"))

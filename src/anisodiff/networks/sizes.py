@@ -4,10 +4,11 @@
     cifar10-deep  107,586,947   the same with eight blocks a level
     celeba64       62,758,787   the same as cifar10 for 64² (also ImageNet 64²); attention still at 16²
     lsun256        65,574,421   256²: seven levels, two blocks, image pyramids in and out, no dropout
+    tiny            3,191,043   for models that ship with a package; 64 channels at every level, three blocks
     small           6,807,363   for CPUs and first tries; attention in the middle only
     base           27,971,715   for short runs on one large GPU (at 32² and 64²; more levels add more)
 
-`small` and `base` keep NCSN++'s blocks and leave out FIR filters and progressive paths: these are passes over
+`tiny`, `small` and `base` keep NCSN++'s blocks and leave out FIR filters and progressive paths: these are passes over
 full-resolution features that do almost no arithmetic, while a large GPU in bfloat16 waits for memory, not for
 arithmetic, at 32². Three levels (32, 16, 8) put the arithmetic into 3×3 convolutions of 128 and 256 channels,
 widths that fill tensor cores (64 and 128 in `small`). For other image sizes the last level is repeated until
@@ -41,7 +42,11 @@ _PUBLISHED = {
 
 _BASE = NCSNppConfig(multipliers=(1, 2, 2), blocks=2, fir=False, progressive_input="none")
 
-_SCALABLE = {"small": replace(_BASE, nf=64, attention=()), "base": _BASE}
+_SCALABLE = {
+    "tiny": replace(_BASE, nf=64, multipliers=(1, 1, 1), blocks=3),
+    "small": replace(_BASE, nf=64, attention=()),
+    "base": _BASE,
+}
 
 SIZES = (*_PUBLISHED, *_SCALABLE)
 

@@ -5,34 +5,31 @@
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
-from anisodiff.equation import Equation
+from anisodiff.devices import send
 from anisodiff.linear import grid_decay, grid_variance
 from anisodiff.noise import Randomness, white
-from anisodiff.objectives.contract import Draw, Objective, require_white_noise
+from anisodiff.objectives.contract import Draw, OfProcess
+from anisodiff.objectives.phases import smooth_phases
 from anisodiff.processes.closed_form import ClosedForm
 from anisodiff.transforms import dct2, idct2
 
 
 @dataclass(frozen=True)
-class Exact(Objective):
+class Exact(OfProcess[ClosedForm]):
     """The full kernel from 0 to t: the target of least variance."""
-
-    process: ClosedForm
-
-    def __post_init__(self) -> None:
-        require_white_noise(self.equation)
-
-    @property
-    def equation(self) -> Equation:
-        """The process's equation."""
-        return self.process.equation
 
     @property
     def edges(self) -> tuple[float, ...]:
-        """Nothing jumps; forty cells carry the tables."""
-        return tuple(self.process.T * k / 40 for k in range(41))
+        """Nothing jumps; forty cells carry the tables, short ones where the noise begins."""
+        return tuple(self.process.T * (k / 40) ** 2 for k in range(41))
+
+    @property
+    def phases(self) -> Tensor:
+        """Nothing diverges either."""
+        return smooth_phases()
 
     @property
     def learns_drift(self) -> bool:
@@ -45,9 +42,17 @@ class Exact(Objective):
 
     def draw(self, x0: Tensor, t: Tensor, source: Randomness) -> Draw:
         """States with the score of the kernel from their image."""
-        t = t.to(x0.device)
+        return self._kernel(x0, t, white(x0, source))
+
+    def pairs(self, x0: Tensor, t: Tensor, source: Randomness) -> Draw:
+        """The last piece is the whole path: ±ξ about the smoothed image."""
+        xi = white(x0, source)
+        both = torch.stack([xi, -xi], 1).flatten(0, 1)
+        return self._kernel(x0.repeat_interleave(2, 0), t.repeat_interleave(2), both)
+
+    def _kernel(self, x0: Tensor, t: Tensor, xi: Tensor) -> Draw:
+        t = send(t, x0.device)
         begin = t.new_zeros(t.shape)
         root = grid_variance(self.equation, begin, t, x0).sqrt()
-        xi = white(x0, source)
         mode = grid_decay(self.equation, begin, t, x0) * dct2(x0) + root * xi
         return Draw(idct2(mode), idct2(-xi / root), None)

@@ -2,11 +2,13 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 from torch import Tensor
 
 from anisodiff.equation import Equation
 from anisodiff.noise import Randomness
+from anisodiff.processes import SPDE, ClosedForm
 
 
 @dataclass(frozen=True)
@@ -21,14 +23,8 @@ class Draw:
     """Its mean given u_t is the drift of the process; None where the drift is linear and known."""
 
 
-def require_white_noise(equation: Equation) -> None:
-    """A score exists only where there is noise, and Q⁻¹ is unbounded unless it is white."""
-    if not equation.noisy or equation.correlation_length > 0:
-        raise ValueError("a score needs white noise: set intensity > 0 and correlation_length = 0")
-
-
 class Objective(ABC):
-    """Draws for training. Subclasses are frozen dataclasses that hold a process."""
+    """Draws for training."""
 
     @property
     @abstractmethod
@@ -42,6 +38,11 @@ class Objective(ABC):
 
     @property
     @abstractmethod
+    def phases(self) -> Tensor:
+        """Places in a cell between two edges where tables are measured, in (0, 1], ascending to 1; float64 [P]."""
+
+    @property
+    @abstractmethod
     def learns_drift(self) -> bool:
         """Whether the drift is a second thing to learn."""
 
@@ -52,3 +53,31 @@ class Objective(ABC):
     @abstractmethod
     def draw(self, x0: Tensor, t: Tensor, source: Randomness) -> Draw:
         """States at times ``t`` ∈ (0, T] (float64 [B]) from images ``x0``; randomness from ``source``."""
+
+    @abstractmethod
+    def pairs(self, x0: Tensor, t: Tensor, source: Randomness) -> Draw:
+        """Two states of every image, [2B, C, H, W]: one path, which ends with ξ in row 2i and with −ξ in row 2i + 1.
+
+        Each of the two has the law of `draw`. A target is −C^{−1/2}ξ, so in the mean over a pair what a gradient owes
+        to the sign of ξ cancels: the part that grows as a piece gets shorter.
+        """
+
+
+ProcessT = TypeVar("ProcessT", SPDE, ClosedForm)
+
+
+@dataclass(frozen=True)
+class OfProcess(Objective, Generic[ProcessT]):
+    """An objective that holds the process it draws from."""
+
+    process: ProcessT
+
+    def __post_init__(self) -> None:
+        """A score exists only where there is noise, and Q⁻¹ is unbounded unless it is white."""
+        if not self.equation.noisy or self.equation.correlation_length > 0:
+            raise ValueError("a score needs white noise: set intensity > 0 and correlation_length = 0")
+
+    @property
+    def equation(self) -> Equation:
+        """The process's equation."""
+        return self.process.equation

@@ -7,38 +7,48 @@ are exact for the chain they belong to. The drift inside a piece follows what wa
 needs its projection E[b_frozen | u_t], the second target.
 """
 
+from abc import abstractmethod
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from anisodiff.equation import Equation
-from anisodiff.integrators import TamedEuler
+from anisodiff.integrators import LocalKernel, TamedEuler
 from anisodiff.noise import Randomness
-from anisodiff.objectives.contract import Draw, Objective, require_white_noise
+from anisodiff.objectives.contract import Draw, OfProcess
+from anisodiff.objectives.phases import step_phases, table_phases
 from anisodiff.processes.spde import SPDE
+
+_CELLS = 20
 
 
 @dataclass(frozen=True)
-class Local(Objective):
-    """``window`` with the exponential step, ``one step`` with the tamed one."""
+class Simulated(OfProcess[SPDE]):
+    """States of a simulated path with the drift frozen in its last piece; which score to regress on is left open."""
 
-    process: SPDE
-
-    def __post_init__(self) -> None:
-        require_white_noise(self.equation)
-
-    @property
-    def equation(self) -> Equation:
-        """The process's equation."""
-        return self.process.equation
+    @abstractmethod
+    def target(self, x0: Tensor, t: Tensor, piece: LocalKernel) -> Tensor:
+        """The score's target for states ``piece`` that came from images ``x0`` at times ``t`` [B]; [B, C, H, W]."""
 
     @property
     def edges(self) -> tuple[float, ...]:
-        """Window edges; single steps are so short that their jumps need no edges: twenty cells."""
+        """Window edges; single steps are so short that their jumps need no edges: twenty cells of whole steps."""
+        nodes = self.process.step.nodes(self.equation)
+        if not isinstance(self.process.step, TamedEuler):
+            return nodes
+        return (*nodes[: -1 : self._together], nodes[-1])
+
+    @property
+    def phases(self) -> Tensor:
+        """In a window from where the target's variance diverges on; of single steps the ends."""
         if isinstance(self.process.step, TamedEuler):
-            return tuple(self.process.T * k / 20 for k in range(21))
-        return self.process.step.nodes(self.equation)
+            return step_phases(self._together)
+        return table_phases(len(self.edges) - 1)
+
+    @property
+    def _together(self) -> int:
+        """Single steps in a cell, two at least, so that there is something to interpolate between."""
+        return max(2, -(-(len(self.process.step.nodes(self.equation)) - 1) // _CELLS))
 
     @property
     def learns_drift(self) -> bool:
@@ -53,6 +63,22 @@ class Local(Objective):
         return (torch.ceil(t / step.dt - 1e-6) * step.dt).clamp(min=step.dt, max=self.process.T)
 
     def draw(self, x0: Tensor, t: Tensor, source: Randomness) -> Draw:
-        """States with the score of their last piece and the drift frozen in it."""
-        state, score, drift = self.process.local(x0, t, source)
-        return Draw(state, score, drift if self.learns_drift else None)
+        """States with the score's target and the drift frozen in their last piece."""
+        return self._drawn(x0, t, self.process.local(x0, t, source))
+
+    def pairs(self, x0: Tensor, t: Tensor, source: Randomness) -> Draw:
+        """The path up to the last node is simulated once, its last piece is drawn twice."""
+        piece = self.process.local(x0, t, source, pairs=True)
+        return self._drawn(x0.repeat_interleave(2, 0), t.repeat_interleave(2), piece)
+
+    def _drawn(self, x0: Tensor, t: Tensor, piece: LocalKernel) -> Draw:
+        return Draw(piece.state, self.target(x0, t, piece), piece.drift if self.learns_drift else None)
+
+
+@dataclass(frozen=True)
+class Local(Simulated):
+    """``window`` with the exponential step, ``one step`` with the tamed one."""
+
+    def target(self, x0: Tensor, t: Tensor, piece: LocalKernel) -> Tensor:
+        """The score of the last piece."""
+        return piece.score

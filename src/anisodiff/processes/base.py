@@ -5,9 +5,12 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
+import torch
 from torch import Tensor
 
-from anisodiff.noise import Randomness
+from anisodiff.hashing import combine
+from anisodiff.noise import KeyedNoise, Randomness
+from anisodiff.priors import GaussianPrior, fit_gaussian
 
 
 class Process(ABC):
@@ -29,6 +32,12 @@ class Process(ABC):
     @abstractmethod
     def identity(self) -> dict[str, Any]:
         """Everything that fixes the law, as plain values: equal identities mean equal laws."""
+
+    def prior(self, images: Tensor) -> GaussianPrior:
+        """The law of U_T without its image, N(mean, covariance): fitted to one state for each of ``images``."""
+        keys = combine(0x9121, torch.arange(len(images), device=images.device))
+        pairs = zip(torch.split(images, 256), torch.split(keys, 256))
+        return fit_gaussian(torch.cat([self.simulate(part, self.T, KeyedNoise(key)) for part, key in pairs]))
 
 
 def check_increasing(times: Sequence[float]) -> None:

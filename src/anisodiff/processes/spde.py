@@ -9,7 +9,9 @@ import torch
 from torch import Tensor
 
 from anisodiff import notation
+from anisodiff.caching import made_once
 from anisodiff.checks import check_images, check_state
+from anisodiff.devices import send
 from anisodiff.equation import Equation
 from anisodiff.integrators import Exponential, Frozen, LocalKernel, TimeStep
 from anisodiff.noise import Randomness, white
@@ -27,6 +29,12 @@ def describe(equation: Equation) -> dict[str, Any]:
         "correlation_length": equation.correlation_length,
         "T": equation.T,
     }
+
+
+@made_once
+def _node_times(equation: Equation, step: TimeStep, device: torch.device) -> Tensor:
+    """The time grid, float64 [K+1]."""
+    return torch.tensor(step.nodes(equation), dtype=torch.float64).to(device)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,26 +67,30 @@ class SPDE(Process):
             u = frozen.advance(u, self._noise(u, generator), torch.full_like(t, s), t.clamp(s, e))
         return u
 
-    def local(self, x0: Tensor, t: Tensor, source: Randomness = None) -> LocalKernel:
+    def local(self, x0: Tensor, t: Tensor, source: Randomness = None, *, pairs: bool = False) -> LocalKernel:
         """A draw of U_t, t ∈ (0, T] (float64 [B], on any device), with the kernel of its last piece node → t.
 
-        Every sample is simulated to the last node before its own t; from there the Gaussian kernel is known.
+        Every sample is simulated to the last node before its own t; from there the Gaussian kernel is known. With
+        ``pairs`` every path ends twice, with ξ and with −ξ: [2B, C, H, W], rows 2i and 2i + 1 belong together.
         """
         u = check_state(x0)
         when = self.equation.times(t, len(u), torch.device("cpu"))
-        nodes = torch.tensor(self.step.nodes(self.equation), dtype=torch.float64, device="cpu")
+        nodes = _node_times(self.equation, self.step, torch.device("cpu"))
         # t in (t_k, t_{k+1}] belongs to node k; a node that was missed by rounding is still that node
         node = torch.searchsorted(nodes + 1e-9 * self.T, when.contiguous()) - 1
         if bool((node < 0).any()):
             raise ValueError("the kernel of the last piece needs t > 0 for every sample")
-        last, at = int(node.max()), nodes.to(u.device)
-        when, node = when.to(u.device), node.to(u.device)
+        last, at = int(node.max()), _node_times(self.equation, self.step, u.device)
+        when, node = send(when, u.device), send(node, u.device)
         xi = white(u, source)  # drawn first: what a sample meets must not depend on how far its neighbours go
         begin = u
         for k in range(last):
             frozen = self.step.freeze(self.equation, STENCILS[self.stencil], u, k)
-            u = frozen.advance(u, white(u, source), at[k : k + 1], at[k + 1 : k + 2])
+            u = frozen.across(u, white(u, source))
             begin = torch.where((node == k + 1)[:, None, None, None], u, begin)
+        if pairs:
+            xi = torch.stack([xi, -xi], 1).flatten(0, 1)
+            begin, node, when = (x.repeat_interleave(2, 0) for x in (begin, node, when))
         frozen = self.step.freeze(self.equation, STENCILS[self.stencil], begin, node)
         return frozen.kernel(begin, xi, at[node], when)
 

@@ -1,34 +1,33 @@
 """Recipes: a run is one function that returns one complete config."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from types import MappingProxyType
 
 from anisodiff import notation
-from anisodiff.recipes import cifar10
+from anisodiff.recipes import celeba64, cifar10, lsun256
 from anisodiff.recipes.own import for_dataset, for_images
 from anisodiff.train.config import TrainConfig
 
-__all__ = ["RECIPES", "for_dataset", "for_images", "recipe"]
+__all__ = ["RECIPES", "SUMMARY", "for_dataset", "for_images", "recipe"]
 
-_FULL: dict[str, Callable[[], TrainConfig]] = {
-    "cifar10-anisotropic": cifar10.anisotropic,
-    "cifar10-anisotropic-paper": cifar10.anisotropic_paper,
-    "cifar10-ve": cifar10.ve,
-    "cifar10-heat": cifar10.heat,
-}
-
-
-def _shorter(
-    shorten: Callable[[TrainConfig], TrainConfig], full: Callable[[], TrainConfig]
-) -> Callable[[], TrainConfig]:
-    return lambda: shorten(full())
-
+_PROCESSES = ("anisotropic", "anisotropic-paper", "ve", "heat")
+_FULL = {"cifar10": cifar10.full, "celeba64": celeba64.full, "lsun256": lsun256.full}
+_SHORT = {"base": cifar10.base, "small": cifar10.small}  # of CIFAR-10
 
 RECIPES: Mapping[str, Callable[[], TrainConfig]] = MappingProxyType(
-    _FULL
-    | {f"{name}-base": _shorter(cifar10.base, full) for name, full in _FULL.items()}
-    | {f"{name}-small": _shorter(cifar10.small, full) for name, full in _FULL.items()}
+    {f"{data}-{process}": partial(full, process) for data, full in _FULL.items() for process in _PROCESSES}
+    | {
+        f"cifar10-{process}-{size}": partial(shorten, process)
+        for size, shorten in _SHORT.items()
+        for process in _PROCESSES
+    }
 )
+SUMMARY = (
+    f"{', '.join(f'{data}-…' for data in _FULL)} with {', '.join(_PROCESSES)}; "
+    f"cifar10-… also with {', '.join(f'-{size}' for size in _SHORT)} at the end"
+)
+"""All of them in one line."""
 
 
 def recipe(name: str) -> TrainConfig:

@@ -3,28 +3,12 @@
 from anisodiff.train.config import TrainConfig
 
 
-def anisotropic() -> TrainConfig:
-    """`anisotropic` in our discretisation: flux stencil, exponential step, window objective."""
-    return _full("anisotropic")
+def full(process: str) -> TrainConfig:
+    """As published: 1.3 M steps of 128 images, warm-up of 5000 steps, EMA 0.9999 beside two power functions.
 
-
-def anisotropic_paper() -> TrainConfig:
-    """`anisotropic` as the paper discretises it: its stencil, tamed Euler–Maruyama, one-step objective."""
-    return _full("anisotropic-paper")
-
-
-def ve() -> TrainConfig:
-    """Song et al. 2021: noise alone."""
-    return _full("ve")
-
-
-def heat() -> TrainConfig:
-    """The paper's isotropic process, solved exactly."""
-    return _full("heat")
-
-
-def _full(process: str) -> TrainConfig:
-    """As published: 1.3 M steps of 128 images, warm-up of 5000 steps, EMA 0.9999 beside two power functions."""
+    `anisotropic` is our discretisation (flux stencil, exponential step, window objective), `anisotropic-paper` the
+    paper's (its stencil, tamed Euler–Maruyama, one-step objective); `heat` is solved exactly, `ve` is noise alone.
+    """
     return TrainConfig(
         process={"preset": process},
         network={"size": "cifar10", "dropout": 0.1},
@@ -35,18 +19,18 @@ def _full(process: str) -> TrainConfig:
     )
 
 
-def small(config: TrainConfig) -> TrainConfig:
+def small(process: str) -> TrainConfig:
     """The same for minutes instead of days: `small` network, 3 M images, everything else to scale."""
-    return _short(config, "small")
+    return _short(process, "small")
 
 
-def base(config: TrainConfig) -> TrainConfig:
+def base(process: str) -> TrainConfig:
     """The same for a quarter of an hour on one large GPU: `base` network."""
-    return _short(config, "base")
+    return _short(process, "base")
 
 
-def _short(config: TrainConfig, network: str) -> TrainConfig:
-    return config.changed(
+def _short(process: str, network: str) -> TrainConfig:
+    return full(process).changed(
         {
             "network": {"size": network, "dropout": 0.1},
             "batch": 512,

@@ -1,69 +1,156 @@
 """The reverse process, its linear part solved exactly per frequency.
 
-With B = e^{−w z ∫α1} over [t', t] and Q = ∫α2² e^{−2 w z ∫α1} dr, the decay and the noise of the linear reference
-dû = −α1 w_k z_k û dt + α2 dŴ between t' < t, one step down is the Gaussian bridge plus the network's residuals F, G:
+With B, Q, m of the linear reference between t' < t (see `reference`), one step down is the Gaussian bridge plus the
+network's residuals F and D = d G (score s = −û/V + c F, drift = reference + α2² D):
 
-    û' = (B V'/V) û + (Q/√(N V))·√S'·(F − (d/c) G) + √R ξ̂
+    û' = (B V'/V) û + Q √(S'/S)·c F − m φ(ln(B M'/M))·D + √(Q M'/M) ξ̂,      φ(x) = (eˣ − 1)/x
 
-The first factor equals (1 − Q/V)/B; the second is (Q/B)·c, since a linear process has S = B²S'. Where little noise
-is gained the forms with Q are used, for differences of measured moments are unreliable there; where the step is
-stiff (B ≪ 1) the forms with V'/V and S', which cannot blow up. R lies between the noise of the bridge given the
-image, Q N'/N (ancestral sampling), and that when only Wiener's predictor is known, Q V'/V; both become Q as steps
-shrink.
+For a linear process the first two terms are E[û' | û] = (û + Q s)/B, exactly: B V'/V = (1 − Q/V)/B and S'/S = B⁻².
+These forms are used where little noise is gained, for they integrate the model's own equation; where the step is
+stiff (B ≪ 1) those with the tables' V' and S', which cannot blow up. The weight of D is what a constant gains.
+
+**Noise.** M = N + θS, 0 ≤ θ ≤ 1 (``wiener``), is what the score's linear part −û/M takes for the power of the state.
+θ = 0 is ancestral sampling (the bridge given the image), θ = 1 the bridge when only Wiener's predictor is known. The
+noise tends to Q as steps shrink, and any θ gives the law of the data to first order.
+
+**Second order.** What the step holds fixed is X = (û + M s)/√S: the prediction of the image in unit scale for θ = 0,
+F·√(V/N) for θ = 1. Its weight is √S'·Q/M. It is extrapolated to the middle of the step from the previous evaluation,
+X + κ(X − X_prev), κ = ½ h/h_prev in the logarithm of the accumulated noise; D alike. The noise of the previous step,
+which X − X_prev holds, stands in for that of this one: the law is right to second order though a path is not
+(two-step Adams–Bashforth with additive noise). Nothing is extrapolated across an edge of the drift, where D jumps.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple, Self
 
 import torch
 from torch import Tensor
 
+from anisodiff.equation import Equation
 from anisodiff.linear import quadrature
-from anisodiff.networks.precondition import ScoreModel
+from anisodiff.networks.precondition import Coefficients, ScoreModel
 from anisodiff.noise import Randomness, white
-from anisodiff.transforms import frequencies, idct2
+from anisodiff.processes import Process
+from anisodiff.samplers.contract import Sampler, Step, option, require_additive, whole
+from anisodiff.samplers.reference import Reference, growth, predictions, reference
+from anisodiff.samplers.time_grids import level_grid
+
+__all__ = ["Exponential", "exponential_step", "level_grid", "sample"]
 
 
-def level_grid(model: ScoreModel, steps: int, t_min: float, *, rho: float = 1.0) -> Tensor:
-    """Descending times T … t_min, ``steps`` + 1 or more: even in the noise level, with all edges of the drift.
+class Evaluation(NamedTuple):
+    """What a second-order step remembers: the evaluation before, and the step that followed it."""
 
-    ``rho`` > 1 is the grid of Karras et al. 2022 in the noise-to-signal ratio.
+    c: Coefficients
+    clock: Tensor
+    state: Tensor
+    f: Tensor
+    d: Tensor | None
+    step: Reference
+
+
+def accumulated(equation: Equation, t: Tensor) -> Tensor:
+    """ln ∫_0^t α2², [1]."""
+    return quadrature(equation, torch.zeros_like(t), t)[0].sum(1).log()
+
+
+def _mixed(c: Coefficients, theta: float) -> Tensor:
+    """M = N + θS."""
+    return c.noise + theta * c.signal
+
+
+def _image(z: Tensor, f: Tensor, c: Coefficients, theta: float) -> Tensor:
+    """√S X = û + M s, without the cancellation."""
+    return (1.0 - theta) * c.signal / c.power * z + _mixed(c, theta) * c.scale * f
+
+
+def _change(z: Tensor, f: Tensor, c: Coefficients, before: Evaluation, theta: float) -> Tensor:
+    """√S (X − X_prev).
+
+    X_prev belongs to the same solution M of the reference: M̃ = B²M + Q and S̃ = B²S at the time before. Where the step
+    between was stiff the tables' own M and S there stand for them.
     """
-    moments = model.moments.to(torch.device("cpu"))
-    edges = moments.edges.double()
-    fine = torch.unique(torch.cat([torch.linspace(t_min, float(edges[-1]), 4001, dtype=torch.float64), edges[1:]]))
-    fine = fine[fine >= t_min]
-    level = moments.at(model.level.cpu(), *moments.locate(fine)).double()
-    level = torch.cummax(level, 0).values + 1e-9 * torch.arange(len(level))
-    scale = level if rho == 1.0 else torch.exp(level / rho)
-    kept = edges[(edges > t_min) & (edges < edges[-1])] if model.learns_drift else edges[:0]
-    even = torch.linspace(float(scale[-1]), float(scale[0]), max(2, steps + 1 - len(kept)), dtype=torch.float64)
-    right = torch.searchsorted(scale, even).clamp(1, len(scale) - 1)
-    weight = ((even - scale[right - 1]) / (scale[right] - scale[right - 1])).clamp(0, 1)
-    times = torch.lerp(fine[right - 1], fine[right], weight)
-    times[0], times[-1] = edges[-1], t_min
-    grid: Tensor = torch.unique(torch.cat([times, kept])).flip(0)
-    return grid
+    old, high = before.step, before.c
+    lifted = old.decay.square() * _mixed(c, theta) + old.gained
+    gentle = ((1.0 - lifted / high.power) * before.state + lifted * high.scale * before.f) / old.decay
+    stiff = (c.signal / high.signal).sqrt() * _image(before.state, before.f, high, theta)
+    return _image(z, f, c, theta) - torch.where(old.gained < 0.5 * lifted, gentle, stiff)
 
 
-def _reference(model: ScoreModel, cell: Tensor, after: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
-    """B and Q [H, W] of the step from ``t`` down to ``after`` (both [1]); w is that of the cell above a jump."""
-    moments = model.moments
-    here, phase = moments.locate(after)
-    own = torch.where(after == moments.edges.double()[cell], cell, here)
-    low = moments.at(moments.weight, own, torch.where(own == here, phase, 0.0))[0]
-    weight = 0.5 * (low + moments.at(moments.weight, *moments.locate(t))[0])
-    rate = weight * frequencies(weight.shape[-2], weight.shape[-1], weight.dtype, weight.device)
-    decay = torch.exp(-model.equation.smoothing(after, t).to(rate.dtype) * rate)
-    mass, speed = (x[0].to(rate.dtype) for x in quadrature(model.equation, after, t))
-    return decay, torch.einsum("q,qhw->hw", mass, torch.exp(-speed[:, None, None] * rate))
+def exponential_step(
+    model: ScoreModel,
+    z: Tensor,
+    t: Tensor,
+    after: Tensor,
+    source: Randomness,
+    *,
+    wiener: float,
+    before: Evaluation | None = None,
+) -> tuple[Tensor, Evaluation]:
+    """û' at ``after`` from û at ``t`` (both [1]), and the evaluation made; second order where ``before`` is given.
+
+    ``wiener`` is θ.
+    """
+    c, below = model.coefficients(t), model.coefficients(after)
+    f, d = predictions(model, z, c)
+    step = reference(model, c, after, t)
+    kept, mixed = step.back(c.power, below.power), _mixed(c, wiener)
+    mixed_kept, grown = step.back(mixed, _mixed(below, wiener)), step.signal(c, below).sqrt()
+    mean = step.decay * kept * z + step.gained * grown * c.scale * f
+    drift_weight = step.mass * growth((step.decay * mixed_kept).log())
+    if d is not None:
+        mean = mean - drift_weight * d
+    clock = accumulated(model.equation, t)
+    if before is not None:
+        gap = clock - accumulated(model.equation, after)
+        ratio = 0.5 * (gap / (before.clock - clock)).clamp(max=2.0).to(z.dtype)
+        weight = step.gained / mixed * grown
+        mean = mean + ratio * weight * _change(z, f, c, before, wiener)
+        if d is not None:
+            assert before.d is not None
+            mean = mean - ratio * drift_weight * (d - before.d)
+    return mean + (step.gained * mixed_kept).sqrt() * white(z, source), Evaluation(c, clock, z, f, d, step)
 
 
-def _back(now: Tensor, then: Tensor, decay: Tensor, gained: Tensor) -> Tensor:
-    """X'/X of a moment that obeys X = B²X' + Q: from Q where it is small, from the measured moments elsewhere."""
-    return torch.where(gained < 0.5 * now, (1 - gained / now) / decay.square(), then / now)
+@dataclass(frozen=True, kw_only=True)
+class Exponential(Sampler):
+    """``exponential(order=2, wiener=0)``: one evaluation a step, stable for any α1."""
+
+    word: ClassVar[str] = "exponential"
+    cost: ClassVar[int] = 1
+
+    order: int = 2
+    """2: the residuals are extrapolated from the previous evaluation; 1: they are held."""
+    wiener: float = 0.0
+    """θ: the noise between ancestral (0) and linear-Gaussian (1)."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "order", whole(self.order, "order", (1, 2)))
+        object.__setattr__(self, "wiener", option(self.wiener, "wiener", 0.0, 1.0))
+
+    def prepared(self, process: Process) -> Self:
+        """For white, isotropic noise."""
+        require_additive(process, self.word)
+        return self
+
+    def stepper(self, model: ScoreModel, source: Randomness) -> Step:
+        """Steps that remember, if of second order, the evaluation before within the same cell of the drift."""
+        last: list[Evaluation] = []
+
+        def step(z: Tensor, t: Tensor, after: Tensor) -> Tensor:
+            before = last.pop() if last else None
+            if before is not None and model.learns_drift and bool(before.c.cell != model.moments.locate(t)[0]):
+                before = None
+            z, made = exponential_step(model, z, t, after, source, wiener=self.wiener, before=before)
+            if self.order == 2:
+                last.append(made)
+            return z
+
+        return step
 
 
-@torch.no_grad()
 def sample(
     model: ScoreModel,
     start: Tensor,
@@ -73,29 +160,5 @@ def sample(
     wiener: float = 0.0,
     callback: Callable[[int, Tensor], None] | None = None,
 ) -> Tensor:
-    """Images [B, C, H, W] from terminal states ``start`` along descending ``times``; len(times) evaluations.
-
-    ``wiener`` ∈ [0, 1] mixes R between ancestral (0) and linear-Gaussian (1). The last evaluation, at the last time,
-    returns E[x0 | u] (Tweedie, then the linear smoothing undone).
-    """
-    moments = model.moments
-    times = times.to(start.device, torch.float64)
-    z = model.centred(start)
-    for i, t in enumerate(times):
-        one = t.reshape(1)
-        c = model.coefficients(one)
-        f, g = model.residuals(z, c)
-        if i == len(times) - 1:
-            noise_free = z * (1 - c.noise / c.power) + c.noise * c.scale * f
-            return idct2(noise_free / c.known.clamp(0.05, 1.0).sqrt()) + moments.mean[:, None, None]
-        after = times[i + 1].reshape(1)
-        decay, gained = _reference(model, c.cell, after, one)
-        below = model.coefficients(after)
-        kept = _back(c.power, below.power, decay, gained)
-        residual = f if g is None else f - c.residual / c.scale * g
-        mean = decay * kept * z + gained * (below.signal / (c.noise * c.power)).sqrt() * residual
-        spread = gained * torch.lerp(_back(c.noise, below.noise, decay, gained), kept, wiener)
-        z = mean + spread.sqrt() * white(z, source)
-        if callback:
-            callback(i, idct2(z) + moments.mean[:, None, None])
-    raise AssertionError("times is never empty")
+    """Images [B, C, H, W] from terminal states along descending ``times``: the first-order sampler in one call."""
+    return Exponential(order=1, wiener=wiener).run(model, start, times, source, callback=callback)

@@ -6,13 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from anisodiff import notation
+from anisodiff import notation, objectives
 from anisodiff.networks import SIZES, NCSNppConfig
-from anisodiff.processes.config import KEYS, check_keys
-from anisodiff.processes.presets import NAMES
+from anisodiff.processes.config import check_keys
+from anisodiff.processes.presets import NAMES, OVERRIDES
 from anisodiff.train.ema import profile
 
 PRECISIONS = ("fp32", "bf16", "fp64")
+PARAMETRISATIONS = ("residual", "ve")
 _NETWORK_KEYS = tuple(
     f.name for f in dataclasses.fields(NCSNppConfig) if f.name not in ("image_size", "in_channels", "out_channels")
 )
@@ -23,7 +24,7 @@ class TrainConfig:
     """Everything that fixes a run. `from_dict` reads what `to_dict` wrote, and refuses unknown keys."""
 
     process: Mapping[str, Any] = field(default_factory=lambda: {"preset": "anisotropic"})
-    """A preset, and keys of `ProcessConfig` to override; the name of a preset alone will do."""
+    """A preset, and keys of `ProcessConfig` to override (of `ve` also sigma_max); a preset's name alone will do."""
     network: Mapping[str, Any] = field(default_factory=lambda: {"size": "cifar10"})
     """A size, and keys of `NCSNppConfig` to override (dropout, nf, …); the name of a size alone will do."""
     dataset: str = ""
@@ -31,6 +32,12 @@ class TrainConfig:
     size: tuple[int, int] = (32, 32)
     """(H, W)."""
     channels: int = 3
+    objective: str = "auto"
+    """auto (the unbiased one that fits the process), local, exact, or an ablation: total-noise, x0."""
+    antithetic: bool = False
+    """The batch is pairs of one image, one time, one path up to its last piece, one dropout mask, and there ±ξ."""
+    parametrisation: str = "residual"
+    """What the network is given and asked for: residual (see `ScoreModel`), or ve, as published (see `VENetwork`)."""
     gamma: float = 1.0
     """Exponent of the loss weight over frequencies, see `ScoreModel`."""
     level_mean: float = -0.5
@@ -65,7 +72,7 @@ class TrainConfig:
     deterministic: bool = False
     """On CUDA: algorithms that repeat bit by bit, at some cost; on a CPU all do."""
     calibration: int = 2048
-    """Images the preconditioning is measured on."""
+    """Images the preconditioning is measured on, a small set's again and again; below 16 no signal is significant."""
     log_every: int = 25_600
     """Images between two lines of the log, checkpoints, sample grids (0: none of these)."""
     checkpoint_every: int = 1_280_000
@@ -73,7 +80,7 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         take = object.__setattr__
-        take(self, "process", _named(self.process, "process", "preset", KEYS, NAMES))
+        take(self, "process", _named(self.process, "process", "preset", OVERRIDES, NAMES))
         take(self, "network", _named(self.network, "network", "size", _NETWORK_KEYS, SIZES))
         if not isinstance(self.dataset, str):
             raise ValueError(f"dataset: got {self.dataset!r}, expected a name, or nothing for any")
@@ -97,8 +104,28 @@ class TrainConfig:
                 raise ValueError(f"{f.name}: got {getattr(self, f.name)!r}, expected true or false")
         if self.precision not in PRECISIONS:
             raise ValueError(f"precision: got {self.precision!r}, expected fp32, bf16 (on CUDA) or fp64 (for tests)")
-        if self.batch % self.accumulation:
-            raise ValueError(f"batch: got {self.batch}, expected a multiple of accumulation = {self.accumulation}")
+        for name, known in (("objective", objectives.NAMES), ("parametrisation", PARAMETRISATIONS)):
+            if getattr(self, name) not in known:
+                value = getattr(self, name)
+                raise ValueError(f"{name}: unknown {value!r}; {notation.nearest(str(value), known)}")
+        self.check_batch(1)
+
+    def check_batch(self, world: int) -> None:
+        """Each of ``world`` processes gets an equal share of the batch, cut into equal parts, no pair apart."""
+        parts = world * self.accumulation * (2 if self.antithetic else 1)
+        if self.batch % parts:
+            reasons = [f"accumulation = {self.accumulation}"] * (self.accumulation > 1)
+            reasons += [f"{world} processes"] * (world > 1) + ["antithetic pairs"] * self.antithetic
+            remedy = "; or set antithetic=false" if self.antithetic else ""
+            raise ValueError(
+                f"batch: got {self.batch} with {', '.join(reasons)}, expected a multiple of {parts}, such as "
+                f"{-(-self.batch // parts) * parts}{remedy}"
+            )
+
+    @property
+    def parents(self) -> int:
+        """Different images a step, over all processes: half the batch in pairs."""
+        return self.batch // 2 if self.antithetic else self.batch
 
     @property
     def steps(self) -> int:
@@ -140,7 +167,7 @@ FREE = (
 """What may change when a run is continued: its length, its intervals, and how it is computed."""
 
 _WHOLE = {
-    "channels": 1, "batch": 1, "accumulation": 1, "warm_up": 0, "seed": 0, "images": 1, "calibration": 2,
+    "channels": 1, "batch": 1, "accumulation": 1, "warm_up": 0, "seed": 0, "images": 1, "calibration": 16,
     "log_every": 1, "checkpoint_every": 0, "sample_every": 0,
 }  # fmt: skip
 _REAL = {

@@ -49,14 +49,14 @@ def estimate(
     """
     part = config.batch // config.accumulation
     timed = part if device.type == "cuda" else min(part, 4)
-    plan = Plan.of(replace(config, batch=timed, accumulation=1))
+    plan = Plan.of(replace(config, batch=timed, accumulation=1), device)
     for note in prepare_device(config, device):
         say(note)
     team = _Single(device)
     moments = measure(plan.objective, images.to(device), seed=config.seed)
     network, model = assemble(plan, moments, team)
     stepper = Stepper(plan.config, plan.objective, model, network, team)
-    shown = images.to(device, plan.dtype)[torch.arange(timed) % len(images)]
+    shown = images.to(device, plan.dtype)[torch.arange(plan.config.parents) % len(images)]
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
     kept = 0

@@ -16,16 +16,15 @@ from anisodiff.train.checkpoint import Checkpoint, Snapshot, Store, alone, folde
 from anisodiff.train.config import TrainConfig
 from anisodiff.train.contract import Hooks, Outcome
 from anisodiff.train.logging import Log
-from anisodiff.train.model import Plan, calibration_images, load_model, model_tensors, moments_from
+from anisodiff.train.model import Plan, calibration_images, model_tensors, moments_from
 from anisodiff.train.setup import (
     assemble,
-    check_batch,
     check_data,
-    check_start,
     describe,
     differences,
     prepare_device,
 )
+from anisodiff.train.start import load_start
 from anisodiff.train.step import Stepper
 from anisodiff.train.stopping import Stop, on_signals
 from anisodiff.train.team import Team
@@ -44,12 +43,13 @@ def train(
 ) -> Outcome:
     """Train until ``config.images`` are seen; with ``resume`` from the newest whole checkpoint below ``output``.
 
-    A new run begins with the averaged weights of the run or checkpoint ``start``, if given; Adam begins anew.
+    A new run begins with the averaged weights of ``start``, if given: a run, a checkpoint, or a file with a published
+    network (`parametrisation` ve). Adam begins anew.
     """
-    plan = Plan.of(config)
     check_data(config, dataset)
     team = Team(torch.device(device))
-    check_batch(config, team.world)
+    plan = Plan.of(config, team.device)
+    config.check_batch(team.world)
     notes = prepare_device(config, team.device)
     if not team.leads:
         return _Run(plan, dataset, Path(output), team, resume, start, Hooks(), False).go()
@@ -78,13 +78,13 @@ class _Run:
         self.about = describe(plan, dataset)
         saved = self._saved(resume)
         self.prior: Mapping[str, Tensor] | None = None
-        begun = None if saved is not None or start is None else load_model(start)
+        begun = None if saved is not None or start is None else load_start(start, plan, self.about)
         if saved is not None:
             moments = moments_from(saved.tensors("model"), team.device)
             self.prior = saved.tensors("prior") if saved.has("prior") else None
             self.about["start"] = saved.meta.get("start")
-        elif begun is not None and check_start(begun.meta, self.about):
-            moments, self.prior = begun.model.moments.to(team.device), begun.prior
+        elif begun is not None and begun.moments is not None:
+            moments, self.prior = begun.moments.to(team.device), begun.prior
         else:
             images = calibration_images(self.config, dataset, team.device)
             hooks.say(f"measuring the preconditioning on {len(images)} images")
@@ -95,9 +95,9 @@ class _Run:
         self.stepper = Stepper(self.config, plan.objective, self.model, self.network, team)
         self.done = 0
         if begun is not None:
-            self.stepper.begin(dict(begun.model.network.named_parameters()))
-            self.about["start"] = {key: begun.meta[key] for key in ("step", "images", "process", "data")}
-            hooks.say(f"starting from the weights of {start}, after {begun.meta['images']} images")
+            self.stepper.begin(begun.tensors)
+            self.about["start"] = begun.about
+            hooks.say(begun.words)
         if saved is not None:
             names = ("weights", "optimiser", "counters", *(f"ema-{i}" for i in range(1, len(self.config.ema))))
             self.stepper.load(saved.tensors("model"), {name: saved.tensors(f"state/{name}") for name in names})
@@ -134,8 +134,8 @@ class _Run:
     def go(self) -> Outcome:
         """Run to the end, or until asked to stop."""
         loader = Loader(
-            self.dataset, batch=self.config.batch, seed=self.config.seed, rank=self.team.rank, world=self.team.world,
-            flip=self.config.flip, dequantise=self.config.dequantise, device=self.team.device,
+            self.dataset, batch=self.config.parents, seed=self.config.seed, flip=self.config.flip,
+            dequantise=self.config.dequantise, rank=self.team.rank, world=self.team.world, device=self.team.device,
         )  # fmt: skip
         batches = loader.iterate(self.done)
         try:
@@ -212,6 +212,7 @@ class _Run:
         """The model with the first average of the weights; the same object every time."""
         if self.shown is None:
             network = self.plan.build(self.team.device).requires_grad_(False)
+            network.load_state_dict(self.network.state_dict())  # also what is frozen, which may not be of our seed
             self.shown = self.plan.model(network, self.model.moments), dict(network.named_parameters())
         with torch.no_grad():
             for name, value in self.stepper.averages.of(0).items():

@@ -10,10 +10,12 @@ from torch import Tensor, nn
 
 from anisodiff.data import Dataset
 from anisodiff.data.permutation import key, permute
+from anisodiff.integrators import Exponential, TamedEuler
 from anisodiff.networks import NCSNpp, NCSNppConfig, ncsnpp_config
 from anisodiff.networks.precondition import ScoreModel
+from anisodiff.networks.ve_network import VENetwork
 from anisodiff.objectives import Objective, objective_for
-from anisodiff.processes import Process
+from anisodiff.processes import SPDE, Process
 from anisodiff.processes.presets import process as process_named
 from anisodiff.tables import Moments
 from anisodiff.train.checkpoint import Checkpoint, find
@@ -73,6 +75,13 @@ class Execution(nn.Module):
         return out.to(x.dtype)
 
 
+def _compiled(process: Process) -> Process:
+    """The same law with compiled steps."""
+    if not isinstance(process, SPDE) or not isinstance(process.step, Exponential | TamedEuler):
+        return process
+    return dataclasses.replace(process, step=dataclasses.replace(process.step, compile=True))
+
+
 @dataclass(frozen=True, kw_only=True)
 class Plan:
     """What a config says before any data is seen."""
@@ -83,10 +92,12 @@ class Plan:
     network: NCSNppConfig
 
     @classmethod
-    def of(cls, config: TrainConfig) -> "Plan":
-        """Contradictions are refused here."""
+    def of(cls, config: TrainConfig, device: torch.device | None = None) -> "Plan":
+        """Contradictions are refused here. ``device``: where the process will run; for CUDA it may be compiled."""
         process = process_of(config)
-        objective = objective_for(process)
+        if config.compile and device is not None and device.type == "cuda":
+            process = _compiled(process)
+        objective = objective_for(process, config.objective)
         return cls(
             config=config, process=process, objective=objective,
             network=network_config(config, objective.learns_drift),
@@ -115,9 +126,12 @@ class Plan:
             for value in [getattr(moments, f.name)]
         }
         objective = self.objective
-        return ScoreModel(
+        model = ScoreModel(
             network, objective.equation, Moments(**tables), drift=objective.learns_drift, gamma=self.config.gamma
         )
+        if self.config.parametrisation == "ve":
+            model.network = VENetwork(network, model)
+        return model
 
 
 def calibration_images(config: TrainConfig, dataset: Dataset, device: torch.device) -> Tensor:

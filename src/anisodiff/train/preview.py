@@ -13,19 +13,14 @@ from anisodiff.hashing import combine
 from anisodiff.networks.precondition import ScoreModel
 from anisodiff.noise import KeyedNoise
 from anisodiff.photos import to_display
-from anisodiff.priors import GaussianPrior, fit_gaussian
+from anisodiff.priors import GaussianPrior
 from anisodiff.processes import Process
 from anisodiff.samplers.exponential import level_grid, sample
 
 
 def fit_prior(process: Process, images: Tensor) -> Mapping[str, Tensor]:
     """The Gaussian of the terminal states of ``images`` [N, C, H, W], as tensors for a checkpoint."""
-    parts = []
-    for first in range(0, len(images), 256):
-        part = images[first : first + 256]
-        place = torch.arange(first, first + len(part), device=part.device)
-        parts.append(process.simulate(part, process.T, KeyedNoise(combine(0x9121, place))))
-    prior = fit_gaussian(torch.cat(parts))
+    prior = process.prior(images)
     return {"mean": prior.mean, "root": prior.root}
 
 

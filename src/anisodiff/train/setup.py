@@ -29,16 +29,6 @@ def check_data(config: TrainConfig, dataset: Dataset) -> None:
         )
 
 
-def check_batch(config: TrainConfig, world: int) -> None:
-    """Every process gets an equal share, cut into equal parts."""
-    parts = world * config.accumulation
-    if config.batch % parts:
-        raise ValueError(
-            f"batch: got {config.batch} for {world} processes with accumulation {config.accumulation}, "
-            f"expected a multiple of {parts}"
-        )
-
-
 def prepare_device(config: TrainConfig, device: torch.device) -> list[str]:
     """Global switches; what of the config does not apply here, in words."""
     if device.type == "cuda":
@@ -87,14 +77,6 @@ def describe(plan: Plan, dataset: Dataset) -> dict[str, Any]:
     }
     plain: dict[str, Any] = json.loads(json.dumps(described))  # lists for tuples, as they will be read back
     return plain
-
-
-def check_start(begun: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
-    """Whether a run that starts from another's weights can keep its tables; the networks must be the same."""
-    old, new = begun["network"], wanted["network"]
-    if different := [key for key in new if key != "dropout" and old.get(key) != new[key]]:
-        raise ValueError(f"cannot start from another network: {', '.join(different)} differ")
-    return bool(begun["process"] == wanted["process"] and begun["data"] == wanted["data"])
 
 
 def differences(saved: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]:

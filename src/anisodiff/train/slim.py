@@ -2,11 +2,12 @@
 
 python -m anisodiff.train.slim RUN FOLDER [--dtype float16]
 
-The tables of the preconditioning and the prior keep their precision. A run can start from it (``--from``), with new
-moments for Adam, but not continue.
+The tables of the preconditioning and the prior keep their precision; of where the data lay only the last folder's
+name is kept. A run can start from it (``--from``), with new moments for Adam, but not continue.
 """
 
 import argparse
+import re
 import sys
 from pathlib import Path
 
@@ -15,6 +16,11 @@ import torch
 from anisodiff.train.checkpoint import Checkpoint, Snapshot, Store, find, newest
 
 DTYPES = {"float16": torch.float16, "bfloat16": torch.bfloat16, "float32": torch.float32}
+
+
+def without_folders(words: str) -> str:
+    """``words`` with every path cut to its last part: a file that is given away tells nothing of its machine."""
+    return re.sub(r"(?:[A-Za-z]:)?(?:[^\s/\\]*[/\\])+(?=[^\s/\\])", "", words)
 
 
 def slim(source: str | Path, target: str | Path, dtype: torch.dtype = torch.float16) -> Checkpoint:
@@ -29,7 +35,8 @@ def slim(source: str | Path, target: str | Path, dtype: torch.dtype = torch.floa
             if not bool(model[name].isfinite().all()):
                 raise ValueError(f"{name} does not fit into {dtype}: take bfloat16")
     prior = saved.tensors("prior") if saved.has("prior") else None
-    Store(target).save(Snapshot(step=saved.step, meta=saved.meta, model=model, state={}, prior=prior))
+    meta = {**saved.meta, "data": {**saved.meta["data"], "source": without_folders(saved.meta["data"]["source"])}}
+    Store(target).save(Snapshot(step=saved.step, meta=meta, model=model, state={}, prior=prior))
     written = newest(target)
     assert written is not None
     return written

@@ -12,11 +12,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from anisodiff.devices import send
 from anisodiff.hashing import combine
 from anisodiff.networks import NCSNpp
 from anisodiff.networks.precondition import ScoreModel, draw_times, level_density
 from anisodiff.noise import KeyedNoise
 from anisodiff.objectives import Draw, Objective
+from anisodiff.replaying import Replay
 from anisodiff.train.config import TrainConfig
 from anisodiff.train.contract import Diverged
 from anisodiff.train.ema import Averages, profile
@@ -101,6 +103,7 @@ class Stepper:
     ) -> None:
         self.config, self.objective, self.model, self.network, self.team = config, objective, model, network, team
         self.device = team.device
+        self.execution = next(part for part in model.modules() if isinstance(part, Execution))
         self.times = Times.of(model, config)
         self.weights: Mapping[str, Tensor] = dict(network.named_parameters())
         self.averages = Averages(self.weights, tuple(profile(text) for text in config.ema))
@@ -109,6 +112,9 @@ class Stepper:
             list(self.weights.values()), lr=config.lr, betas=config.betas, eps=config.eps, fused=True
         )
         self.tally = Tally.zeros(self.device)
+        # recorded once and replayed, where one pass makes the whole gradient and nobody else has a share in it
+        alone = config.compile and self.device.type == "cuda" and config.accumulation == 1 and team.world == 1
+        self.replay = Replay(self.passes, lambda: self.adam.zero_grad(set_to_none=True)) if alone else None
 
     def lr(self, k: int) -> float:
         """Learning rate of step k: a line up to ``lr`` over the warm-up, then constant."""
@@ -119,35 +125,47 @@ class Stepper:
         """This process's places of batch k."""
         share = self.config.batch // self.team.world
         places = torch.arange(self.team.rank * share, (self.team.rank + 1) * share)
+        if self.config.antithetic:  # both of a pair have the keys of the first
+            places = places - places % 2
         keys = combine(self.config.seed, k, places)
         noise, dropout = combine(keys, _NOISE), combine(keys, _DROPOUT)
         t = self.objective.settle(draw_times(self.times.times, self.times.cumulative, KeyedNoise(noise).uniform()))
         bins = self.times.bin_of(t)
-        return Batch(t, self._send(t), self._send(bins), self._send(noise), self._send(dropout))
+        return Batch(t, *(send(x, self.device) for x in (t, bins, noise, dropout)))
 
-    def simulate(self, x0: Tensor, batch: Batch, rows: slice) -> Draw:
-        """States and targets of some places, from their images."""
-        noise = KeyedNoise(batch.noise[rows])
+    def simulate(self, images: Tensor, batch: Batch, rows: slice) -> Draw:
+        """States and targets of some places, from this process's images: one a place, or one a pair."""
+        paired = self.config.antithetic
+        take = slice(rows.start, rows.stop, 2) if paired else rows
+        noise = KeyedNoise(batch.noise[take])
         noise.drawn = 1  # the first draw was the time's
         with torch.no_grad():
-            return self.objective.draw(x0, batch.t_host[rows], noise)
+            if paired:
+                return self.objective.pairs(images[rows.start // 2 : rows.stop // 2], batch.t_host[take], noise)
+            return self.objective.draw(images[rows], batch.t_host[rows], noise)
 
     def step(self, k: int, images: Tensor) -> None:
         """Step number k = 0, 1, … with this process's share of batch k."""
         batch = self.draw(k)
-        execution = self.model.network
-        assert isinstance(execution, Execution)
-        parts = torch.tensor_split(torch.arange(len(images)), self.config.accumulation)
-        self.adam.zero_grad(set_to_none=True)
+        share = len(batch.t)
+        parts = torch.tensor_split(torch.arange(share), self.config.accumulation)
+        if self.replay is None:
+            self.adam.zero_grad(set_to_none=True)
         seen = []
         for number, part in enumerate(parts):
             rows = slice(int(part[0]), int(part[-1]) + 1)
-            with self.team.unsynced(execution.run, number < len(parts) - 1):
-                drawn = self.simulate(images[rows], batch, rows)
-                losses = self.model.loss(drawn, batch.t[rows], batch.dropout[rows])
-                torch.autograd.backward(losses.sum() / len(images))
-            seen.append(losses.detach())
+            drawn = self.simulate(images, batch, rows)
+            known = () if drawn.drift is None else (drawn.drift,)
+            values = (drawn.state, drawn.score, batch.t[rows], batch.dropout[rows], *known)
+            with self.team.unsynced(self.execution.run, number < len(parts) - 1):
+                seen.append(self.passes(*values) if self.replay is None else self.replay(*values))
         self._update(k, torch.cat(seen).double(), batch)
+
+    def passes(self, state: Tensor, score: Tensor, t: Tensor, dropout: Tensor, drift: Tensor | None = None) -> Tensor:
+        """Losses of some places [B], and the share they have in the gradient of the batch's mean."""
+        losses = self.model.loss(Draw(state, score, drift), t, dropout)
+        torch.autograd.backward(losses.sum() / (self.config.batch // self.team.world))
+        return losses.detach()
 
     def _update(self, k: int, losses: Tensor, batch: Batch) -> None:
         weights = list(self.weights.values())
@@ -187,11 +205,6 @@ class Stepper:
             "the last checkpoint stands; try a smaller lr, or precision fp32"
         )
 
-    def _send(self, values: Tensor) -> Tensor:
-        if self.device.type != "cuda":
-            return values
-        return values.pin_memory().to(self.device, non_blocking=True)
-
     def state(self) -> dict[str, dict[str, Tensor]]:
         """What is needed to continue, besides the first average: files of tensors."""
         moments = {p: self.adam.state[p] for p in self.weights.values() if p in self.adam.state}
@@ -207,8 +220,8 @@ class Stepper:
 
     @torch.no_grad()
     def begin(self, weights: Mapping[str, Tensor]) -> None:
-        """Take over weights alone: averages begin with them, Adam with nothing."""
-        for name, p in self.weights.items():
+        """Take over the network's weights and frozen buffers: averages begin with them, Adam with nothing."""
+        for name, p in (*self.weights.items(), *self.network.named_buffers()):
             p.copy_(weights[name])
         for i in range(len(self.config.ema)):
             self.averages.load(i, weights)
@@ -222,7 +235,10 @@ class Stepper:
                 like = {"step": torch.zeros((), device=p.device), "exp_avg": p, "exp_avg_sq": p}
                 saved = {part: state["optimiser"][f"{part}.{name}"] for part in like}
                 self.adam.state[p] = {part: torch.empty_like(like[part]).copy_(v) for part, v in saved.items()}
-        self.averages.load(0, {name.removeprefix("network."): value for name, value in model.items()})
+        averaged = {name.removeprefix("network."): value for name, value in model.items()}
+        self.averages.load(0, averaged)
+        for name, buffer in self.network.named_buffers():  # frozen, and drawn from another seed where a run began so
+            buffer.copy_(averaged[name])
         for i in range(1, len(self.config.ema)):
             self.averages.load(i, state[f"ema-{i}"])
         self.tally.skipped.copy_(state["counters"]["skipped"])

@@ -1,0 +1,190 @@
+"""``anisodiff edit``: strokes to images, changed photographs, restored ones."""
+
+import json
+import math
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from anisodiff.cli import common
+from anisodiff.devices import pick_device
+
+if TYPE_CHECKING:  # imported when it runs: --help stays quick
+    from anisodiff.editing.job import EditConfig
+    from anisodiff.editing.methods import Method
+    from anisodiff.editing.sweep import Sweep
+
+STRENGTH, SWEPT = 0.7, 4
+"""Where nothing is said; and pictures, and candidates of each, that a sweep looks at."""
+
+
+def edit(
+    checkpoint: Path = typer.Argument(..., help="A run's folder (its newest checkpoint), or a checkpoint's."),
+    images: list[Path] = typer.Argument(..., metavar="IMAGE…", help="Paintings or photographs, or folders of them."),
+    strokes: int | None = typer.Option(None, "--strokes", help="Paint each photograph in this many colours first."),
+    smooth: int = typer.Option(0, "--smooth", help="Radius in pixels within which strokes swallow specks."),
+    position: float = typer.Option(0.0, "--position", help="How much strokes hold together: 0 colour alone, 1 much."),
+    t: str | None = typer.Option(None, "--t", help="How far to go: a time in (t_min, T], or several: 0.4,0.8."),
+    strength: str | None = typer.Option(
+        None, "--strength", help=f"The same for all processes alike: in (0, 1), or several; default {STRENGTH:g}."
+    ),
+    repeats: int = typer.Option(1, "--repeats", help="Times forth and back."),
+    candidates: int = typer.Option(1, "--candidates", "-n", help="Results for each image: seeds SEED, SEED+1, …"),
+    mask: Path | None = typer.Option(None, "--mask", help="A picture: white is edited, black is kept exactly."),
+    restore: bool = typer.Option(False, "--restore", help="Only back: the image is a noisy or blurred state at --t."),
+    steps: int = typer.Option(50, "--steps", help="Evaluations of the network for each way back."),
+    sampler: str = typer.Option("exponential", "--sampler", help="exponential, euler, ode, ancestral."),
+    seed: int = common.SEED,
+    out: Path = typer.Option(Path("edits"), "--out", "--output", "-o", help="A folder for the results."),
+    figure: Path | None = typer.Option(None, "--figure", help="Also a .png, .pdf or .svg: input, strokes, results."),
+    also: list[Path] = typer.Option([], "--also", help="Another checkpoint for the figure; may be given again."),
+    sweep: Path | None = typer.Option(
+        None, "--sweep", help="Also a .png: faithfulness against realism; picks the strength where none is given."
+    ),
+    as_json: bool = typer.Option(False, "--json", help="Print the outcome as JSON."),
+    device: str = common.DEVICE,
+) -> None:
+    """Turn strokes into images, change photographs, or restore them. The same command again makes what is missing.
+
+    Example: anisodiff edit run photo.jpg --strokes 8 --strength 0.7 --candidates 4 --figure edit.png
+
+    Find the strength: anisodiff edit run painting.png --sweep sweep.png
+
+    Restore: anisodiff edit run noisy.png --restore --t 0.6 --candidates 8
+    """
+    from anisodiff.editing.job import EditConfig, write_edits
+    from anisodiff.editing.methods import Painter, open_method
+
+    asked = _asked(t, strength)
+    _check(restore, strokes, smooth, position, repeats, candidates, asked, sweep)
+    _check_files(out, figure, sweep, also)
+    say: Callable[[str], None] = lambda line: typer.echo(line, err=as_json)  # noqa: E731
+    painter = Painter(colours=strokes, smooth=smooth, position=position)
+    where = pick_device(device)
+    names = [checkpoint, *also]
+    methods = [open_method(path, images, mask, painter, where, say if path is checkpoint else None) for path in names]
+    main = methods[0]
+    times = [method.times(asked) for method in methods] if asked is not None else []
+    swept = None
+    seeds = tuple(range(seed, seed + candidates))
+    if sweep is not None:
+        with _bar("sweep, images") as bar:
+            swept = main.sweep(seeds[:SWEPT], SWEPT, steps=steps, sampler=sampler, repeats=repeats, progress=bar)
+        _draw_sweep(main, swept, sweep, steps)
+    if asked is None:
+        picked = STRENGTH if swept is None else swept.strengths[swept.elbow]
+        say(f"strength {picked:.2f}: {'the default' if swept is None else 'the elbow of the sweep'}")
+        times = [method.times(("strength", (picked,))) for method in methods]
+    plans = [
+        EditConfig(
+            times=chosen, seeds=seeds, steps=steps, sampler=sampler, repeats=repeats, restore=restore,
+            strokes=painter.words,
+        )
+        for chosen in times
+    ]  # fmt: skip
+    for method, plan in zip(methods, plans):
+        say(method.line(plan))
+    with _bar("network evaluations") as bar:
+        done = write_edits(main.generator, main.pictures, plans[0], out, mask=main.mask, say=say, progress=bar)
+    written = [out]
+    if figure is not None:
+        with _bar("other checkpoints, images") as bar:
+            _draw_figure(methods, plans, out, figure, bar)
+        written.append(figure)
+    written += [sweep] if sweep is not None else []
+    if as_json:
+        facts = {
+            **done.protocol, "path": str(out), "results": main.measured(plans[0], out), "count": done.count,
+            "made": done.made, "evaluations": done.evaluations, "seconds": round(done.seconds, 3),
+            "notes": main.notes, "sweep": None if swept is None else swept.as_dict(),
+            "written": [str(path) for path in written],
+        }  # fmt: skip
+        typer.echo(json.dumps(facts, indent=2))
+        return
+    typer.echo(f"{done.made} of {done.count} results made: {done.evaluations} evaluations, {done.seconds:.1f} s")
+    for path in written:
+        common.wrote(path)
+
+
+def _asked(t: str | None, strength: str | None) -> tuple[str, tuple[float, ...]] | None:
+    """Which of the two, and its numbers."""
+    if t is not None and strength is not None:
+        raise ValueError("--t and --strength both say how far to go; give one of them")
+    for name, text in (("t", t), ("strength", strength)):
+        if text is None:
+            continue
+        try:
+            numbers = tuple(dict.fromkeys(float(part) for part in text.split(",")))
+        except ValueError:
+            raise ValueError(f"--{name} expects a number, or several like 0.4,0.8; got {text!r}") from None
+        if not all(map(math.isfinite, numbers)):
+            raise ValueError(f"--{name} expects finite numbers, got {text!r}")
+        return name, numbers
+    return None
+
+
+def _check(
+    restore: bool, strokes: int | None, smooth: int, position: float, repeats: int, candidates: int, asked: Any,
+    sweep: Path | None,
+) -> None:  # fmt: skip
+    """What can be refused before anything is read."""
+    if candidates < 1:
+        raise ValueError(f"--candidates: got {candidates}, expected 1 or more for every image")
+    if repeats < 1:
+        raise ValueError(f"--repeats: got {repeats}, expected 1 or more")
+    if strokes is None and (smooth or position):
+        raise ValueError("--smooth and --position shape the strokes: say how many colours with --strokes")
+    if restore and (strokes is not None or repeats > 1 or sweep is not None):
+        raise ValueError("--restore goes back from the image itself: leave --strokes, --repeats and --sweep away")
+    if restore and asked is None:
+        raise ValueError("--restore needs --t or --strength: how far along the process the image is")
+
+
+def _check_files(out: Path, figure: Path | None, sweep: Path | None, also: Sequence[Path]) -> None:
+    from anisodiff.diagnostics.figures import FIGURES
+    from anisodiff.editing.records import check_out
+
+    check_out(out)
+    for name, path in (("--figure", figure), ("--sweep", sweep)):
+        if path is not None and path.suffix.lower() not in FIGURES:
+            raise ValueError(f"{name} must end in {' or '.join(FIGURES)}, got {path}")
+    if also and figure is None:
+        raise ValueError("--also adds checkpoints to the figure: say where to draw it with --figure FILE.png")
+    given = [path.resolve() for path in (out, figure, sweep) if path is not None]
+    if len(set(given)) < len(given):
+        raise ValueError("--out, --figure and --sweep: two of them are the same; give other names")
+
+
+def _bar(what: str) -> AbstractContextManager[Callable[[int, int], None]]:
+    """A progress bar, where there is a terminal to draw it on."""
+    return common.progress(what) if common.console.is_terminal else nullcontext(lambda _, __: None)
+
+
+def _draw_sweep(method: "Method", swept: "Sweep", path: Path, steps: int) -> None:
+    """The figure, and its values beside it as JSON."""
+    from anisodiff.diagnostics.figures import save_figure
+    from anisodiff.editing.figure import sweep_figure
+    from anisodiff.editing.records import save_json
+
+    count, each = swept.results.shape[1:3]
+    told = (
+        f"{method.label}, {steps} evaluations a result; {count} paintings, {each} results of each at every strength"
+    )
+    save_figure(sweep_figure(swept, told), path)
+    save_json(path.with_name(f"{path.name}.json"), swept.as_dict())
+
+
+def _draw_figure(
+    methods: "Sequence[Method]",
+    plans: "Sequence[EditConfig]",
+    out: Path,
+    path: Path,
+    progress: Callable[[int, int], None],
+) -> None:
+    from anisodiff.diagnostics.figures import save_figure
+    from anisodiff.editing.methods import compared
+
+    save_figure(compared(methods, plans, out, progress), path)

@@ -1,0 +1,74 @@
+"""A feature network from what stands on the command line: a name, a file, or a function of the user's own."""
+
+import hashlib
+import importlib
+import inspect
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from anisodiff import notation
+from anisodiff.metrics import INCEPTION, FeatureNetwork, dinov2, function_network, inception, onnx, torchscript
+from anisodiff.metrics.cache import Say
+from anisodiff.metrics.resize import IMAGENET_INPUT, INCEPTION_INPUT, UNIT_INPUT
+
+INPUTS = {"inception": INCEPTION_INPUT, "imagenet": IMAGENET_INPUT, "unit": UNIT_INPUT}
+TORCHSCRIPT = (".pt", ".pth", ".ts", ".torchscript")
+
+
+def _imported(text: str, device: torch.device) -> FeatureNetwork:
+    """``MODULE:FUNCTION``, the module found as Python finds it or in the working folder."""
+    module_name, _, name = text.partition(":")
+    here = os.getcwd()
+    sys.path.insert(0, here)
+    try:
+        module = importlib.import_module(module_name)
+        function: Any = getattr(module, name)
+        code = inspect.getsourcefile(module)
+    except (ImportError, AttributeError, TypeError) as error:
+        raise ValueError(f"--network {text}: cannot import that function ({error})") from error
+    finally:
+        sys.path.remove(here)
+    if not callable(function):
+        raise ValueError(f"--network {text}: expected a function uint8 [B,3,H,W] → float [B,D], got {function!r}")
+    weights = "unknown code" if code is None else hashlib.sha256(Path(code).read_bytes()).hexdigest()
+    return function_network(text, function, weights=weights, device=device)
+
+
+def pick_network(
+    name: str,
+    *,
+    weights: Path | None,
+    given: str | None,
+    device: torch.device,
+    tf32: bool,
+    say: Say,
+) -> FeatureNetwork:
+    """``inception``, ``dinov2`` or its full name or folder, a TorchScript or ONNX file, or ``MODULE:FUNCTION``.
+
+    ``given`` names what the network is given: see `INPUTS`; only files need it. ``weights`` is Inception's file.
+    """
+    if given is not None and given not in INPUTS:
+        raise ValueError(f"unknown --input {given!r}; {notation.nearest(given, INPUTS)}")
+    suffix = Path(name).suffix.lower()
+    if weights is not None and name != "inception":
+        raise ValueError(f"--weights belongs to --network inception; {name} is a network of its own")
+    if given is not None and suffix not in (".onnx", *TORCHSCRIPT):
+        raise ValueError(f"--input belongs to a network from a file; {name} knows its own")
+    if name == "inception":
+        return inception(weights, device=device, tf32=tf32, published=INCEPTION, say=say)
+    if suffix == ".onnx":
+        return onnx(name, preprocess=INPUTS[given or "inception"])
+    if suffix in TORCHSCRIPT:
+        return torchscript(name, preprocess=INPUTS[given or "inception"], device=device, tf32=tf32)
+    if name == "dinov2":
+        return dinov2(device=device, tf32=tf32)
+    if "dinov2" in name:
+        return dinov2(name, device=device, tf32=tf32)
+    if ":" in name:
+        return _imported(name, device)
+    hint = notation.nearest(name, ("inception", "dinov2"))
+    raise ValueError(f"unknown --network {name!r}; {hint}, or a .pt or .onnx file, or MODULE:FUNCTION")

@@ -1,0 +1,173 @@
+"""Editing by going forth and back (Meng et al. 2022, SDEdit), with the checkpoint's own process:
+
+    u_t ~ U_t given U_0 = x;    x' ~ U_0 given U_t = u_t, by a sampler;    again from x', ``repeats`` times in all
+
+x is a painting, or a photograph. The further t, the more is invented. **Restoring** is the way back alone: the
+picture is taken for a state at t.
+
+**A mask** (1: edit, 0: keep) keeps the rest of x exactly. So that what is invented fits to what is kept, the forward
+path from x is remembered at the sampler's own times, and after every step back to t' the kept pixels are those of the
+path at t'. This is replacement as in SDEdit: near to, but not, the law given the kept pixels (see docs/editing.md).
+
+Everything random in a result is a function of its own seed and of the number of the repeat.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Self
+
+import torch
+from torch import Tensor
+
+from anisodiff.editing.strength import time_of
+from anisodiff.generation import Generator
+from anisodiff.generation.running import Callback, Route, run_back
+from anisodiff.generation.seeds import check_seeds
+from anisodiff.hashing import combine
+from anisodiff.networks.precondition import ScoreModel
+from anisodiff.noise import KeyedNoise, Randomness
+from anisodiff.processes import Process
+from anisodiff.samplers import Sampler
+from anisodiff.samplers.contract import Step
+from anisodiff.samplers.corrector import langevin
+from anisodiff.transforms import idct2
+
+FORTH, BACK = 3, 4
+"""Streams of a seed, beside those of `generation.running`: noise on the way forth, and on the way back."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Held(Sampler):
+    """``inner``, but after every step the pixels outside the mask are those of a known path."""
+
+    word: ClassVar[str] = "held"
+    cost: ClassVar[int] = 1
+
+    inner: Sampler
+    path: tuple[Tensor, ...]
+    """States [B, C, H, W] at the times after the first, in the order of the steps."""
+    mask: Tensor
+    """Bool, [1 or B, 1, H, W]: True where the sampler's own pixels stay."""
+
+    def prepared(self, process: Process) -> Self:
+        """As it is: the inner one has been prepared."""
+        return self
+
+    def stepper(self, model: ScoreModel, source: Randomness) -> Step:
+        """A step of the inner sampler, with its corrector; then the kept pixels."""
+        move, known = self.inner.stepper(model, source), iter(self.path)
+
+        def step(z: Tensor, t: Tensor, after: Tensor) -> Tensor:
+            z = move(z, t, after)
+            if self.inner.corrector > 0:
+                z = langevin(model, z, after, self.inner.corrector, source)
+            own = idct2(z) + model.moments.mean[:, None, None]
+            return model.centred(torch.where(self.mask, own, next(known)))
+
+        return step
+
+    def __str__(self) -> str:
+        return str(self.inner)
+
+
+@torch.no_grad()
+def edit(
+    generator: Generator,
+    images: Tensor,
+    *,
+    seeds: Sequence[int],
+    t: float | None = None,
+    strength: float | None = None,
+    steps: int = 50,
+    sampler: str | Sampler = "exponential",
+    repeats: int = 1,
+    mask: Tensor | None = None,
+    batch: int | None = None,
+    callback: Callback | None = None,
+) -> Tensor:
+    """Edited images [B, C, H, W] in [0, 1] on the CPU, one for every image [B, C, H, W] in [0, 1] and its seed.
+
+    How far: ``t`` ∈ (t_min, T] or ``strength`` (see `strength`). ``steps``: network evaluations for each repeat.
+    ``mask``: [H, W], [1, H, W] or [B, 1, H, W], edited where it is above ½. Candidates of one image are several rows
+    with other seeds.
+    """
+    chosen, route = check_seeds(seeds), generator.route(sampler, steps, time_of(generator, t, strength))
+    _check_images(images, (len(chosen), generator.channels, *generator.size), span=True)
+    if repeats < 1:
+        raise ValueError(f"repeats: got {repeats}, expected 1 or more")
+    free = None if mask is None else as_mask(mask, len(chosen), generator.size)
+    done = []
+    for rows in torch.split(torch.arange(len(chosen)), _size(generator, batch)):
+        x = images[rows.to(images.device)].to(generator.device, generator.plan.dtype)
+        part = None if free is None else free[rows].to(generator.device)
+        here = tuple(chosen[i] for i in rows.tolist())
+        keys = torch.tensor(here, dtype=torch.int64, device=generator.device)
+        for number in range(repeats):
+            forth = KeyedNoise(combine(FORTH, keys, number))
+            state, way = _go(generator.process, x, route, part, forth)
+            new = run_back(generator.model, state, here, combine(BACK, keys, number), way, callback)
+            x = new if part is None else torch.where(part, new, x)
+        done.append(x.to("cpu", torch.float32))
+    return torch.cat(done)
+
+
+def _go(process: Process, x: Tensor, route: Route, mask: Tensor | None, noise: KeyedNoise) -> tuple[Tensor, Route]:
+    """The state at the route's first time, and the way back: with a mask held to the path that led there."""
+    if mask is None:
+        return process.simulate(x, float(route.times[0]), noise), route
+    path = process.trajectory(x, route.times.flip(0).tolist(), noise)[::-1]
+    held = Held(inner=route.sampler, path=tuple(path[1:]), mask=mask)
+    return path[0], Route(sampler=held, times=route.times, evaluations=route.evaluations)
+
+
+def restore(
+    generator: Generator,
+    images: Tensor,
+    *,
+    seeds: Sequence[int],
+    t: float | None = None,
+    strength: float | None = None,
+    steps: int = 50,
+    sampler: str | Sampler = "exponential",
+    mask: Tensor | None = None,
+    batch: int | None = None,
+    callback: Callback | None = None,
+) -> Tensor:
+    """Images [B, C, H, W] in [0, 1] that may have become the states ``images`` [B, C, H, W] at a time.
+
+    Each is a draw given its state, so the mean over several seeds is nearer to the truth than one. A mask, as in
+    `edit`, keeps the rest as it was given; here it changes nothing inside.
+    """
+    chosen, when = check_seeds(seeds), time_of(generator, t, strength)
+    _check_images(images, (len(chosen), generator.channels, *generator.size), span=False)
+    free = None if mask is None else as_mask(mask, len(chosen), generator.size)
+    new = generator.reverse(images, when, seeds=chosen, steps=steps, sampler=sampler, batch=batch, callback=callback)
+    return new if free is None else torch.where(free, new, images.to("cpu", torch.float32))
+
+
+def as_mask(mask: Tensor, count: int, size: tuple[int, int]) -> Tensor:
+    """A mask of any accepted shape as bool [count, 1, H, W]."""
+    shapes = (list(size), [1, *size], [1, 1, *size], [count, 1, *size])
+    if list(mask.shape) not in shapes:
+        raise ValueError(f"mask: got {list(mask.shape)}, expected {shapes[0]}, {shapes[1]} or {shapes[3]}")
+    free = (mask if mask.dtype == torch.bool else mask > 0.5).reshape(-1, 1, *size)
+    if not bool(free.flatten(1).any(1).all()):
+        raise ValueError("mask: it keeps every pixel; expected some above ½ (white), which are edited")
+    return free.expand(count, 1, *size).cpu()
+
+
+def _size(generator: Generator, batch: int | None) -> int:
+    size = generator.batch if batch is None else batch
+    if size < 1:
+        raise ValueError(f"batch: got {size}, expected 1 or more")
+    return size
+
+
+def _check_images(images: Tensor, expected: tuple[int, ...], *, span: bool) -> None:
+    if tuple(images.shape) != expected:
+        raise ValueError(f"images: got {list(images.shape)}, expected {list(expected)}, one for every seed")
+    if not bool(images.isfinite().all()):
+        raise ValueError("images: they hold NaN or infinite values; expected numbers in [0, 1]")
+    if span and not bool(((images >= 0) & (images <= 1)).all()):
+        low, high = float(images.min()), float(images.max())
+        raise ValueError(f"images: got values from {low:.3g} to {high:.3g}, expected [0, 1]; divide bytes by 255")

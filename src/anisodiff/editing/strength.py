@@ -1,0 +1,71 @@
+"""How strong an edit is, for all processes alike.
+
+    s = σ/(σ + σ_d),    ln(σ/σ_d) = `ScoreModel.level`(t)
+
+σ is the white noise that alone would leave as much information about an image as the process does at t, and σ_d² the
+variance of a pixel (`networks.precondition.noise_level`). At s = ½ there is as much noise as image; s is also the
+time of the straight path (1 − s)·image + s·noise at unit scale. Equal times of two processes are not equally strong
+edits; equal strengths are, in this sense, for any process and any horizon.
+"""
+
+import torch
+from torch import Tensor
+
+from anisodiff.generation import Generator
+from anisodiff.networks.precondition import ScoreModel
+
+_POINTS, _FIRST = 4000, 1e-6
+
+
+def _curve(model: ScoreModel) -> tuple[Tensor, Tensor]:
+    """Ascending times in (0, T] and the strength at each; the tables are measured, so it is made monotone."""
+    T = model.equation.T
+    part = torch.arange(1, _POINTS + 1, dtype=torch.float64) / _POINTS
+    times = torch.unique(torch.cat([T * part, T * _FIRST ** (1 - part)]))  # the noise begins as a power of t
+    moments = model.moments.to(times.device)
+    level = moments.at(model.level.to(times.device), *moments.locate(times)).double()
+    return times, torch.sigmoid(torch.cummax(level, 0).values)
+
+
+def _read(x: float, xs: Tensor, ys: Tensor) -> float:
+    """y at x by linear interpolation; the first of several x that are equal counts."""
+    right = min(max(int(torch.searchsorted(xs, x)), 1), len(xs) - 1)
+    left, gap = float(xs[right - 1]), float(xs[right] - xs[right - 1])
+    weight = min(max((x - left) / gap, 0.0), 1.0) if gap > 0 else 1.0
+    return float(torch.lerp(ys[right - 1], ys[right], weight))
+
+
+def strength_of_t(model: ScoreModel, t: float) -> float:
+    """s ∈ (0, 1) at time ``t`` ∈ (0, T]."""
+    return _read(t, *_curve(model))
+
+
+def t_of_strength(model: ScoreModel, strength: float, *, t_min: float = 0.0) -> float:
+    """The earliest time in (t_min, T] of that strength; one that the process does not reach is refused."""
+    times, strengths = _curve(model)
+    low, high = _read(t_min, times, strengths), float(strengths[-1])
+    if not low < strength <= high + 1e-9:  # the strength at T, rounded
+        raise ValueError(
+            f"strength: got {strength:g}, expected a number in ({low:.4f}, {high:.4f}]: what this process reaches "
+            f"between t_min = {t_min:g} and T = {model.equation.T:g}"
+        )
+    return _read(strength, strengths, times)
+
+
+def reach(generator: Generator) -> tuple[float, float]:
+    """The strengths at t_min and at T: a model can edit with those between."""
+    model, t_min = generator.model, generator.plan.config.t_min
+    return strength_of_t(model, t_min), strength_of_t(model, generator.process.T)
+
+
+def time_of(generator: Generator, t: float | None, strength: float | None) -> float:
+    """The time meant by one of the two; both, or neither, is a mistake, and so is a time outside (t_min, T]."""
+    if (t is None) == (strength is None):
+        raise ValueError("how far to go: got both t and strength, or neither; expected one of them")
+    t_min, T = generator.plan.config.t_min, generator.process.T
+    if t is None:
+        assert strength is not None
+        return t_of_strength(generator.model, strength, t_min=t_min)
+    if not t_min < t <= T:
+        raise ValueError(f"t: got {t:g}, expected a time in (t_min, T] = ({t_min:g}, {T:g}]")
+    return float(t)

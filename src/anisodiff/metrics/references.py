@@ -1,0 +1,130 @@
+"""From what a user calls a reference to images or statistics: ``NAME/SPLIT``, a path, or a statistics file.
+
+A named set is looked for where the user says it lies, then in the cache, then at its usual place; each step is said
+aloud. Once seen it is kept in the cache as a prepared dataset, checked against its fingerprint whenever it is used.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from anisodiff.data import NAMED, is_dataset, named_source, open_dataset, prepare
+from anisodiff.metrics.cache import Say, cache_folder, silent
+from anisodiff.metrics.features import FeatureNetwork
+from anisodiff.metrics.images import ImageSet, image_set
+from anisodiff.metrics.statistics import is_statistics, load_statistics
+from anisodiff.metrics.survey import Survey
+from anisodiff.metrics.values import Settings
+
+REFUSED = "another resolution is refused"
+FIXED = ("cifar10", "fashion-mnist")  # recognised by content, in any packing
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reference:
+    """A set to compare with: what it is called, its images (or statistics), and the path they came from."""
+
+    name: str
+    split: str
+    content: ImageSet | Survey
+    path: Path
+
+
+def is_named(text: str) -> bool:
+    """Whether ``text`` is a well-known set, with or without its split."""
+    return text.startswith("hf:") or text.split("/")[0] in NAMED
+
+
+def _name_and_split(text: str) -> tuple[str, str]:
+    parts = text.split("/")
+    least = 2 if text.startswith("hf:") else 1  # hf:OWNER/NAME has a slash of its own
+    if len(parts) > least:
+        return "/".join(parts[:-1]), parts[-1]
+    return text, "train"
+
+
+def _discard_damaged(place: Path, say: Say) -> None:
+    """Remove a copy in the cache that is not what its fingerprint says."""
+    if is_dataset(place):
+        try:
+            open_dataset(place, verify=True)
+        except ValueError as error:
+            say(f"{error}; removed from the cache")
+            shutil.rmtree(place, ignore_errors=True)
+
+
+def _named(
+    text: str,
+    data: Path | None,
+    size: tuple[int, int],
+    cache: Path,
+    say: Say,
+    progress: Callable[[int, int], None] | None,
+) -> Reference:
+    name, split = _name_and_split(text)
+    label = f"{name}/{split}"
+    if data is not None and is_dataset(data):
+        fixed = named_source(name, data, split=split).identity() if name in FIXED else None
+        if fixed is None or open_dataset(data).meta["identity"]["source"] != fixed:
+            raise ValueError(f"{data} is a prepared dataset, but not of {label}: give it as --reference {data}")
+        return Reference(name=name, split=split, content=image_set(data, name=name), path=data)
+    stem = f"{name.replace('/', '-').replace(':', '-')}-{split}-"
+    place = cache / "references" / f"{stem}{size[0]}x{size[1]}"
+    _discard_damaged(place, say)
+    if data is None and is_dataset(place):
+        say(f"{label}: reading the cached {place}")
+        found = place
+    else:
+        if data is None:
+            say(f"{label}: not in the cache ({place})")
+            at_hand = sorted(p.name.removeprefix(stem).replace("x", "×") for p in place.parent.glob(f"{stem}*"))
+            if at_hand:
+                ours = f"{size[0]}×{size[1]}"
+                raise ValueError(f"samples are {ours}, {label} is at hand as {', '.join(at_hand)}: {REFUSED}")
+        try:
+            source = named_source(name, data, split=split)
+        except ValueError as error:
+            if data is None and name in NAMED:
+                raise ValueError(f"{label} is not at hand ({error}); give --data PATH") from error
+            raise
+        shape = source.shape or (3, *size)
+        if shape[1:] != size:
+            ours, theirs = (f"{h}×{w}" for h, w in (size, shape[1:]))
+            raise ValueError(f"samples are {ours}, the reference {label} is {theirs}: {REFUSED}")
+        say(f"{label}: preparing {source.describe()}")
+        made = prepare(source, place, size=size, channels=shape[0], overwrite=True, progress=progress)
+        say(f"{label}: {made.message}")
+        found = made.dataset.path
+    return Reference(name=name, split=split, content=image_set(found, name=name), path=found)
+
+
+def open_reference(
+    text: str,
+    *,
+    size: tuple[int, int],
+    network: FeatureNetwork,
+    settings: Settings | None = None,
+    data: Path | None = None,
+    cache: Path | None = None,
+    say: Say = silent,
+    progress: Callable[[int, int], None] | None = None,
+) -> Reference:
+    """``cifar10/train``, or a prepared dataset, folder, zip or npz, or a file of statistics made with ``network``.
+
+    ``size`` (H, W) is that of the samples; ``data`` says where a named set lies.
+    """
+    path, settings = Path(text), settings or Settings()
+    if is_named(text) and (data is not None or not path.exists()):
+        return _named(text, data, size, cache or cache_folder(), say, progress)
+    if data is not None:
+        raise ValueError(f"--data says where a named set lies; {text} is none ({', '.join(NAMED)}, hf:NAME)")
+    if not path.exists():
+        raise ValueError(f"{text}: neither a path nor a named set ({', '.join(NAMED)}, hf:NAME; with /SPLIT)")
+    if is_statistics(path):
+        held = load_statistics(path, network, projections=settings.projections, seed=settings.seed)
+        return Reference(name=held.name, split="", content=held, path=path)
+    images = image_set(path)
+    return Reference(name=images.name, split="", content=images, path=path)

@@ -1,0 +1,56 @@
+"""The exact ancestral step of a linear process: û' given û and the image, with E[x0 | u] in place of the image.
+
+Û_t = B_t x̂0 + √N ξ̂ and Û_t | Û_t' ~ N(B Û_t', Q) make the posterior Gaussian (Ho et al. 2020, per frequency here):
+
+    û' | û, x̂0 ~ N( (B N'/N) û + (Q/N) B_t' x̂0,  Q N'/N )
+
+B, N, N', Q, B_t' are closed forms of the equation. Only x̂0 = E[x0 | u] = (û + N s)/B_t comes from the model; from its
+own tables it is x̂0 = √D·(√S/V û + √(N/V) F), which divides by nothing small. The mean is exact for any length of the
+step; the variance lacks what is not known of x0, so the law converges at first order.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar, Self
+
+import torch
+from torch import Tensor
+
+from anisodiff.linear import grid_decay, grid_variance
+from anisodiff.networks.precondition import ScoreModel
+from anisodiff.noise import Randomness, white
+from anisodiff.processes import ClosedForm, Process
+from anisodiff.samplers.contract import Sampler, Step, require_additive
+
+
+def ancestral_step(model: ScoreModel, z: Tensor, t: Tensor, after: Tensor, source: Randomness) -> Tensor:
+    """A draw of û' at ``after`` given û at ``t`` (both [1]); one evaluation."""
+    c, equation, zero = model.coefficients(t), model.equation, torch.zeros_like(t)
+    f, _ = model.residuals(z, c)
+    image = model.moments.data.sqrt() * (c.signal.sqrt() / c.power * z + (c.noise / c.power).sqrt() * f)
+    noise, noise_below = (grid_variance(equation, zero, r, z) for r in (t, after))
+    gained = grid_variance(equation, after, t, z)
+    mean = grid_decay(equation, after, t, z) * noise_below / noise * z
+    mean = mean + gained / noise * grid_decay(equation, zero, after, z) * image
+    return mean + (gained * noise_below / noise).sqrt() * white(z, source)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ancestral(Sampler):
+    """``ancestral``: one evaluation a step, for processes in closed form."""
+
+    word: ClassVar[str] = "ancestral"
+    cost: ClassVar[int] = 1
+
+    def prepared(self, process: Process) -> Self:
+        """For closed-form processes with white noise."""
+        if not isinstance(process, ClosedForm):
+            raise ValueError(
+                f"the sampler 'ancestral' needs a closed-form process (step=exact), got a {type(process).__name__}; "
+                "take 'exponential'"
+            )
+        require_additive(process, self.word)
+        return self
+
+    def stepper(self, model: ScoreModel, source: Randomness) -> Step:
+        """The posterior step."""
+        return lambda z, t, after: ancestral_step(model, z, t, after, source)

@@ -1,0 +1,31 @@
+"""One step of the unadjusted Langevin algorithm, which leaves p_t nearly as it is (paper, backward pass).
+
+    u ← u + ε s(u, t) + √(2ε) ξ,      ε = 2 (r ‖ξ‖/‖s‖)²
+
+with norms over one sample's own elements, so that the step of a sample depends on no other. r is the
+signal-to-noise ratio of the step (Song et al. 2021, who took the mean norms of a batch).
+
+What it leaves is not quite p_t, however many steps are made. A step of fixed ε is wrong by O(ε). A step that depends
+on the state slows the walk where ‖s‖ is large: for r → 0 its law is p_t·‖s‖² (normalised); one that depends on ξ has
+E[‖ξ‖² ξξᵀ] = d + 2 where E‖ξ‖² = d: too warm. Each makes a Gaussian too wide by 2/d in the mean over its d numbers:
+together 0.13 % for 32² in colour, much for toys.
+"""
+
+from torch import Tensor
+
+from anisodiff.networks.precondition import ScoreModel
+from anisodiff.noise import Randomness, white
+
+
+def langevin(model: ScoreModel, z: Tensor, t: Tensor, ratio: float, source: Randomness) -> Tensor:
+    """One step at time ``t`` [1] on centred DCT states [B, C, H, W] (norms and white noise are those of pixels)."""
+    c = model.coefficients(t)
+    f, _ = model.residuals(z, c)
+    score = -z / c.power + c.scale * f
+    xi = white(z, source)
+    step = 2.0 * ratio**2 * _square(xi) / _square(score)
+    return z + step * score + (2.0 * step).sqrt() * xi
+
+
+def _square(x: Tensor) -> Tensor:
+    return x.square().sum((-3, -2, -1), keepdim=True)

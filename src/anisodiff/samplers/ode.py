@@ -1,0 +1,88 @@
+"""Probability flow: the deterministic path with the law of the process, by Heun's method (two evaluations a step).
+
+    dû/dt = b_ref − α2² (s/2 − D) = −α1 w z û + α2² (û/V − c F)/2 + α2² D
+
+If V obeys the linear reference, dV/dt = −2 α1 w z V + α2², the linear part is û/√V = const, however stiff α1 is.
+Where the drift is known (D = 0), let tan²ϑ = N/S: since α2² c/(2√V) dt = dϑ, the flow per frequency is
+
+    d(û/√V)/dϑ = −F,      û' = √(V'/V) û + √V'·(ϑ − ϑ')·F
+
+and ϑ moves by less than a right angle in all. Where it is learned, near equilibrium the two residuals cancel, so they
+must have one weight:
+
+    û' = √(V'/V) û + m φ(½ ln(V'/V))·(c F/2 − D),      φ(x) = (eˣ − 1)/x
+
+F and D are the means of their values at both ends: second order. What stays explicit are the residuals. With a
+learned drift that is stiff (α1 Δt ≫ ¼ in modes whose edge weights are far from their mean) errors are multiplied
+instead of forgotten, as the flow has no noise that would bring a state back to its law: take `exponential` there.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar, Self
+
+import torch
+from torch import Tensor
+
+from anisodiff.networks.precondition import Coefficients, ScoreModel
+from anisodiff.noise import Randomness
+from anisodiff.processes import Process
+from anisodiff.samplers.contract import Sampler, Step, require_additive
+from anisodiff.samplers.reference import Reference, growth, predictions, reference
+
+
+def heun_step(model: ScoreModel, z: Tensor, t: Tensor, after: Tensor) -> Tensor:
+    """û' at ``after`` from û at ``t`` (both [1]); two evaluations."""
+    c, below = model.coefficients(t), model.coefficients(after)
+    step = reference(model, c, after, t)
+    return (_learned if model.learns_drift else _known)(model, z, c, below, step)
+
+
+def _known(model: ScoreModel, z: Tensor, c: Coefficients, below: Coefficients, step: Reference) -> Tensor:
+    """û' = √(V'/V) û + √V'·(ϑ − ϑ')·F."""
+    noise, signal = c.noise * step.back(c.noise, below.noise), c.signal * step.signal(c, below)  # N', S'
+    power = noise + signal
+    angle = torch.atan((c.noise / c.signal).sqrt()) - torch.atan((noise / signal).sqrt())
+    linear, weight = (power / c.power).sqrt() * z, power.sqrt() * angle
+    f, _ = model.residuals(z, c)
+    there = linear + weight * f
+    f_low, _ = model.residuals(there, below)
+    # F at t' is wanted about the step's own V' and S', not about the tables'
+    score = -there / below.power + below.scale * f_low
+    own = (score + there / power) * (noise * power / signal).sqrt()
+    return linear + 0.5 * weight * (f + torch.where(step.gained < 0.5 * c.noise, own, f_low))
+
+
+def _learned(model: ScoreModel, z: Tensor, c: Coefficients, below: Coefficients, step: Reference) -> Tensor:
+    """û' = √(V'/V) û + m·φ(½ ln(V'/V))·(ρ/2 − D), ρ = s + û/V.
+
+    A step that ends on an edge of the drift sees D of the cell below it there, which is not its own: the value at
+    ``t`` stands for both ends. The score does not jump.
+    """
+    kept = step.back(c.power, below.power)  # V'/V
+    linear, weight = kept.sqrt() * z, step.mass * growth(0.5 * kept.log())
+    f, d = predictions(model, z, c)
+    assert d is not None
+    push = 0.5 * c.scale * f
+    there = linear + weight * (push - d)
+    f_low, d_low = predictions(model, there, below)
+    assert d_low is not None
+    push_low = 0.5 * (there / (kept * c.power) - there / below.power + below.scale * f_low)
+    d_low = torch.where(below.cell == c.cell, d_low, d)
+    return linear + 0.5 * weight * (push - d + push_low - d_low)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ode(Sampler):
+    """``ode``: two evaluations a step, no noise."""
+
+    word: ClassVar[str] = "ode"
+    cost: ClassVar[int] = 2
+
+    def prepared(self, process: Process) -> Self:
+        """For white, isotropic noise."""
+        require_additive(process, self.word)
+        return self
+
+    def stepper(self, model: ScoreModel, source: Randomness) -> Step:
+        """Heun's method; the source is for the corrector alone."""
+        return lambda z, t, after: heun_step(model, z, t, after)

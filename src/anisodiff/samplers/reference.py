@@ -1,0 +1,65 @@
+"""The linear reference of one reverse step, dû = −α1 w_k z_k û dt + α2 dŴ between t' < t.
+
+    B = e^{−w z ∫α1},     Q = ∫ α2² e^{−2 w z ∫_r^t α1} dr,     m = ∫ α2² dr
+
+A moment X of the state that obeys it (noise N, power V, N + θS between them) has X = B²X' + Q, the signal S = B²S'.
+Going down, X' = (X − Q)/B² integrates the model's own reverse equation, whatever the tables say at t'; but where a
+step is stiff (Q ≈ X, B ≪ 1) it is a difference of measured numbers blown up by B⁻², and the tables' own X' is taken.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from anisodiff.linear import quadrature
+from anisodiff.networks.precondition import Coefficients, ScoreModel
+from anisodiff.transforms import frequencies
+
+
+@dataclass(frozen=True)
+class Reference:
+    """One step of the linear reference."""
+
+    decay: Tensor
+    """B, [H, W]."""
+    gained: Tensor
+    """Q, [H, W]."""
+    mass: Tensor
+    """m, a number."""
+
+    def back(self, now: Tensor, then: Tensor) -> Tensor:
+        """X'/X of a moment with X = B²X' + Q: from Q where it is small, from the tables where the step is stiff."""
+        return torch.where(self.gained < 0.5 * now, (1 - self.gained / now) / self.decay.square(), then / now)
+
+    def signal(self, c: Coefficients, below: Coefficients) -> Tensor:
+        """S'/S: B⁻², from the tables where the step is stiff."""
+        return torch.where(self.gained < 0.5 * c.power, self.decay.square().reciprocal(), below.signal / c.signal)
+
+
+def reference(model: ScoreModel, c: Coefficients, after: Tensor, t: Tensor) -> Reference:
+    """B, Q and m of the step from ``t`` (where ``c`` stands) down to ``after`` (both [1]).
+
+    w is the mean of its values at the two ends; at an edge of the drift that of the cell above it.
+    """
+    moments = model.moments
+    here, phase = moments.locate(after)
+    own = torch.where(after == moments.edges.double()[c.cell], c.cell, here)
+    low = moments.at(moments.weight, own, torch.where(own == here, phase, 0.0))[0]
+    weight = 0.5 * (low + c.weight[0, 0])
+    rate = weight * frequencies(weight.shape[-2], weight.shape[-1], weight.dtype, weight.device)
+    decay = torch.exp(-model.equation.smoothing(after, t).to(rate.dtype) * rate)
+    mass, speed = (x[0].to(rate.dtype) for x in quadrature(model.equation, after, t))
+    gained = torch.einsum("q,qhw->hw", mass, torch.exp(-speed[:, None, None] * rate))
+    return Reference(decay, gained, mass.sum())
+
+
+def growth(x: Tensor) -> Tensor:
+    """(eˣ − 1)/x, 1 at 0: the mean of e^{xs}, 0 ≤ s ≤ 1; what a constant gains in a step of total rate x."""
+    return torch.where(x == 0, 1.0, torch.expm1(x) / torch.where(x == 0, 1.0, x))
+
+
+def predictions(model: ScoreModel, z: Tensor, c: Coefficients) -> tuple[Tensor, Tensor | None]:
+    """F̂ and d̂ = d Ĝ of centred DCT states: one evaluation of the network; None where the drift is known."""
+    f, g = model.residuals(z, c)
+    return f, None if g is None else c.residual * g

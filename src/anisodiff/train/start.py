@@ -1,0 +1,78 @@
+"""What a new run begins with when it does not begin with nothing: the weights of another run, or published ones."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from anisodiff.networks import NCSNpp, load_score_sde
+from anisodiff.networks.importers import widened
+from anisodiff.tables import Moments
+from anisodiff.train.model import Plan, load_model
+
+
+@dataclass(frozen=True, kw_only=True)
+class Start:
+    """First weights, with what else can be taken over."""
+
+    tensors: Mapping[str, Tensor]
+    """Of the network: weights and frozen frequencies, under its own names."""
+    moments: Moments | None
+    """Tables of the preconditioning, if they are those of the new run."""
+    prior: dict[str, Tensor] | None
+    about: dict[str, Any]
+    """For config.json."""
+    words: str
+    """For people."""
+
+
+def load_start(path: str | Path, plan: Plan, about: Mapping[str, Any]) -> Start:
+    """From a run, a checkpoint, or a file of score_sde_pytorch, for the new run that ``about`` describes.
+
+    The network must be the same, but for its dropout, and for a second output, which then begins with 0.
+    """
+    return _published(Path(path), plan) if Path(path).is_file() else _run(path, plan, about)
+
+
+def _published(path: Path, plan: Plan) -> Start:
+    if plan.config.parametrisation != "ve":
+        raise ValueError(
+            f"{path} is a file, so a network as published, which gives F(2u − 1, ln σ)/σ; "
+            f"got parametrisation={plan.config.parametrisation!r}, set parametrisation=ve"
+        )
+    network, info = load_score_sde(path, plan.network)
+    also = "; its second output begins with 0" if info.outputs_added else ""
+    return Start(
+        tensors=network.state_dict(),
+        moments=None,
+        prior=None,
+        about={"file": path.name, "step": info.step, "weights": info.weights},
+        words=f"starting from the averaged weights in {path}, after step {info.step}{also}",
+    )
+
+
+def _run(path: str | Path, plan: Plan, about: Mapping[str, Any]) -> Start:
+    begun = load_model(path)
+    old, new = begun.meta["network"], about["network"]
+    more = new["out_channels"] == 2 * old["out_channels"]
+    free = ("dropout", "out_channels") if more else ("dropout",)
+    if different := [key for key in new if key not in free and old.get(key) != new[key]]:
+        raise ValueError(f"cannot start from another network: {', '.join(different)} differ")
+    ours, theirs = plan.config, begun.plan.config
+    if ours.parametrisation != theirs.parametrisation:
+        raise ValueError(
+            f"cannot start from {path}: its network has parametrisation {theirs.parametrisation!r}, "
+            f"got {ours.parametrisation!r}; set parametrisation={theirs.parametrisation}"
+        )
+    network = next(part for part in begun.model.modules() if isinstance(part, NCSNpp))
+    same = begun.meta["process"] == about["process"] and begun.meta["data"] == about["data"]
+    keep = same and ours.objective == theirs.objective
+    return Start(
+        tensors=widened(network.state_dict(), plan.network),
+        moments=begun.model.moments if keep else None,
+        prior=begun.prior if keep else None,
+        about={key: begun.meta[key] for key in ("step", "images", "process", "data")},
+        words=f"starting from the weights of {path}, after {begun.meta['images']} images",
+    )

@@ -1,0 +1,212 @@
+"""Many images on the disk: stopped, continued, grown, refused, joined; nothing finished is ever lost."""
+
+import errno
+import json
+import shutil
+import zipfile
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch import nn
+
+import anisodiff
+from anisodiff.generation import read_protocol, write_samples
+from anisodiff.generation.pictures import to_pixels
+from anisodiff.metrics import image_set, walk
+from anisodiff.metrics.protocol import Generation
+
+
+class Silent(nn.Module):
+    """The residual of Wiener's predictor: nothing. Costs nothing, and the samples are those of Gaussian data."""
+
+    def forward(self, x, condition, dropout_key=None):
+        return torch.zeros_like(x)
+
+
+@pytest.fixture(scope="module")
+def generator(runs):
+    found = anisodiff.load(runs("heat"), "cpu")
+    found.model.network = Silent()
+    return found
+
+
+def files(folder) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
+
+
+class Fault:
+    """Fails just before effect number ``fatal`` on the disk."""
+
+    def __init__(self, fatal: int, error: BaseException) -> None:
+        self.fatal, self.error, self.seen = fatal, error, 0
+
+    def __call__(self, effect: str) -> None:
+        self.seen += 1
+        if self.seen == self.fatal:
+            raise self.error
+
+
+def test_ten_thousand_samples_stopped_in_the_middle_are_the_same_files(generator, tmp_path):
+    seeds, options = range(10_000), {"steps": 2, "batch": 1000}
+    write_samples(generator, seeds, tmp_path / "calm", **options)
+    stopped = tmp_path / "stopped"
+    with pytest.raises(KeyboardInterrupt):
+        write_samples(generator, seeds, stopped, **options, observe=Fault(2 * 5432, KeyboardInterrupt()))
+    assert len(list(stopped.glob("*.png"))) == 5431
+    said = []
+    outcome = write_samples(generator, seeds, stopped, **options, say=said.append)
+    assert (outcome.made, outcome.count) == (10_000 - 5431, 10_000)
+    assert said == ["continuing: 5431 of 10000 images are already there"]
+    calm, other = files(tmp_path / "calm"), files(stopped)
+    assert len(calm) == 10_001
+    assert calm == other
+
+
+def test_a_full_disk_is_one_line_and_loses_nothing(generator, tmp_path):
+    for fatal in (1, 7, 8):  # the first write, a write and a rename in the middle
+        folder = tmp_path / str(fatal)
+        full = Fault(fatal, OSError(errno.ENOSPC, "No space left on device"))
+        with pytest.raises(OSError, match="No space left on device") as caught:
+            write_samples(generator, range(8), folder, steps=2, observe=full)
+        finished = (fatal - 1) // 2
+        assert f"{finished} finished images are kept" in str(caught.value)
+        assert "\n" not in str(caught.value)
+        assert caught.value.errno == errno.ENOSPC
+        assert sorted(files(folder)) == [*(f"{seed:08d}.png" for seed in range(finished)), "protocol.json"]
+        assert write_samples(generator, range(8), folder, steps=2).made == 8 - finished
+
+
+@pytest.mark.parametrize("suffix", [".zip", ".npz", ".png"])
+def test_one_file_is_joined_from_parts_that_survive(generator, tmp_path, suffix):
+    calm, out = tmp_path / f"calm{suffix}", tmp_path / f"out{suffix}"
+    write_samples(generator, range(12), calm, steps=3)
+    with pytest.raises(KeyboardInterrupt):
+        write_samples(generator, range(12), out, steps=3, observe=Fault(11, KeyboardInterrupt()))
+    parts = tmp_path / f"out{suffix}.parts"
+    assert len(list(parts.glob("*.png"))) == 5
+    assert not out.exists()
+    with pytest.raises(ValueError, match="evaluations was 3, now 4"):
+        write_samples(generator, range(12), out, steps=4)
+    assert write_samples(generator, range(12), out, steps=3).made == 7
+    assert out.read_bytes() == calm.read_bytes()
+    assert {path.name for path in tmp_path.iterdir()} == {
+        p + suffix + e for p in ("calm", "out") for e in ("", ".json")
+    }
+    said = []
+    assert write_samples(generator, range(12), out, steps=3, say=said.append).made == 0
+    assert "nothing to do" in said[0]
+    if suffix != ".png":  # a grid may be drawn anew; samples are not overwritten
+        with pytest.raises(ValueError, match="holds other samples"):
+            write_samples(generator, range(12), out, steps=4)
+        with pytest.raises(ValueError, match="is finished"):
+            write_samples(generator, range(20), out, steps=3)
+        out.with_name(f"{out.name}.json").unlink()
+        with pytest.raises(ValueError, match="nothing says how"):
+            write_samples(generator, range(12), out, steps=3)
+    else:
+        assert write_samples(generator, range(12), out, steps=4).made == 12
+
+
+def test_a_disk_full_while_joining_keeps_the_parts(generator, tmp_path, monkeypatch):
+    def full(*_, **__):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    out = tmp_path / "out.zip"
+    with monkeypatch.context() as patch, pytest.raises(ValueError, match="No space left") as caught:
+        patch.setattr(zipfile.ZipFile, "writestr", full)
+        write_samples(generator, range(3), out, steps=2)
+    assert f"all 3 images are kept in {out}.parts" in str(caught.value)
+    assert len(list((tmp_path / "out.zip.parts").glob("*.png"))) == 3
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["out.zip.parts"]
+    assert write_samples(generator, range(3), out, steps=2).made == 0
+    assert sorted(files(tmp_path)) == ["out.zip", "out.zip.json"]
+
+
+def test_a_kill_between_joining_and_tidying_up_does_no_harm(generator, tmp_path, monkeypatch):
+    out = tmp_path / "out.zip"
+
+    def killed(*_, **__):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(shutil, "rmtree", killed)
+        write_samples(generator, range(3), out, steps=2)
+    before = out.read_bytes()
+    assert write_samples(generator, range(3), out, steps=2).made == 0
+    assert out.read_bytes() == before
+    assert sorted(files(tmp_path)) == ["out.zip", "out.zip.json"]
+
+
+def test_the_three_containers_hold_the_same_pixels(generator, tmp_path):
+    expected = to_pixels(generator.sample(10, seed=5, steps=3))
+    for name in ("folder", "set.zip", "set.npz"):
+        write_samples(generator, range(5, 15), tmp_path / name, steps=3, batch=4)
+        walked = next(walk(image_set(tmp_path / name), 10))
+        assert np.array_equal(walked[:, :1].permute(0, 2, 3, 1).numpy(), expected), name
+        protocol = read_protocol(tmp_path / name)
+        assert Generation(**{key: protocol[key] for key in ("evaluations", "prior", "seed")}) == Generation(
+            evaluations=3, prior="gaussian", seed=5
+        )
+        assert (protocol["seeds"], protocol["count"], protocol["size"]) == ("5-14", 10, [8, 8])
+        assert protocol["checkpoint"] == generator.origin.model
+    with np.load(tmp_path / "set.npz") as arrays:
+        assert arrays["images"].shape == (10, 8, 8, 1)
+        assert arrays["seeds"].tolist() == list(range(5, 15))
+    with zipfile.ZipFile(tmp_path / "set.zip") as archive:
+        assert json.loads(archive.read("protocol.json"))["sampler"].startswith("exponential")
+
+
+def test_a_folder_grows_and_is_mended(generator, tmp_path):
+    folder = tmp_path / "run-0.5"
+    write_samples(generator, range(4), folder, steps=3)
+    first = files(folder)
+    assert write_samples(generator, range(9), folder, steps=3, batch=2).made == 5
+    assert read_protocol(folder)["seeds"] == "0-8"
+    assert {name: first[name] for name in first if name != "protocol.json"}.items() <= files(folder).items()
+    with pytest.raises(ValueError, match="seeds was 0-8, now 0-3"):
+        write_samples(generator, range(4), folder, steps=3)
+    whole = files(folder)
+    (folder / "00000002.png").write_bytes(whole["00000002.png"][:40])  # as after a crash of the machine
+    (folder / ".00000003.77.part").write_bytes(b"half")
+    assert write_samples(generator, range(9), folder, steps=3).made == 1
+    assert files(folder) == whole
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"steps": 5}, "evaluations was 4, now 5"),
+        ({"sampler": "ode", "steps": 7}, "sampler was"),
+        ({"prior": "simulate"}, "prior was gaussian, now simulate"),
+    ],
+)
+def test_other_settings_are_refused(generator, data, tmp_path, change, says):
+    generator._images = data
+    write_samples(generator, range(3), tmp_path / "out", steps=4)
+    before = files(tmp_path / "out")
+    with pytest.raises(ValueError, match=says) as caught:
+        write_samples(generator, range(3), tmp_path / "out", **{"steps": 4, **change})
+    assert "\n" not in str(caught.value)
+    assert files(tmp_path / "out") == before
+
+
+def test_another_checkpoint_is_refused(generator, runs, tmp_path):
+    write_samples(generator, range(3), tmp_path / "out", steps=12)
+    with pytest.raises(ValueError, match="checkpoint was"):
+        write_samples(anisodiff.load(runs("anisotropic"), "cpu"), range(3), tmp_path / "out", steps=12)
+
+
+def test_foreign_files_and_busy_folders_are_left_alone(generator, tmp_path):
+    from anisodiff.train.checkpoint import alone
+
+    (tmp_path / "photos").mkdir()
+    Image.new("L", (8, 8)).save(tmp_path / "photos" / "00000000.png")
+    with pytest.raises(ValueError, match="no samples of ours"):
+        write_samples(generator, range(3), tmp_path / "photos", steps=2)
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(ValueError, match="is a file"):
+        write_samples(generator, range(3), tmp_path / "file", steps=2)
+    with alone(tmp_path / "busy"), pytest.raises(ValueError, match="in use"):
+        write_samples(generator, range(3), tmp_path / "busy", steps=2)

@@ -1,0 +1,192 @@
+"""`anisodiff sample`: what it prints and writes, and what it says to a mistake."""
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from anisodiff.train import find
+
+from ..train.conftest import pixels
+
+ROOT = Path(__file__).parents[2]
+CPU = ["--device", "cpu"]
+
+
+def test_images_from_a_checkpoint_alone(command, runs, tmp_path):
+    code, out, err = command("sample", runs("heat"), "--n", 5, "--steps", 6, *CPU)
+    assert code == 0, err
+    assert "prior gaussian: a Gaussian fitted to terminal states of training images, from the checkpoint" in out
+    assert "6 evaluations of the network for each image" in out
+    assert "5 of 5 images made: 30 evaluations of the network" in out
+    assert out.splitlines()[-2:] == ["wrote samples", "wrote samples.png"]
+    assert sorted(p.name for p in (tmp_path / "samples").glob("*.png")) == [f"{k:08d}.png" for k in range(5)]
+    assert np.asarray(Image.open("samples/00000000.png")).shape == (8, 8)
+    assert Image.open("samples.png").size == (3 * 66 + 2, 2 * 66 + 2)  # three by two tiles of 64 pixels
+    code, out, _ = command("sample", runs("heat"), "--n", 5, "--steps", 6, *CPU)
+    assert code == 0
+    assert "nothing to do" in out
+
+
+def test_everything_at_once_as_json(command, runs, data, tmp_path):
+    code, out, err = command(
+        "sample", runs("anisotropic"), "--out", "set.npz", "--seeds", "2-4,9", "--steps", 12, "--grid", "g.png",
+        "--strip", "s.png", "--animation", "a.gif", "--prior", "simulate", "--images", data.path, "--batch", 3,
+        "--compile", "--json", *CPU,
+    )  # fmt: skip
+    assert code == 0, err
+    facts = json.loads(out)
+    assert facts["written"] == ["set.npz", "g.png", "s.png", "a.gif"]
+    assert (facts["count"], facts["made"], facts["evaluations"], facts["prior"]) == (4, 4, 12, "simulate")
+    assert facts["leakage"]["images"] == len(data)
+    assert "the training set" in facts["prior_words"]
+    assert facts["note"].startswith("leakage: ")
+    assert "residual dependence on 40 images: correlation" in err
+    assert "without compile" in err
+    assert np.load("set.npz")["seeds"].tolist() == [2, 3, 4, 9]
+    assert Image.open("a.gif").n_frames > 8
+    width, height = Image.open("s.png").size
+    assert (width, height) == (8 * 98 + 2, 4 * 98 + 2 + 14)  # eight times, four samples, a line of words
+    strip = np.asarray(Image.open("s.png").convert("L")).astype(float)[16:112]
+    assert strip[:, :100].std() > 1.5 * strip[:, -100:].std()  # noise on the left, an image on the right
+
+
+def test_heldout_images_are_used_and_named(command, runs, tmp_path):
+    (tmp_path / "others").mkdir()
+    for number, picture in enumerate(pixels(6, seed=9)[:, 0]):
+        Image.fromarray(picture).save(tmp_path / "others" / f"{number}.png")
+    words = ["--prior", "heldout", "--images", "others", "--n", 3, "--steps", 4, "--out", "grid.png"]
+    code, out, err = command("sample", runs("heat"), *words, *CPU)
+    assert code == 0, err
+    assert "prior heldout: the forward process run from 6 images of others, which are not the training set" in out
+    assert "note: samples carry something of these held-out images" in out
+    assert json.loads((tmp_path / "grid.png.json").read_text())["prior"] == "heldout"
+
+
+def test_help_has_an_example(command):
+    code, out, _ = command("sample", "--help")
+    assert code == 0
+    assert "Example: anisodiff sample" in out
+
+
+MISTAKES = [
+    (["sample", "nowhere"], "no such folder: nowhere"),
+    (["sample", "empty"], "empty holds no checkpoint"),
+    (["sample", "headless"], "manifest.json is missing: the checkpoint is incomplete"),
+    (["sample", "lacking"], "model.safetensors is missing"),
+    (["sample", "flipped"], "model.safetensors is not what was written (checksum)"),
+    (["sample", "newer"], "has checkpoint version 2, expected 1; this anisodiff reads version 1"),
+    (["sample", "later"], "has checkpoint version 2, expected 1"),
+    (["sample", "good", "--steps", "0"], "steps: got 0"),
+    (["sample", "good", "--n", "0"], "--n: got 0"),
+    (["sample", "good", "--n", "2", "--seeds", "0-1"], "leave --n and --seed away"),
+    (["sample", "good", "--seeds", "5-2"], "runs backwards"),
+    (["sample", "good", "--seeds", "all"], "--seeds expects"),
+    (["sample", "good", "--seed", "-1"], "a seed ≥ 0"),
+    (["sample", "good", "--batch", "0"], "batch: got 0"),
+    (["sample", "good", "--sampler", "eulre"], "did you mean 'euler'"),
+    (["sample", "good", "--prior", "heldot", "--images", "data"], "did you mean 'heldout'"),
+    (["sample", "good", "--prior", "simulate"], "say where they lie with --images"),
+    (["sample", "good", "--prior", "heldout", "--images", "data"], "outside the training set"),
+    (["sample", "good", "--prior", "simulate", "--images", "colour"], "the model makes 1×8×8"),
+    (["sample", "good", "--prior", "simulate", "--images", "none"], "none"),
+    (["sample", "good", "--out", "samples.tar"], "ending in .zip, .npz, .png"),
+    (["sample", "good", "--out", "a.png", "--grid", "b.png"], "is a grid already"),
+    (["sample", "good", "--grid", "g.jpg"], "--grid must end in .png"),
+    (["sample", "good", "--strip", "a.png", "--animation", "a.png"], "same file"),
+    (["sample", "good", "--animation", "a.mp4"], "--animation must end in .gif"),
+    (["sample", "good", "--precision", "fp8"], "precision: got 'fp8'"),
+    (["sample", "good", "--device", "tpu"], "unknown device"),
+    (["sample", "good", "--out", "taken"], "no samples of ours"),
+    (["sample", "good", "--out", "data/meta.json/out"], "cannot write"),
+]
+
+
+@pytest.fixture(scope="module")
+def shelf(runs, data, tmp_path_factory):
+    """A folder with everything that can be wrong with a checkpoint."""
+    place = tmp_path_factory.mktemp("shelf")
+    saved = find(runs("heat")).path
+    (place / "empty").mkdir()
+    for name in ("good", "headless", "lacking", "flipped", "newer"):
+        shutil.copytree(saved, place / name)
+    (place / "headless" / "manifest.json").unlink()
+    (place / "lacking" / "model.safetensors").unlink()
+    model = place / "flipped" / "model.safetensors"
+    kept = model.read_bytes()
+    model.write_bytes(kept[:-1] + bytes([kept[-1] ^ 1]))
+    manifest = json.loads((place / "newer" / "manifest.json").read_text())
+    (place / "newer" / "manifest.json").write_text(json.dumps({**manifest, "version": 2}))
+    shutil.copytree(place / "newer", place / "later" / "checkpoints" / "step-00000010")
+    shutil.copytree(data.path, place / "data")
+    (place / "colour").mkdir()
+    np.save(place / "colour" / "images.npy", np.zeros((2, 3, 8, 8), np.uint8))
+    meta = json.loads((place / "data" / "meta.json").read_text())
+    (place / "colour" / "meta.json").write_text(json.dumps({**meta, "shape": [2, 3, 8, 8]}))
+    (place / "taken").mkdir()
+    (place / "taken" / "letter.txt").write_text("mine")
+    return place
+
+
+@pytest.mark.parametrize(("words", "says"), MISTAKES, ids=[" ".join(w) for w, _ in MISTAKES])
+def test_mistakes_are_one_clear_line_and_leave_nothing(command, shelf, monkeypatch, words, says):
+    monkeypatch.chdir(shelf)
+    before = sorted(str(p) for p in shelf.rglob("*"))
+    code, _, err = command(*words, *([] if "--device" in words else CPU))
+    assert code == 2
+    assert says in err
+    assert err.startswith("anisodiff: ")
+    assert err.count("\n") == 1
+    assert sorted(str(p) for p in shelf.rglob("*")) == before
+
+
+def test_no_space_left_is_one_line_and_the_same_command_goes_on(command, runs, tmp_path, monkeypatch):
+    words = ["sample", runs("heat"), "--out", "out", "--n", 6, "--steps", 3, "--batch", 2, *CPU]
+    replace, images = os.replace, []
+
+    def full(source, target):
+        if str(target).endswith(".png"):
+            images.append(target)
+        if len(images) == 4:
+            raise OSError(28, "No space left on device")
+        replace(source, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", full)
+        code, _, err = command(*words)
+    assert code == 2
+    line = "anisodiff: cannot write into out: No space left on device; 3 finished images are kept there: make room"
+    assert err.startswith(line)
+    assert err.count("\n") == 1
+    kept = {path.name: path.read_bytes() for path in (tmp_path / "out").glob("*.png")}
+    assert len(kept) == 3
+    code, out, _ = command(*words)
+    assert code == 0
+    assert "3 of 6 images made" in out
+    assert {name: (tmp_path / "out" / name).read_bytes() for name in kept} == kept
+
+
+def test_two_processes_write_the_same_files_as_one(command, runs, tmp_path):
+    words = ["sample", str(runs("heat")), "--seeds", "0-10", "--steps", "4", "--batch", "3", *CPU]
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    launch = ["--nproc-per-node", "2", "--master-addr", "127.0.0.1", "--master-port", str(port), "-m", "anisodiff"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1"}
+    ran = subprocess.run(
+        [sys.executable, "-m", "torch.distributed.run", *launch, *words, "--out", "two.zip", "--json"],
+        cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=120,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr[-3000:]
+    facts = json.loads(ran.stdout)  # one process speaks
+    assert (facts["processes"], facts["made"]) == (2, 11)
+    assert command(*words, "--out", "one.zip")[0] == 0
+    assert (tmp_path / "two.zip").read_bytes() == (tmp_path / "one.zip").read_bytes()
+    assert not (tmp_path / "two.zip.parts").exists()

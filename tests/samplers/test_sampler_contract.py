@@ -1,0 +1,177 @@
+"""What every sampler keeps: its notation, its count of evaluations, its times, and a sample's independence."""
+
+import pytest
+import torch
+
+from anisodiff.noise import KeyedNoise
+from anisodiff.samplers import SAMPLERS, Euler, Exponential, Sampler, sampler
+from anisodiff.samplers.time_grids import GRIDS, level_grid
+from tests.samplers.models import PROCESSES, keys, process, small_model
+
+F64 = torch.float64
+T_MIN = 0.1
+TEXTS = {
+    "ve": (
+        "exponential",
+        "exponential(order=1)",
+        "exponential(wiener=0.5, grid=adapted)",
+        "ode",
+        "euler",
+        "ancestral",
+    ),
+    "heat": ("exponential", "ode", "euler(norm=none)", "ancestral"),
+    "windows": ("exponential", "exponential(order=1, rho=3)", "ode", "euler", "euler(drift=projected)"),
+    "one step": ("exponential(grid=uniform)", "ode", "euler(drift=projected)"),
+    "anisotropic noise": ("euler", "euler(drift=projected)"),
+}
+ROWS = [(name, text) for name, texts in TEXTS.items() for text in texts]
+
+
+def allowed(name: str) -> int:
+    """Evaluations enough for every sampler with corrector: single steps have twenty cells."""
+    return 64 if name in ("one step", "anisotropic noise") else 24
+
+
+def with_corrector(text: str) -> str:
+    return text[:-1] + ", corrector=0.16)" if text.endswith(")") else text + "(corrector=0.16)"
+
+
+@pytest.mark.parametrize(("name", "text"), ROWS + [(n, with_corrector(t)) for n, t in ROWS])
+def test_evaluations_are_counted(name, text):
+    """As many calls of the network as `evaluations` says, and as many of them as were allowed."""
+    model, chosen = small_model(name), sampler(text, process(name))
+    times = chosen.times(model, allowed(name), t_min=T_MIN)
+    steps: list[int] = []
+    start = torch.randn(2, 2, 4, 4, generator=torch.Generator().manual_seed(0))
+    image = chosen.run(model, start, times, KeyedNoise(keys(2, 1)), callback=lambda i, u: steps.append(i))
+    assert image.shape == start.shape
+    assert image.isfinite().all()
+    assert steps == list(range(len(times) - 1))
+    assert model.network.calls == chosen.evaluations(times) <= allowed(name)
+    per_step = (chosen.evaluations(times) - 1) // (len(times) - 1)
+    assert chosen.evaluations(times) + per_step > allowed(name)
+    assert per_step == (2 if text.startswith("ode") else 1) + ("corrector" in text)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"), [*ROWS, ("ve", with_corrector("exponential")), ("heat", with_corrector("ode"))]
+)
+def test_a_sample_does_not_depend_on_its_batch(name, text):
+    """Batch 1 against batch 8, single precision: within 10⁻⁴ of the largest value."""
+    model, chosen = small_model(name), sampler(text, process(name))
+    times = chosen.times(model, allowed(name), t_min=T_MIN)
+    start = torch.randn(8, 2, 4, 4, generator=torch.Generator().manual_seed(0))
+    together = chosen.run(model, start, times, KeyedNoise(keys(8, 2)))
+    for k in (0, 5):
+        alone = chosen.run(model, start[k : k + 1], times, KeyedNoise(keys(8, 2)[k : k + 1]))
+        torch.testing.assert_close(together[k : k + 1], alone, rtol=0, atol=1e-4 * float(together.abs().max()))
+    other = chosen.run(model, start, times, KeyedNoise(keys(8, 3)))
+    assert torch.equal(other, together) == (text == "ode")  # without a corrector the flow draws nothing
+
+
+@pytest.mark.parametrize(("name", "text"), ROWS)
+def test_notation_reads_back(name, text):
+    chosen = sampler(text, process(name))
+    assert sampler(str(chosen), process(name)) == chosen
+    assert isinstance(chosen, Sampler)
+    assert str(chosen).startswith(text.split("(")[0])
+
+
+def test_names():
+    assert set(SAMPLERS) == {"exponential", "ode", "euler", "ancestral"}
+    assert {text.split("(")[0] for texts in TEXTS.values() for text in texts} == set(SAMPLERS)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "words"),
+    [
+        ("ve", "exponentail", "did you mean 'exponential'?"),
+        ("ve", "exponential(ordr=2)", "did you mean 'order'?"),
+        ("ve", "exponential(order=3)", "order must be 1 or 2, got 3"),
+        ("ve", "exponential(wiener=2)", "wiener must lie in [0, 1], got 2"),
+        ("ve", "ode(corrector=-1)", "corrector must lie in [0, 1], got -1"),
+        ("ve", "ode(grid=levle)", "did you mean 'level'?"),
+        ("ve", "euler(drift=projcted)", "did you mean 'projected'?"),
+        ("ve", "euler(norm=imge)", "did you mean 'image'?"),
+        ("windows", "ancestral", "take 'exponential'"),
+        ("anisotropic noise", "exponential", "take 'euler'"),
+        ("anisotropic noise", "ode", "take 'euler'"),
+    ],
+)
+def test_mistakes_are_refused_with_a_remedy(name, text, words):
+    with pytest.raises(ValueError, match="sampler") as refused:
+        sampler(text, process(name))
+    assert words in str(refused.value)
+
+
+def test_euler_takes_stencil_and_taming_from_the_process():
+    assert sampler("euler", process("one step")) == Euler(drift="paper", norm="image", gamma=1.0)
+    assert sampler("euler(norm=rms)", process("heat")) == Euler(drift="flux", norm="rms")
+    model = small_model("heat")
+    with pytest.raises(ValueError, match="sampler"):
+        Euler().run(model, torch.zeros(1, 2, 4, 4), torch.tensor([2.0, 1.0], dtype=F64), None)
+
+
+@pytest.mark.parametrize("name", PROCESSES)
+@pytest.mark.parametrize("grid", GRIDS)
+@pytest.mark.parametrize(("evaluations", "t_min", "t_max"), [(60, 0.05, None), (33, 0.1, 1.3), (90, 0.5, 2.0)])
+def test_times(name, grid, evaluations, t_min, t_max):
+    """From t_max to t_min, descending, one for every evaluation, with all edges of the drift; even in the clock."""
+    model = small_model(name)
+    times = Exponential(grid=grid).times(model, evaluations, t_min=t_min, t_max=t_max)
+    top = 2.0 if t_max is None else t_max
+    assert times.dtype == F64
+    assert len(times) == evaluations
+    assert float(times[0]) == top
+    assert float(times[-1]) == t_min
+    assert (times[1:] < times[:-1]).all()
+    edges = [e for e in model.moments_edges.tolist() if t_min < e < top]
+    if model.learns_drift:
+        assert set(edges) <= set(times.tolist())
+    elif grid == "uniform":
+        torch.testing.assert_close(times.diff(), torch.full_like(times[1:], (t_min - top) / (evaluations - 1)))
+
+
+def test_a_bent_level_grid_has_more_of_its_times_at_the_top():
+    """ρ = 3 against even steps of the logarithm (Karras et al. 2022)."""
+    model = small_model("ve")
+    even, bent = (level_grid(model, 40, 0.05, rho=rho) for rho in (1.0, 3.0))
+    assert (bent > 1.0).sum() > 1.2 * (even > 1.0).sum()
+
+
+@pytest.mark.parametrize(
+    ("name", "evaluations", "t_min", "t_max", "words"),
+    [
+        ("windows", 4, 0.1, None, "expected at least 5"),
+        ("ve", 1, 0.1, None, "expected at least 2"),
+        ("ve", 0, 0.1, None, "expected at least 2"),
+        ("ve", 10, 0.0, None, "0 < t_min"),
+        ("ve", 10, 0.5, 0.4, "t_min = 0.5, t_max = 0.4"),
+        ("ve", 10, 0.5, 2.5, "T = 2"),
+    ],
+)
+def test_times_that_cannot_be_are_refused(name, evaluations, t_min, t_max, words):
+    with pytest.raises(ValueError) as refused:
+        Exponential().times(small_model(name), evaluations, t_min=t_min, t_max=t_max)
+    assert words in str(refused.value)
+
+
+def test_times_must_descend():
+    model = small_model("ve")
+    with pytest.raises(ValueError, match="descends"):
+        Exponential().run(model, torch.zeros(1, 2, 4, 4), torch.tensor([1.0, 1.0], dtype=F64), None)
+
+
+def test_one_time_gives_the_denoised_image():
+    """No step at all: E[x0 | u], here by hand for a process in closed form."""
+    model = small_model("heat")
+    u = torch.randn(3, 2, 4, 4, generator=torch.Generator().manual_seed(0))
+    t = torch.tensor([0.1], dtype=F64)
+    image = Exponential().run(model, u, t, None)
+    score, _ = model(u, t.expand(3))
+    assert not model.learns_drift
+    noise_free = model.centred(u) + model.coefficients(t).noise * model.centred(
+        score + model.moments_mean[:, None, None]
+    )
+    decay = model.coefficients(t).known.sqrt()
+    torch.testing.assert_close(model.centred(image), noise_free / decay, rtol=1e-4, atol=1e-5)
