@@ -12,26 +12,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from anisodiff.cli import main
-
-
-@pytest.fixture
-def command(monkeypatch, tmp_path, capsys):
-    """Run the command in a folder of its own; returns exit code, standard output and standard error."""
-    monkeypatch.chdir(tmp_path)
-
-    def run(*words: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["anisodiff", *map(str, words)])
-        code = 0
-        try:
-            main.run()
-        except SystemExit as stop:
-            code = int(stop.code or 0)
-        seen = capsys.readouterr()
-        return code, seen.out, seen.err
-
-    return run
-
 
 def photo(path: Path, size: tuple[int, int] = (40, 30), seed: int = 0) -> Path:
     brightest = 60 + 15 * (seed % 13)

@@ -9,7 +9,7 @@ from anisodiff.tables import measure
 from anisodiff.train.model import Plan, Trained
 from anisodiff.transforms import dct2, idct2
 
-from ..generation.conftest import command, data, runs  # noqa: F401
+from ..generation.conftest import data, runs  # noqa: F401
 from ..oracles import gaussian_images
 from ..train.conftest import tiny
 

@@ -1,11 +1,8 @@
 """Checkpoints of networks small enough for one thread, made by the trainer."""
 
-import sys
-
 import numpy as np
 import pytest
 
-from anisodiff.cli import main
 from anisodiff.data import Dataset, prepare
 from anisodiff.train import Hooks, train
 from anisodiff.train.preview import fit_prior
@@ -31,23 +28,5 @@ def runs(data, tmp_path_factory):
             made[process] = tmp_path_factory.mktemp(process) / "run"
             train(tiny(process=process), data, made[process], hooks=Hooks(fit_prior=fit_prior), tensorboard=False)
         return made[process]
-
-    return run
-
-
-@pytest.fixture
-def command(monkeypatch, tmp_path, capsys):
-    """Run the command in a folder of its own; returns exit code, standard output and standard error."""
-    monkeypatch.chdir(tmp_path)
-
-    def run(*words) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["anisodiff", *map(str, words)])
-        code = 0
-        try:
-            main.run()
-        except SystemExit as stop:
-            code = int(stop.code or 0)
-        seen = capsys.readouterr()
-        return code, seen.out, seen.err
 
     return run

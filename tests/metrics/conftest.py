@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +12,6 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
-from anisodiff.cli import main
 from anisodiff.metrics import FeatureNetwork, Preprocess, function_network, torchscript
 
 
@@ -82,22 +80,10 @@ TINY = ("--network", "tiny.pt", "--input", "unit", "--device", "cpu")
 
 
 @pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Run the command in a folder with ``tiny.pt`` and a cache of its own: exit code, standard output and error."""
-    monkeypatch.chdir(tmp_path)
+def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, command: Run) -> Run:
+    """Run `evaluate` in a folder with ``tiny.pt`` and a cache of its own: exit code, standard output and error."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
     monkeypatch.delenv("ANISODIFF_INCEPTION", raising=False)
     monkeypatch.setenv("COLUMNS", "200")
     save_network(tmp_path / "tiny.pt")
-
-    def call(*words: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["anisodiff", "evaluate", *map(str, words)])
-        code = 0
-        try:
-            main.run()
-        except SystemExit as stop:
-            code = int(stop.code or 0)
-        seen = capsys.readouterr()
-        return code, seen.out, seen.err
-
-    return call
+    return lambda *words: command("evaluate", *words)

@@ -1,0 +1,25 @@
+"""What tests of all folders share."""
+
+import sys
+
+import pytest
+
+from anisodiff.cli import main
+
+
+@pytest.fixture
+def command(monkeypatch, tmp_path, capsys):
+    """Run the command in a folder of its own; returns exit code, standard output and standard error."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*words: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["anisodiff", *map(str, words)])
+        code = 0
+        try:
+            main.run()
+        except SystemExit as stop:
+            code = int(stop.code or 0)
+        seen = capsys.readouterr()
+        return code, seen.out, seen.err
+
+    return run
