@@ -105,6 +105,8 @@ def exponential_step(
     if before is not None:
         gap = clock - accumulated(model.equation, after)
         ratio = 0.5 * (gap / (before.clock - clock)).clamp(max=2.0).to(z.dtype)
+        if model.learns_drift:  # a product, not a branch: the host need not wait for the device
+            ratio = ratio * (before.c.cell == c.cell)
         weight = step.gained / mixed * grown
         mean = mean + ratio * weight * _change(z, f, c, before, wiener)
         if d is not None:
@@ -136,13 +138,11 @@ class Exponential(Sampler):
         return self
 
     def stepper(self, model: ScoreModel, source: Randomness) -> Step:
-        """Steps that remember, if of second order, the evaluation before within the same cell of the drift."""
+        """Steps that remember, if of second order, the evaluation before."""
         last: list[Evaluation] = []
 
         def step(z: Tensor, t: Tensor, after: Tensor) -> Tensor:
             before = last.pop() if last else None
-            if before is not None and model.learns_drift and bool(before.c.cell != model.moments.locate(t)[0]):
-                before = None
             z, made = exponential_step(model, z, t, after, source, wiener=self.wiener, before=before)
             if self.order == 2:
                 last.append(made)
