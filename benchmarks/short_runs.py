@@ -118,7 +118,7 @@ def main() -> None:
     parser.add_argument("--samples", type=int, default=5000)
     parser.add_argument("--sample-batch", type=int, default=1250)
     parser.add_argument("--evaluations", type=int, default=50)
-    parser.add_argument("--sampler", default="exponential")
+    parser.add_argument("--sampler", default="auto")
     parser.add_argument("--calibration", type=int, default=2048)
     parser.add_argument("--images", type=int, default=50000)
     parser.add_argument("--seed", type=int, default=0)
@@ -140,7 +140,8 @@ def main() -> None:
         plan, team = Plan.of(config, device), Team(device)
         prepare_device(config, device)
         known = images[: config.calibration].float() / 255
-        moments = measure(plan.objective, known, seed=config.seed, flat=bool(int(own.get("flat", 0))))
+        flat = bool(int(own.get("flat", 0)))
+        moments = measure(plan.objective, known, flat=True) if flat else plan.method.measure(known, seed=config.seed)
         network, model = assemble(plan, moments, team)
         stepper = Stepper(config, plan.objective, model, network, team)
         result = {"variant": text, "seed": options.seed, "ready_s": time.perf_counter() - began}

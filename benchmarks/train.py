@@ -21,7 +21,6 @@ import anisodiff
 from anisodiff.noise import Randomness
 from anisodiff.objectives import Draw, Objective
 from anisodiff.recipes import recipe
-from anisodiff.tables import measure
 from anisodiff.train import Plan, TrainConfig
 from anisodiff.train.setup import assemble, prepare_device
 from anisodiff.train.step import Stepper
@@ -133,7 +132,7 @@ def run(text: str, device: torch.device, seconds: float, calibration: int) -> Ro
     prepare_device(config, device)
     team = Team(device)
     images = torch.rand(config.parents, config.channels, *config.size, device=device, dtype=plan.dtype)
-    moments = measure(plan.objective, torch.rand(calibration, *images.shape[1:], device=device), seed=0)
+    moments = plan.method.measure(torch.rand(calibration, *images.shape[1:], device=device), seed=0)
     network, model = assemble(plan, moments, team)
     clock = Clock(device)
     stepper = Stepper(config, Timed(plan.objective, clock), model, network, team)

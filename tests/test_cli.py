@@ -92,7 +92,7 @@ def test_diagnose_prints_a_table_and_json(command, tmp_path):
 
 
 def test_help_of_every_verb_has_an_example(command):
-    for verb in ("forward", "diagnose", "train", "sample", "edit", "evaluate", "demo"):
+    for verb in ("forward", "diagnose", "train", "sample", "edit", "evaluate", "compare", "sweep", "demo"):
         code, out, _ = command(verb, "--help")
         assert code == 0
         assert f"anisodiff {verb}" in out

@@ -21,4 +21,4 @@ def send(values: Tensor, device: torch.device) -> Tensor:
     """``values`` on the device, without waiting: an ordinary copy from the host waits for all that was launched."""
     if device.type != "cuda" or values.is_cuda:
         return values.to(device)
-    return values.pin_memory().to(device, non_blocking=True)
+    return values.contiguous().pin_memory().to(device, non_blocking=True)

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from anisodiff import notation
+from anisodiff.checks import check_times
 from anisodiff.schedules import Constant, Infinite, Transition, anisotropy, strength
 
 
@@ -88,14 +89,5 @@ class Equation:
         return self.diffusivity.integral(s, t, self.T)
 
     def times(self, t: Tensor | float, batch: int, device: torch.device) -> Tensor:
-        """``t`` as float64 [batch]; refuses times outside [0, T] and NaN (the one place that looks at values)."""
-        given = torch.as_tensor(t, dtype=torch.float64, device=device)
-        if given.dim() > 1 or (given.dim() == 1 and given.shape[0] != batch):
-            raise ValueError(f"t must be one number or one per sample [{batch}], got shape {list(given.shape)}")
-        single = isinstance(t, Tensor) and t.dtype == torch.float32
-        rounding = 1e-6 if single else 1e-12
-        inside = (given >= 0) & (given <= self.T * (1 + rounding))
-        if not bool(inside.all()):
-            wrong = float(given.reshape(-1)[(~inside).reshape(-1)][0])
-            raise ValueError(f"t must lie in [0, T] = [0, {self.T:g}], got {wrong:g}")
-        return given.clamp(max=self.T).expand(batch)
+        """``t`` as float64 [batch]; refuses times outside [0, T] and NaN."""
+        return check_times(t, self.T, batch, device)

@@ -19,7 +19,7 @@ class Replay:
     written, not added to.
     """
 
-    def __init__(self, function: Callable[..., Tensor], fresh: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, function: Callable[..., Tensor], fresh: Callable[[], None] | None = None) -> None:
         self.function, self.fresh = function, fresh
         self._recorded: dict[tuple[object, ...], tuple[torch.cuda.CUDAGraph, list[Tensor], Tensor]] = {}
 
@@ -27,6 +27,8 @@ class Replay:
         """The function's value; gradients, where it leaves any, are those of this call."""
         signature = tuple((x.shape, x.dtype, x.stride()) for x in inputs)
         if signature not in self._recorded:
+            # gradients lie where the last recording left them: another one would leave the first writing elsewhere
+            assert self.fresh is None or not self._recorded, "a function that leaves gradients has one shape"
             self._recorded[signature] = self._record(inputs)
         graph, places, output = self._recorded[signature]
         for place, x in zip(places, inputs):
@@ -36,16 +38,18 @@ class Replay:
 
     def _record(self, inputs: tuple[Tensor, ...]) -> tuple[torch.cuda.CUDAGraph, list[Tensor], Tensor]:
         places = [x.detach().clone() for x in inputs]
+        fresh = self.fresh or (lambda: None)
         aside = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         aside.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(aside):
             for _ in range(_WARM_UP):
-                self.fresh()
+                fresh()
                 self.function(*places)
         torch.cuda.current_stream().wait_stream(aside)
-        self.fresh()
+        fresh()
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
+        # other threads (loaders) may go on with their own work while this one records
+        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
             output = self.function(*places)
         return graph, places, output
 

@@ -117,9 +117,7 @@ def measure(
         "log_residual": residual.clamp(min=1e-30).log(),
     }  # fmt: skip
     single = {name: value.float().to(device) for name, value in tables.items()}
-    return Moments(
-        edges=edges.float().to(device).double(), phases=phases.to(device), mean=mean, data=data.float(), **single
-    )
+    return Moments(edges=edges.to(device), phases=phases.to(device), mean=mean, data=data.float(), **single)
 
 
 def _measure_at(

@@ -29,7 +29,7 @@ def test_half_precision_does_not_see_the_batch(runs, process):
 def test_the_device_does_not_matter_in_single_precision(runs, process):
     there, here = (anisodiff.load(runs(process), device, precision="fp32") for device in ("cuda", "cpu"))
     shake(here)
-    there.model.network.run.load_state_dict(here.model.network.state_dict())
+    there.model.network.network.run.load_state_dict(here.model.network.state_dict())
     assert levels(there.sample(16), here.sample(16)) <= 1
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -236,3 +237,24 @@ def test_bad_input_is_one_line(pooled: FeatureNetwork, tmp_path: Path) -> None:
         with pytest.raises(ValueError, match=message) as caught:
             evaluate(samples, reference, network=network, cache=tmp_path / "cache")
         assert "\n" not in str(caught.value)
+
+
+def test_functions_that_say_nothing_of_themselves_are_not_cached(tmp_path: Path) -> None:
+    """Two functions of one name must not share the statistics of a reference."""
+    samples, reference = random_images(40, seed=1), random_images(50, seed=2)
+
+    def fid(power: int) -> float:
+        network = function_network("mine", lambda x: (x.float() / 255).pow(power).mean((2, 3)))
+        report = evaluate(samples, reference, network=network, metrics=("fid",), cache=tmp_path)
+        return next(v.value for v in report.values if v.name == "fid")
+
+    fid(1)
+    with_cache = fid(3)
+    shutil.rmtree(tmp_path / "statistics", ignore_errors=True)
+    assert fid(3) == with_cache
+
+
+def test_too_few_images_for_neighbours_lose_only_those_numbers(pooled: FeatureNetwork, tmp_path: Path) -> None:
+    with pytest.warns(UserWarning, match="no precision and recall"):
+        report = evaluate(random_images(40), random_images(4, seed=2), network=pooled, metrics=("kid", "prdc"))
+    assert [v.name for v in report.values] == ["kid"]

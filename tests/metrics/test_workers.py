@@ -24,7 +24,7 @@ def measure(cache: Path, workers: Workers) -> Report:
     return evaluate(
         random_images(700, seed=1),
         random_images(600, seed=2),
-        network=function_network("quadrants", quadrants),
+        network=function_network("quadrants", quadrants, weights="2×2"),
         cache=cache,
         workers=workers,
     )
@@ -83,6 +83,6 @@ def test_shares_cover_every_batch_once_and_once_sets_are_own_parts() -> None:
         assert all(sum(w.mine(batch) for w in workers) == 1 for batch in range(10))
     with pytest.raises(ValueError, match="rank must lie in 0 … 1"):
         Workers(rank=2, world=2)
-    images, network = random_images(12), function_network("quadrants", quadrants)
+    images, network = random_images(12), function_network("quadrants", quadrants, weights="2×2")
     own = survey(image_set(iter(images.split(4))), network, workers=Workers(rank=1, world=2))
     assert own.count == 12

@@ -5,6 +5,7 @@ import dataclasses
 import pytest
 import torch
 
+from anisodiff.replaying import Replay
 from anisodiff.tables import measure
 from anisodiff.train import Plan, read_log, train
 from anisodiff.train.setup import assemble
@@ -64,3 +65,42 @@ def test_cuda_a_step_never_waits():
         stepper.step(2, images)
     finally:
         torch.cuda.set_sync_debug_mode("default")
+
+
+def steppers(count: int) -> list[Stepper]:
+    """Runs on the GPU that begin alike."""
+    config, device = tiny(process="anisotropic", lr=1e-2), torch.device("cuda")
+    moments = measure(Plan.of(config).objective, torch.rand(32, 1, 8, 8, device=device))
+    made = []
+    for _ in range(count):
+        plan, team = Plan.of(config, device), Team(device)
+        network, model = assemble(plan, moments, team)
+        made.append(Stepper(config, plan.objective, model, network, team))
+    return made
+
+
+def test_cuda_graph_makes_the_steps_of_the_plain_passes():
+    """Also after a batch that is not finite, which must leave no trace in weights, averages and later gradients."""
+    plain, replayed = steppers(2)
+    replayed.replay = Replay(replayed.passes, lambda: replayed.adam.zero_grad(set_to_none=True))
+    images = torch.rand(6, 4, 1, 8, 8, device="cuda")
+    images[2] = torch.nan
+    for k, batch in enumerate(images):
+        plain.step(k, batch)
+        replayed.step(k, batch)
+    for name, value in plain.weights.items():
+        assert torch.allclose(value, replayed.weights[name], rtol=1e-3, atol=1e-5), name
+        assert value.isfinite().all()
+    assert int(plain.tally.skipped[0]) == int(replayed.tally.skipped[0]) == 1
+    assert torch.allclose(plain.tally.loss, replayed.tally.loss, rtol=1e-3)
+
+
+def test_cuda_a_graph_of_gradients_has_one_shape():
+    (stepper,) = steppers(1)
+    stepper.replay = Replay(stepper.passes, lambda: stepper.adam.zero_grad(set_to_none=True))
+    drawn = stepper.simulate(torch.rand(4, 1, 8, 8, device="cuda"), stepper.draw(0), slice(0, 4))
+    batch = stepper.draw(0)
+    values = (drawn.state, drawn.score, batch.t, batch.dropout, drawn.drift)
+    stepper.replay(*values)
+    with pytest.raises(AssertionError, match="one shape"):
+        stepper.replay(*(x[:2] for x in values))

@@ -12,13 +12,11 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from anisodiff.processes import Process
 from anisodiff.processes.config import check_keys, read_file
-from anisodiff.processes.presets import NAMES, OVERRIDES, configure
+from anisodiff.processes.presets import OVERRIDES, TRAINED, build
 
 console = Console(stderr=True)
 
-PROCESS = typer.Option(
-    "anisotropic", "--process", "-p", help=f"A preset: {', '.join(NAMES[:5])}, gallery-…, design-…"
-)
+PROCESS = typer.Option("anisotropic", "--process", "-p", help=f"A preset: {', '.join(TRAINED)}, gallery-…, design-…")
 CONFIG = typer.Option(
     None, "--config", help="A YAML file with keys of a process; it may name a preset to start from."
 )
@@ -53,7 +51,7 @@ def pick_process(name: str, config: Path | None, overrides: list[str], size: int
             name = base
     keys |= settings(overrides)
     title = name if not keys else f"{name} with {', '.join(f'{k} = {v}' for k, v in keys.items())}"
-    return title, configure(name, size, keys, "--set").build()
+    return title, build(name, size, keys, "--set")
 
 
 @contextlib.contextmanager

@@ -36,7 +36,7 @@ def edit(
     mask: Path | None = typer.Option(None, "--mask", help="A picture: white is edited, black is kept exactly."),
     restore: bool = typer.Option(False, "--restore", help="Only back: the image is a noisy or blurred state at --t."),
     steps: int = typer.Option(50, "--steps", help="Evaluations of the network for each way back."),
-    sampler: str = typer.Option("exponential", "--sampler", help="exponential, euler, ode, ancestral."),
+    sampler: str = typer.Option("auto", "--sampler", help="auto: the model's usual; exponential, ode, heun, …"),
     seed: int = common.SEED,
     out: Path = typer.Option(Path("edits"), "--out", "--output", "-o", help="A folder for the results."),
     figure: Path | None = typer.Option(None, "--figure", help="Also a .png, .pdf or .svg: input, strokes, results."),

@@ -124,7 +124,7 @@ def evaluate(
     n: int | None = typer.Option(
         None, "--n", "--count", min=2, help="The first so many samples; with --from how many to make (50000)."),
     steps: int = typer.Option(50, "--steps", min=1, help="With --from: evaluations of the network a sample."),
-    sampler: str = typer.Option("exponential", "--sampler", help="With --from: how to go back."),
+    sampler: str = typer.Option("auto", "--sampler", help="With --from: how to go back."),
     prior: str = typer.Option("gaussian", "--prior", help="With --from: where to start."),
     images: Path | None = typer.Option(None, "--images", help="With --from: what priors but gaussian start from."),
     seed: int = typer.Option(0, "--seed", min=0, help="With --from: the first seed."),

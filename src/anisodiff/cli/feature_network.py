@@ -13,6 +13,7 @@ import torch
 from anisodiff import notation
 from anisodiff.metrics import INCEPTION, FeatureNetwork, dinov2, function_network, inception, onnx, torchscript
 from anisodiff.metrics.cache import Say
+from anisodiff.metrics.features import UNKNOWN
 from anisodiff.metrics.resize import IMAGENET_INPUT, INCEPTION_INPUT, UNIT_INPUT
 
 INPUTS = {"inception": INCEPTION_INPUT, "imagenet": IMAGENET_INPUT, "unit": UNIT_INPUT}
@@ -34,7 +35,7 @@ def _imported(text: str, device: torch.device) -> FeatureNetwork:
         sys.path.remove(here)
     if not callable(function):
         raise ValueError(f"--network {text}: expected a function uint8 [B,3,H,W] → float [B,D], got {function!r}")
-    weights = "unknown code" if code is None else hashlib.sha256(Path(code).read_bytes()).hexdigest()
+    weights = UNKNOWN if code is None else hashlib.sha256(Path(code).read_bytes()).hexdigest()
     return function_network(text, function, weights=weights, device=device)
 
 

@@ -5,6 +5,7 @@ import sys
 import typer
 
 from anisodiff import __version__
+from anisodiff.cli.compare import compare
 from anisodiff.cli.data import app as data_app
 from anisodiff.cli.demo import demo
 from anisodiff.cli.diagnose import diagnose
@@ -12,6 +13,7 @@ from anisodiff.cli.edit import edit
 from anisodiff.cli.evaluate import evaluate
 from anisodiff.cli.forward import forward
 from anisodiff.cli.sample import sample
+from anisodiff.cli.sweep import sweep
 from anisodiff.cli.train import train
 
 app = typer.Typer(
@@ -28,6 +30,8 @@ app.command()(train)
 app.command()(sample)
 app.command()(edit)
 app.command()(evaluate)
+app.command()(compare)
+app.command()(sweep)
 app.command()(demo)
 app.add_typer(data_app, name="data")
 

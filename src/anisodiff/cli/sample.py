@@ -31,7 +31,7 @@ def sample(
     seeds: str | None = typer.Option(None, "--seeds", help="Which, in place of --n: 0-49999, or 3,5,10-19."),
     seed: int = typer.Option(0, "--seed", help="The first seed of --n."),
     steps: int = typer.Option(50, "--steps", help="Evaluations of the network for each image."),
-    sampler: str = typer.Option("exponential", "--sampler", help="exponential, euler, ode, ancestral."),
+    sampler: str = typer.Option("auto", "--sampler", help="auto: the model's usual; exponential, ode, heun, …"),
     prior: str = typer.Option("gaussian", "--prior", help="gaussian, simulate, conditional, heldout."),
     images: Path | None = typer.Option(None, "--images", help="Images for a prior: prepared, a folder, a zip."),
     batch: int | None = typer.Option(None, "--batch", help="Images at a time; changes no image."),

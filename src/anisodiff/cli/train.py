@@ -18,9 +18,9 @@ from anisodiff import notation
 from anisodiff.cli import common
 from anisodiff.data import Dataset, guess, is_dataset, named_source, open_dataset, open_source, prepare
 from anisodiff.devices import pick_device
-from anisodiff.networks.precondition import ScoreModel
+from anisodiff.networks.model import Model
 from anisodiff.processes import Process
-from anisodiff.processes.presets import MAIN
+from anisodiff.processes.presets import TRAINED
 from anisodiff.recipes import RECIPES, SUMMARY, for_dataset, for_images, recipe
 from anisodiff.train import preview
 from anisodiff.train.checkpoint import newest
@@ -41,10 +41,10 @@ def _own_process(name: str) -> str | None:
     """The process of a recipe for one's own images; None for a named recipe."""
     if name == "":
         return "anisotropic"
-    if name in MAIN:
+    if name in TRAINED:
         return name
     if name not in RECIPES:
-        raise ValueError(f"unknown recipe {name!r}; {notation.nearest(name, [*RECIPES, *MAIN])}")
+        raise ValueError(f"unknown recipe {name!r}; {notation.nearest(name, [*RECIPES, *TRAINED])}")
     return None
 
 
@@ -217,7 +217,7 @@ def _hooks(bar: Progress, output: Path, config: TrainConfig) -> Hooks:
         kept["prior"] = preview.fit_prior(process, images)
         return kept["prior"]
 
-    def on_interval(model: ScoreModel, step: int) -> None:
+    def on_interval(model: Model, step: int) -> None:
         if "prior" not in kept:  # a run that was continued has it in its checkpoint
             saved = newest(output)
             if saved is None or not saved.has("prior"):

@@ -22,6 +22,8 @@ Progress = Callable[[int, int], None]
 def caption(shown: Process) -> str:
     """One line with the coefficients and the discretisation of a process."""
     identity = shown.identity()
+    if "diffusivity" not in identity:  # none of the equation's: its own numbers
+        return "   ".join(f"{key} = {value}" for key, value in identity.items())
     parts = [f"α1 = {identity['diffusivity']}", f"α2 = {identity['intensity']}"]
     if identity["drift_anisotropy"] != "infinite":
         parts.append(f"λ1 = {identity['drift_anisotropy']}")

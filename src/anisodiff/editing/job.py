@@ -26,7 +26,7 @@ class EditConfig:
     times: tuple[float, ...]
     seeds: tuple[int, ...]
     steps: int = 50
-    sampler: str = "exponential"
+    sampler: str = "auto"
     repeats: int = 1
     restore: bool = False
     strokes: str | None = None

@@ -163,6 +163,7 @@ def compared(
     how = "restored" if config.restore else f"SDEdit, {often} forth and back"
     strokes = "" if config.strokes is None else f", strokes by {config.strokes}"
     told.insert(
-        0, f"{how}{strokes}; {config.sampler}, {config.steps} evaluations; s: strength, equal information lost"
+        0,
+        f"{how}{strokes}; sampler {config.sampler}, {config.steps} evaluations; s: strength, equal information lost",
     )
     return comparison_figure(rows, titles, told)

@@ -64,7 +64,7 @@ class Unrest:
     label = "unrest (change of the model's denoising error)"
 
     def __init__(
-        self, generator: Generator, *, steps: int = 50, sampler: str | Sampler = "exponential", middle: float = MIDDLE
+        self, generator: Generator, *, steps: int = 50, sampler: str | Sampler = "auto", middle: float = MIDDLE
     ) -> None:
         low, high = reach(generator)
         self.generator, self.steps, self.sampler = generator, steps, sampler

@@ -14,7 +14,7 @@ Everything random in a result is a function of its own seed and of the number of
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor
@@ -24,13 +24,11 @@ from anisodiff.generation import Generator
 from anisodiff.generation.running import Callback, Route, run_back
 from anisodiff.generation.seeds import check_seeds
 from anisodiff.hashing import combine
-from anisodiff.networks.precondition import ScoreModel
 from anisodiff.noise import KeyedNoise, Randomness
 from anisodiff.processes import Process
 from anisodiff.samplers import Sampler
 from anisodiff.samplers.contract import Step
 from anisodiff.samplers.corrector import langevin
-from anisodiff.transforms import idct2
 
 FORTH, BACK = 3, 4
 """Streams of a seed, beside those of `generation.running`: noise on the way forth, and on the way back."""
@@ -53,7 +51,7 @@ class Held(Sampler):
         """As it is: the inner one has been prepared."""
         return self
 
-    def stepper(self, model: ScoreModel, source: Randomness) -> Step:
+    def stepper(self, model: Any, source: Randomness) -> Step:
         """A step of the inner sampler, with its corrector; then the kept pixels."""
         move, known = self.inner.stepper(model, source), iter(self.path)
 
@@ -61,8 +59,9 @@ class Held(Sampler):
             z = move(z, t, after)
             if self.inner.corrector > 0:
                 z = langevin(model, z, after, self.inner.corrector, source)
-            own = idct2(z) + model.moments.mean[:, None, None]
-            return model.centred(torch.where(self.mask, own, next(known)))
+            own = model.uncentred(z)
+            held: Tensor = model.centred(torch.where(self.mask, own, next(known)))
+            return held
 
         return step
 
@@ -79,7 +78,7 @@ def edit(
     t: float | None = None,
     strength: float | None = None,
     steps: int = 50,
-    sampler: str | Sampler = "exponential",
+    sampler: str | Sampler = "auto",
     repeats: int = 1,
     mask: Tensor | None = None,
     batch: int | None = None,
@@ -128,7 +127,7 @@ def restore(
     t: float | None = None,
     strength: float | None = None,
     steps: int = 50,
-    sampler: str | Sampler = "exponential",
+    sampler: str | Sampler = "auto",
     mask: Tensor | None = None,
     batch: int | None = None,
     callback: Callback | None = None,

@@ -1,9 +1,9 @@
 """How strong an edit is, for all processes alike.
 
-    s = σ/(σ + σ_d),    ln(σ/σ_d) = `ScoreModel.level`(t)
+    s = σ/(σ + σ_d),    ln(σ/σ_d) = `Model.level`(t)
 
 σ is the white noise that alone would leave as much information about an image as the process does at t, and σ_d² the
-variance of a pixel (`networks.precondition.noise_level`). At s = ½ there is as much noise as image; s is also the
+variance of a pixel (`networks.model.noise_level`). At s = ½ there is as much noise as image; s is also the
 time of the straight path (1 − s)·image + s·noise at unit scale. Equal times of two processes are not equally strong
 edits; equal strengths are, in this sense, for any process and any horizon.
 """
@@ -12,14 +12,14 @@ import torch
 from torch import Tensor
 
 from anisodiff.generation import Generator
-from anisodiff.networks.precondition import ScoreModel
+from anisodiff.networks.model import Model
 
 _POINTS, _FIRST = 4000, 1e-6
 
 
-def _curve(model: ScoreModel) -> tuple[Tensor, Tensor]:
+def _curve(model: Model) -> tuple[Tensor, Tensor]:
     """Ascending times in (0, T] and the strength at each; the tables are measured, so it is made monotone."""
-    T = model.equation.T
+    T = model.T
     part = torch.arange(1, _POINTS + 1, dtype=torch.float64) / _POINTS
     times = torch.unique(torch.cat([T * part, T * _FIRST ** (1 - part)]))  # the noise begins as a power of t
     moments = model.moments.to(times.device)
@@ -35,19 +35,19 @@ def _read(x: float, xs: Tensor, ys: Tensor) -> float:
     return float(torch.lerp(ys[right - 1], ys[right], weight))
 
 
-def strength_of_t(model: ScoreModel, t: float) -> float:
+def strength_of_t(model: Model, t: float) -> float:
     """s ∈ (0, 1) at time ``t`` ∈ (0, T]."""
     return _read(t, *_curve(model))
 
 
-def t_of_strength(model: ScoreModel, strength: float, *, t_min: float = 0.0) -> float:
+def t_of_strength(model: Model, strength: float, *, t_min: float = 0.0) -> float:
     """The earliest time in (t_min, T] of that strength; one that the process does not reach is refused."""
     times, strengths = _curve(model)
     low, high = _read(t_min, times, strengths), float(strengths[-1])
     if not low < strength <= high + 1e-9:  # the strength at T, rounded
         raise ValueError(
             f"strength: got {strength:g}, expected a number in ({low:.4f}, {high:.4f}]: what this process reaches "
-            f"between t_min = {t_min:g} and T = {model.equation.T:g}"
+            f"between t_min = {t_min:g} and T = {model.T:g}"
         )
     return _read(strength, strengths, times)
 

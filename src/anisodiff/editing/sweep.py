@@ -82,7 +82,7 @@ def sweep(
     seeds: Sequence[int],
     strengths: Sequence[float] | None = None,
     steps: int = 50,
-    sampler: str | Sampler = "exponential",
+    sampler: str | Sampler = "auto",
     repeats: int = 1,
     mask: Tensor | None = None,
     realism: Realism | None = None,

@@ -17,7 +17,7 @@ from anisodiff.generation.pool import Pictures
 from anisodiff.generation.running import PATH, START, Callback, Route, cut, keys_of, prepared, run_back
 from anisodiff.generation.seeds import check_seeds
 from anisodiff.generation.starts import Ground, Start, start_of
-from anisodiff.networks.precondition import ScoreModel
+from anisodiff.networks.model import Model
 from anisodiff.networks.ve_network import VENetwork
 from anisodiff.noise import KeyedNoise
 from anisodiff.priors import Prior
@@ -53,7 +53,7 @@ class Generator:
             raise ValueError(f"precision: got {precision!r}, expected auto, bf16 or fp32")
         self.plan: Plan = trained.plan
         self.process: Process = trained.plan.process
-        self.model: ScoreModel = trained.model.requires_grad_(False)
+        self.model: Model = trained.model.requires_grad_(False)
         self.meta: dict[str, Any] = trained.meta
         self.origin, self.device = origin, device
         self.channels, self.size = self.plan.config.channels, self.plan.config.size
@@ -93,17 +93,20 @@ class Generator:
         """The law that sampling starts from: gaussian, simulate, conditional or heldout."""
         return self.start(name, images).prior
 
-    def route(self, sampler: str | Sampler = "exponential", steps: int = 50, t: float | None = None) -> Route:
+    def route(self, sampler: str | Sampler = "auto", steps: int = 50, t: float | None = None) -> Route:
         """The way back from ``t`` (T, where none is given) in ``steps`` evaluations of the network.
 
         A sampler may need a few more than were asked for, to stop where the drift jumps: `Route.evaluations` counts.
+        ``auto`` is the one that is usual for the model.
         """
         t_min, T = self.plan.config.t_min, self.process.T
         if steps < 1:
             raise ValueError(f"steps: got {steps}, expected 1 evaluation of the network or more")
         if t is not None and not t_min < t <= T:
             raise ValueError(f"t: got {t:g}, expected a time in (t_min, T] = ({t_min:g}, {T:g}]")
-        chosen = sampler_named(sampler, self.process) if isinstance(sampler, str) else sampler
+        named = self.model.usual if sampler == "auto" else sampler
+        given = sampler_named(named, self.process) if isinstance(named, str) else named.prepared(self.process)
+        chosen = given.within(steps)
         times = chosen.times(self.model, steps, t_min=t_min, t_max=t)
         return Route(sampler=chosen, times=times, evaluations=chosen.evaluations(times))
 
@@ -113,7 +116,7 @@ class Generator:
         *,
         seed: int = 0,
         steps: int = 50,
-        sampler: str | Sampler = "exponential",
+        sampler: str | Sampler = "auto",
         prior: str | Prior = "gaussian",
         batch: int | None = None,
         callback: Callback | None = None,
@@ -128,7 +131,7 @@ class Generator:
         seeds: Sequence[int],
         *,
         steps: int = 50,
-        sampler: str | Sampler = "exponential",
+        sampler: str | Sampler = "auto",
         prior: str | Prior = "gaussian",
         batch: int | None = None,
         callback: Callback | None = None,
@@ -161,7 +164,7 @@ class Generator:
         *,
         seeds: Sequence[int],
         steps: int = 50,
-        sampler: str | Sampler = "exponential",
+        sampler: str | Sampler = "auto",
         batch: int | None = None,
         callback: Callback | None = None,
     ) -> Tensor:

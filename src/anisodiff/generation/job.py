@@ -55,7 +55,7 @@ def write_samples(
     out: str | Path,
     *,
     steps: int = 50,
-    sampler: str = "exponential",
+    sampler: str = "auto",
     prior: str = "gaussian",
     batch: int | None = None,
     leakage: Leakage | None = None,
@@ -101,7 +101,7 @@ def write_samples(
         return outcome(0)
     with alone(folder) if team.leads else nullcontext():
         todo: list[int] = team.agree(missing)
-        size = max(1, min(size, len(todo)))
+        size = max(1, min(size, len(chosen)))  # not of what is left: the same shape after a restart
         parts = [todo[first : first + size] for first in range(0, len(todo), size)][team.rank :: team.world]
         total, done = sum(map(len, parts)) * route.evaluations, 0
 

@@ -24,7 +24,7 @@ FILES = (".zip", ".npz", ".png")
 
 LAW = (
     "version", "anisodiff", "checkpoint", "checkpoint_prior", "process", "t_min", "sampler", "evaluations", "prior",
-    "prior_images", "channels", "size",
+    "prior_images", "channels", "size", "precision",
 )  # fmt: skip
 """What fixes the pixels: a job with another value of one of these is another job."""
 

@@ -1,5 +1,6 @@
 """Batches on their way back from u_t to images, watched step by step."""
 
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -8,12 +9,13 @@ import torch
 from torch import Tensor, nn
 
 from anisodiff.hashing import combine
-from anisodiff.networks.precondition import ScoreModel
+from anisodiff.networks.model import Model
 from anisodiff.noise import KeyedNoise
 from anisodiff.replaying import Replayed
 from anisodiff.samplers import Sampler
 from anisodiff.train.model import Execution
 
+_CLIPPED = 0.5
 START, PATH = 1, 2
 """Streams of a seed: the terminal state, and the noise on the way back."""
 
@@ -59,7 +61,7 @@ def cut(count: int, size: int, device: torch.device, *, fill: bool) -> Iterator[
 
 
 def run_back(
-    model: ScoreModel, begin: Tensor, seeds: tuple[int, ...], keys: Tensor, route: Route, callback: Callback | None
+    model: Model, begin: Tensor, seeds: tuple[int, ...], keys: Tensor, route: Route, callback: Callback | None
 ) -> Tensor:
     """Images [B, C, H, W] in [0, 1] from states ``begin``, whose first B rows have ``seeds``."""
     times, few = [*route.times.tolist(), 0.0], len(seeds)
@@ -74,6 +76,12 @@ def run_back(
         raise ValueError(
             f"the images of seeds {seeds[0]} to {seeds[-1]} are not finite: {route.sampler} diverges with "
             f"{route.evaluations} evaluations; take more steps, or another sampler"
+        )
+    if float(((images < 0) | (images > 1)).float().mean()) > _CLIPPED:
+        warnings.warn(
+            f"most pixels of seeds {seeds[0]} to {seeds[-1]} lie outside [0, 1]: {route.sampler} goes astray with "
+            f"{route.evaluations} evaluations; take more steps, or another sampler",
+            stacklevel=2,
         )
     images = images.clamp(0, 1)
     watch(len(times) - 2, images)

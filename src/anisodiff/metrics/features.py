@@ -89,16 +89,23 @@ def precision_label(storage: str, *, tf32: bool) -> str:
     return f"float32, TF32 {'on' if tf32 else 'off'}, weights stored as {storage}"
 
 
+UNKNOWN = "none"
+"""Weights of a function that says nothing of itself."""
+
+
 def function_network(
     name: str,
     function: Callable[[Tensor], Tensor],
     *,
-    weights: str = "none",
+    weights: str = UNKNOWN,
     resize: str = "none",
     precision: str = "as the function",
     device: torch.device | str = "cpu",
 ) -> FeatureNetwork:
-    """Any function uint8 ``[B,3,H,W]`` → float ``[B,D]`` as a feature network without logits."""
+    """Any function uint8 ``[B,3,H,W]`` → float ``[B,D]`` as a feature network without logits.
+
+    ``weights`` says which function it is (a hash, a version): without it statistics of references are not cached.
+    """
     return FeatureNetwork(
         name=name,
         weights=weights,

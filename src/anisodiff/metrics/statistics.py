@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from anisodiff.metrics.cache import Say, load_arrays, read_key, silent, store_arrays
-from anisodiff.metrics.features import FeatureNetwork
+from anisodiff.metrics.features import UNKNOWN, FeatureNetwork
 from anisodiff.metrics.frechet import GaussianStatistics
 from anisodiff.metrics.images import ImageSet, fingerprint_of, image_digests, walk
 from anisodiff.metrics.pixels import PixelStatistics
@@ -92,6 +92,11 @@ def cached_survey(
     def place(key: str) -> Path:
         return cache / "statistics" / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.npz"
 
+    if network.weights == UNKNOWN:  # what it computes cannot be told from another function of that name
+        return survey(
+            images, network, batch_size=batch_size, limit=limit, projections=projections, seed=seed,
+            progress=progress, workers=workers,
+        )  # fmt: skip
     if not images.once:
         digests = tuple(d for batch in walk(images, batch_size, limit=limit) for d in image_digests(batch))
         mark = fingerprint_of(digests)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -127,6 +128,12 @@ def _prdc(pair: Pair) -> tuple[list[Value], Curve]:
         return features if len(features) <= limit else features[order.to(features.device)]
 
     real, generated = some(pair.reference.features), some(pair.samples.features)
+    least = min(len(real), len(generated))
+    if least <= pair.settings.neighbours:
+        warnings.warn(
+            f"no precision and recall: {least} images have no {pair.settings.neighbours} neighbours", stacklevel=2
+        )
+        return [], ()
     found = prdc(real, generated, k=pair.settings.neighbours)
     note = _notes(f"k={found.k}, {len(generated)} against {len(real)}", few_samples_note(pair.samples.count))
     names = ("precision", "recall", "density", "coverage")

@@ -12,30 +12,18 @@ divided by the power of the target's own noise, which depends on t alone.
 """
 
 import math
-from dataclasses import fields
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from anisodiff.equation import Equation
+from anisodiff.networks.model import Model, noise_level
 from anisodiff.objectives.contract import Draw
 from anisodiff.tables import Moments
 from anisodiff.transforms import dct2, frequencies, idct2
 
-
-def noise_level(moments: Moments) -> Tensor:
-    """ln(σ/σ_d) on (cell, phase), [K, P]: σ is the white noise that alone would leave as much of an image as the
-    process does, in the sense of information, Σ_k ln(1 + D_k/σ²) = Σ_k ln(1 + S_k/N_k); σ_d² is a pixel's variance.
-
-    For `ve` this is its own noise level. Processes that smooth as well are compared by what they have destroyed.
-    """
-    data = moments.data.double()
-    known = torch.log1p((moments.log_signal - moments.log_noise).double().exp()).sum((-2, -1))
-    level = torch.linspace(-9.0, 9.0, 721, dtype=torch.float64, device=data.device)
-    white = torch.log1p(data.flatten() / data.mean() * torch.exp(-2 * level)[:, None]).sum(1)
-    right = torch.searchsorted(-white, -known.contiguous()).clamp(1, len(level) - 1)
-    weight = ((white[right - 1] - known) / (white[right - 1] - white[right])).clamp(0, 1)
-    return torch.lerp(level[right - 1], level[right], weight).float()
+__all__ = ["Coefficients", "ScoreModel", "draw_times", "level_density", "noise_level"]
 
 
 class Coefficients:
@@ -62,24 +50,19 @@ class Coefficients:
         self.cell, self.phase = cell, phase
 
 
-class ScoreModel(nn.Module):
+class ScoreModel(Model):
     """A network with its preconditioning; everything that sampling needs but the process."""
 
-    level: Tensor
-    moments_mean: Tensor
-    moments_edges: Tensor
+    usual: ClassVar[str] = "exponential"
 
     def __init__(self, network: nn.Module, equation: Equation, moments: Moments, *, drift: bool, gamma: float = 1.0):
-        super().__init__()
-        self.network, self.equation, self.learns_drift, self.gamma = network, equation, drift, gamma
-        for f in fields(moments):
-            self.register_buffer(f"moments_{f.name}", getattr(moments, f.name))
-        self.register_buffer("level", noise_level(moments))
+        super().__init__(network, moments)
+        self.equation, self.learns_drift, self.gamma = equation, drift, gamma
 
     @property
-    def moments(self) -> Moments:
-        """The tables, on the model's device."""
-        return Moments(**{f.name: getattr(self, f"moments_{f.name}") for f in fields(Moments)})
+    def T(self) -> float:
+        """The horizon."""
+        return self.equation.T
 
     def condition(self, cell: Tensor, phase: Tensor) -> Tensor:
         """What the network is told of the time: ¼ of the noise level, with a gap at every edge the drift jumps at."""
@@ -108,6 +91,24 @@ class ScoreModel(nn.Module):
     def centred(self, u: Tensor) -> Tensor:
         """DCT of the state about the channel means."""
         return dct2(u - self.moments_mean[:, None, None])
+
+    def uncentred(self, z: Tensor) -> Tensor:
+        """The state of centred DCT modes."""
+        return idct2(z) + self.moments_mean[:, None, None]
+
+    def denoised(self, z: Tensor, t: Tensor) -> Tensor:
+        """E[x0 | u] = (û + N s)/√(S/D): Tweedie, then the linear smoothing undone, [B, C, H, W]; one evaluation.
+
+        What smoothing has left less than a twentieth of in power is not raised further.
+        """
+        c = self.coefficients(t)
+        f, _ = self.residuals(z, c)
+        noise_free = z * (1 - c.noise / c.power) + c.noise * c.scale * f
+        return self.uncentred(noise_free / c.known.clamp(0.05, 1.0).sqrt())
+
+    def density(self, *, mean: float, std: float, t_min: float) -> tuple[Tensor, Tensor]:
+        """See `level_density`."""
+        return level_density(self, mean=mean, std=std, t_min=t_min)
 
     def forward(self, u: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
         """Score s and s̃ = s − d of states ``u`` at times ``t``, [B, C, H, W]; equal where the drift is known."""

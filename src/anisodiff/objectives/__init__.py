@@ -5,11 +5,26 @@ from collections.abc import Callable
 from anisodiff import notation
 from anisodiff.objectives.ablations import InitialState, TotalNoise
 from anisodiff.objectives.closed_form import Exact
-from anisodiff.objectives.contract import Draw, Objective
+from anisodiff.objectives.conditional import Deblurring, OfImage, ScaledNoise, Velocity
+from anisodiff.objectives.contract import Draw, Objective, Regression
 from anisodiff.objectives.local import Local
 from anisodiff.processes import SPDE, ClosedForm, Process
 
-__all__ = ["NAMES", "Draw", "Exact", "InitialState", "Local", "Objective", "TotalNoise", "objective_for"]
+__all__ = [
+    "NAMES",
+    "Deblurring",
+    "Draw",
+    "Exact",
+    "InitialState",
+    "Local",
+    "Objective",
+    "OfImage",
+    "Regression",
+    "ScaledNoise",
+    "TotalNoise",
+    "Velocity",
+    "objective_for",
+]
 
 _SIMULATED: dict[str, Callable[[SPDE], Objective]] = {"local": Local, "total-noise": TotalNoise, "x0": InitialState}
 NAMES = ("auto", "exact", *_SIMULATED)

@@ -18,28 +18,18 @@ class Draw:
     state: Tensor
     """u_t."""
     score: Tensor
-    """Its mean given u_t is ∇ log p_t(u_t)."""
+    """What is regressed on: of an `Objective` its mean given u_t is ∇ log p_t(u_t); see `target`."""
     drift: Tensor | None
     """Its mean given u_t is the drift of the process; None where the drift is linear and known."""
 
-
-class Objective(ABC):
-    """Draws for training."""
-
     @property
-    @abstractmethod
-    def equation(self) -> Equation:
-        """The equation whose score is learned."""
+    def target(self) -> Tensor:
+        """`score` under the name that fits methods which learn something else."""
+        return self.score
 
-    @property
-    @abstractmethod
-    def edges(self) -> tuple[float, ...]:
-        """Times 0 … T across which the drift may jump: tables never interpolate over them."""
 
-    @property
-    @abstractmethod
-    def phases(self) -> Tensor:
-        """Places in a cell between two edges where tables are measured, in (0, 1], ascending to 1; float64 [P]."""
+class Regression(ABC):
+    """Draws for training: what the trainer needs, whatever is learned."""
 
     @property
     @abstractmethod
@@ -61,6 +51,25 @@ class Objective(ABC):
         Each of the two has the law of `draw`. A target is −C^{−1/2}ξ, so in the mean over a pair what a gradient owes
         to the sign of ξ cancels: the part that grows as a piece gets shorter.
         """
+
+
+class Objective(Regression):
+    """Draws whose targets are those of a score."""
+
+    @property
+    @abstractmethod
+    def equation(self) -> Equation:
+        """The equation whose score is learned."""
+
+    @property
+    @abstractmethod
+    def edges(self) -> tuple[float, ...]:
+        """Times 0 … T across which the drift may jump: tables never interpolate over them."""
+
+    @property
+    @abstractmethod
+    def phases(self) -> Tensor:
+        """Places in a cell between two edges where tables are measured, in (0, 1], ascending to 1; float64 [P]."""
 
 
 ProcessT = TypeVar("ProcessT", SPDE, ClosedForm)

@@ -5,13 +5,14 @@ from functools import partial
 from types import MappingProxyType
 
 from anisodiff import notation
+from anisodiff.processes.presets import BASELINES
 from anisodiff.recipes import celeba64, cifar10, lsun256
 from anisodiff.recipes.own import for_dataset, for_images
 from anisodiff.train.config import TrainConfig
 
 __all__ = ["RECIPES", "SUMMARY", "for_dataset", "for_images", "recipe"]
 
-_PROCESSES = ("anisotropic", "anisotropic-paper", "ve", "heat")
+_PROCESSES = ("anisotropic", "anisotropic-paper", "ve", "heat", *BASELINES)
 _FULL = {"cifar10": cifar10.full, "celeba64": celeba64.full, "lsun256": lsun256.full}
 _SHORT = {"base": cifar10.base, "small": cifar10.small}  # of CIFAR-10
 

@@ -1,5 +1,6 @@
 """CelebA at 64² (crop 140): NCSN++ as Song et al. 2021 publish it for 64², and only the process differing."""
 
+from anisodiff.recipes import baselines
 from anisodiff.train.config import TrainConfig
 
 
@@ -9,7 +10,7 @@ def full(process: str) -> TrainConfig:
     The noise of `ve` ends at σ = 90.
     """
     own = {"sigma_max": 90.0} if process == "ve" else {}
-    return TrainConfig(
+    config = TrainConfig(
         process={"preset": process, **own},
         network={"size": "celeba64", "dropout": 0.1},
         dataset="celeba",
@@ -20,3 +21,4 @@ def full(process: str) -> TrainConfig:
         calibration=1024,
         checkpoint_every=640_000,
     )
+    return baselines.ended(config)

@@ -1,5 +1,6 @@
 """CIFAR-10 at 32²: NCSN++ of Song et al. 2021, Adam 2e-4, and only the process differing from recipe to recipe."""
 
+from anisodiff.recipes import baselines
 from anisodiff.train.config import TrainConfig
 
 
@@ -8,7 +9,12 @@ def full(process: str) -> TrainConfig:
 
     `anisotropic` is our discretisation (flux stencil, exponential step, window objective), `anisotropic-paper` the
     paper's (its stencil, tamed Euler–Maruyama, one-step objective); `heat` is solved exactly, `ve` is noise alone.
+    The baselines have the settings of their own authors.
     """
+    return baselines.published(_common(process))
+
+
+def _common(process: str) -> TrainConfig:
     return TrainConfig(
         process={"preset": process},
         network={"size": "cifar10", "dropout": 0.1},
@@ -30,7 +36,7 @@ def base(process: str) -> TrainConfig:
 
 
 def _short(process: str, network: str) -> TrainConfig:
-    return full(process).changed(
+    return baselines.ended(_common(process)).changed(
         {
             "network": {"size": network, "dropout": 0.1},
             "batch": 512,

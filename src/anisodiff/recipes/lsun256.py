@@ -1,5 +1,6 @@
 """LSUN (church, bedroom) at 256²: NCSN++ with image pyramids as Song et al. 2021 publish it for 256²."""
 
+from anisodiff.recipes import baselines
 from anisodiff.train.config import TrainConfig
 
 
@@ -9,7 +10,7 @@ def full(process: str) -> TrainConfig:
     The noise of `ve` ends at σ = 380. Activations are recomputed: 64 images of 256² then fit on one GPU.
     """
     own = {"sigma_max": 380.0} if process == "ve" else {}
-    return TrainConfig(
+    config = TrainConfig(
         process={"preset": process, **own},
         network={"size": "lsun256", "dropout": 0.0},
         dataset="lsun",
@@ -26,3 +27,4 @@ def full(process: str) -> TrainConfig:
         checkpoint_every=128_000,
         sample_every=640_000,
     )
+    return baselines.ended(config)

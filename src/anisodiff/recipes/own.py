@@ -1,6 +1,7 @@
 """A recipe for images nobody has trained on before: network, batch and length from their size and number."""
 
 from anisodiff.data import Dataset
+from anisodiff.recipes import baselines
 from anisodiff.train.config import TrainConfig
 
 
@@ -39,7 +40,7 @@ def for_images(
         f"picked for {count} images of {size[0]}×{size[1]}, {colour}: process {process}, network {network}, "
         f"batch {batch}, {images} images seen"
     )
-    return config, words
+    return baselines.ended(config), words
 
 
 def for_dataset(dataset: Dataset, process: str = "anisotropic") -> tuple[TrainConfig, str]:

@@ -1,18 +1,44 @@
 """Backward in time: from a terminal state to an image."""
 
 from anisodiff import notation
+from anisodiff.networks.model import Model
 from anisodiff.processes import Process
 from anisodiff.samplers.ancestral import Ancestral
 from anisodiff.samplers.contract import Sampler
+from anisodiff.samplers.deblurring import Deblurring
+from anisodiff.samplers.dopri5 import Dopri5
 from anisodiff.samplers.euler import Euler
 from anisodiff.samplers.exponential import Exponential
+from anisodiff.samplers.flow import Heun, Midpoint
 from anisodiff.samplers.ode import Ode
+from anisodiff.samplers.posterior import Posterior
+from anisodiff.samplers.predictor_corrector import PredictorCorrector
 
-__all__ = ["SAMPLERS", "Ancestral", "Euler", "Exponential", "Ode", "Sampler", "sampler"]
+__all__ = [
+    "BASELINE_SAMPLERS",
+    "SAMPLERS",
+    "Ancestral",
+    "Deblurring",
+    "Dopri5",
+    "Euler",
+    "Exponential",
+    "Heun",
+    "Midpoint",
+    "Ode",
+    "Posterior",
+    "PredictorCorrector",
+    "Sampler",
+    "sampler",
+    "usual",
+]
 
-_KINDS: dict[str, type[Sampler]] = {kind.word: kind for kind in (Exponential, Ode, Euler, Ancestral)}
-SAMPLERS = tuple(_KINDS)
-"""The names."""
+_SCORE: tuple[type[Sampler], ...] = (Exponential, Ode, Euler, Ancestral)
+_BASELINE: tuple[type[Sampler], ...] = (PredictorCorrector, Heun, Midpoint, Dopri5, Deblurring, Posterior)
+_KINDS = {kind.word: kind for kind in (*_SCORE, *_BASELINE)}
+SAMPLERS = tuple(kind.word for kind in _SCORE)
+"""The names of ours."""
+BASELINE_SAMPLERS = tuple(kind.word for kind in _BASELINE)
+"""Those of the baselines, each for its own process."""
 
 
 def sampler(text: str, process: Process) -> Sampler:
@@ -21,4 +47,14 @@ def sampler(text: str, process: Process) -> Sampler:
     Unknown names and options are refused with the nearest valid one, and so is a process it cannot integrate.
     """
     found: Sampler = notation.read(text, _KINDS, "sampler")
+    if not isinstance(process, found.serves):
+        known = [word for word, kind in _KINDS.items() if isinstance(process, kind.serves)]
+        raise ValueError(
+            f"the sampler {found.word!r} is not for a {type(process).__name__}; take {' or '.join(map(repr, known))}"
+        )
     return found.prepared(process)
+
+
+def usual(model: Model) -> Sampler:
+    """The sampler that is meant for a model where none is named."""
+    return _KINDS[model.usual]()

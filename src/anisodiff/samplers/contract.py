@@ -3,7 +3,8 @@
     ẑ_0 = states at times[0],    ẑ_{i+1} = corrector(step(ẑ_i, t_i → t_{i+1})),    x = E[x0 | ẑ_n]
 
 The mathematics stands in one plain function per file; a sampler holds its options, and `Sampler.run` is the loop that
-all share. States inside the loop are the DCT of the images about the channel means (`ScoreModel.centred`).
+all share. States inside the loop are in the coordinates of the model (`Model.centred`): for a score the DCT of the
+images about the channel means. Times that end in 0 end in an image: then nothing is left to expect.
 """
 
 import math
@@ -11,18 +12,17 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self, cast
 
 import torch
 from torch import Tensor
 
 from anisodiff import notation
-from anisodiff.networks.precondition import ScoreModel
+from anisodiff.networks.model import Model
 from anisodiff.noise import Randomness
 from anisodiff.processes import SPDE, ClosedForm, Process
 from anisodiff.samplers.corrector import langevin
 from anisodiff.samplers.time_grids import GRIDS, grid_between, segments
-from anisodiff.transforms import idct2
 
 Step = Callable[[Tensor, Tensor, Tensor], Tensor]
 """(ẑ at t [B, C, H, W], t [1], t' [1]) → ẑ at t' < t."""
@@ -54,15 +54,9 @@ def require_additive(process: Process, what: str) -> None:
 
 
 @torch.no_grad()
-def denoised(model: ScoreModel, z: Tensor, t: Tensor) -> Tensor:
-    """E[x0 | u] = (û + N s)/√(S/D): Tweedie, then the linear smoothing undone, [B, C, H, W]; one evaluation.
-
-    What smoothing has left less than a twentieth of in power is not raised further.
-    """
-    c = model.coefficients(t)
-    f, _ = model.residuals(z, c)
-    noise_free = z * (1 - c.noise / c.power) + c.noise * c.scale * f
-    return idct2(noise_free / c.known.clamp(0.05, 1.0).sqrt()) + model.moments.mean[:, None, None]
+def denoised(model: Model, z: Tensor, t: Tensor) -> Tensor:
+    """E[x0 | u] [B, C, H, W] of states ``z`` of `Model.centred` at ``t`` [1]; one evaluation."""
+    return model.denoised(z, t)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,6 +67,8 @@ class Sampler(ABC):
     """Its name in the notation."""
     cost: ClassVar[int]
     """Network evaluations of one predictor step."""
+    serves: ClassVar[tuple[type[Process], ...]] = (SPDE, ClosedForm)
+    """The processes whose models it knows how to ask."""
 
     corrector: float = 0.0
     """Signal-to-noise ratio of one Langevin step after every predictor step; 0: none."""
@@ -92,30 +88,46 @@ class Sampler(ABC):
         """Itself with what it takes from ``process`` filled in; refuses a process that it cannot integrate."""
 
     @abstractmethod
-    def stepper(self, model: ScoreModel, source: Randomness) -> Step:
-        """The predictor of one run; a multistep one remembers its last evaluation."""
+    def stepper(self, model: Any, source: Randomness) -> Step:
+        """The predictor of one run; a multistep one remembers its last evaluation.
+
+        ``model`` is of the kind that learns the processes it `serves`.
+        """
 
     def evaluations(self, times: Tensor) -> int:
         """Network evaluations that `run` makes along ``times``: the last one gives the image."""
         return (len(times) - 1) * self._per_step + 1
 
-    def times(self, model: ScoreModel, evaluations: int, *, t_min: float, t_max: float | None = None) -> Tensor:
-        """Descending times t_max … t_min, float64: as many as ``evaluations`` of the network allow."""
-        T = model.equation.T
+    def within(self, evaluations: int) -> Self:
+        """Itself with what it takes from the evaluations that are allowed."""
+        return self
+
+    def least(self, model: Any, t_min: float, t_max: float) -> int:
+        """The fewest evaluations that bring a state from ``t_max`` to an image."""
+        return segments(model, t_min, t_max) * self._per_step + 1
+
+    def span(self, model: Model, evaluations: int, t_min: float, t_max: float | None) -> float:
+        """The first time, T where none is given; what cannot be done is refused."""
+        T = model.T
         top = T if t_max is None else float(t_max)
         if not 0 < t_min < top <= T:
             raise ValueError(f"times must obey 0 < t_min < t_max ≤ T = {T:g}, got t_min = {t_min:g}, t_max = {top:g}")
-        least = segments(model, t_min, top) * self._per_step + 1
+        least = self.least(model, t_min, top)
         if evaluations < least:
             raise ValueError(
                 f"{evaluations} evaluations are too few for {self.word!r} on this process; expected at least {least}"
             )
+        return top
+
+    def times(self, model: Any, evaluations: int, *, t_min: float, t_max: float | None = None) -> Tensor:
+        """Descending times t_max … t_min, float64: as many as ``evaluations`` of the network allow."""
+        top = self.span(model, evaluations, t_min, t_max)
         return grid_between(model, self.grid, (evaluations - 1) // self._per_step, t_min, top, rho=self.rho)
 
     @torch.no_grad()
     def run(
         self,
-        model: ScoreModel,
+        model: Any,
         start: Tensor,
         times: Tensor,
         source: Randomness,
@@ -135,7 +147,9 @@ class Sampler(ABC):
             if self.corrector > 0:
                 z = langevin(model, z, after, self.corrector, source)
             if callback:
-                callback(i, idct2(z) + model.moments.mean[:, None, None])
+                callback(i, model.uncentred(z))
+        if float(times[-1]) == 0.0:
+            return cast(Tensor, model.uncentred(z))
         return denoised(model, z, times[-1:])
 
     @property

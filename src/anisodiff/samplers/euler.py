@@ -12,6 +12,7 @@ import dataclasses
 from dataclasses import dataclass
 from typing import ClassVar, Self
 
+import torch
 from torch import Tensor
 
 from anisodiff import notation
@@ -19,7 +20,7 @@ from anisodiff.integrators import TamedEuler
 from anisodiff.integrators.tamed_euler import NORMS, tame
 from anisodiff.networks.precondition import ScoreModel
 from anisodiff.noise import Randomness, correlate, white
-from anisodiff.processes import SPDE, Process
+from anisodiff.processes import SPDE, ClosedForm, Process
 from anisodiff.samplers.contract import Sampler, Step, option
 from anisodiff.samplers.divergence import divergence
 from anisodiff.stencils import STENCILS, noise_scale
@@ -65,6 +66,20 @@ def euler_step(
     return z + dct2(dt * tame(f, float(dt), gamma, norm) + dt.sqrt() * noise)
 
 
+def taming(process: Process) -> TamedEuler:
+    """The process's own; else the paper's where fifty explicit steps would be unstable, and none elsewhere.
+
+    The norm ``image`` caps what a step moves: without need it would keep the process from removing its noise.
+    """
+    if isinstance(process, SPDE) and isinstance(process.step, TamedEuler):
+        return process.step
+    if not isinstance(process, SPDE | ClosedForm):
+        return TamedEuler()
+    t = torch.linspace(0.0, process.T, 101, dtype=torch.float64)
+    stiff = float(process.equation.alpha1(t).max()) * process.T / 50 > 0.25
+    return TamedEuler(norm="image" if stiff else "none")
+
+
 @dataclass(frozen=True, kw_only=True)
 class Euler(Sampler):
     """``euler(drift=stencil, norm=process)``: one evaluation a step; the paper's with ``corrector`` > 0."""
@@ -76,7 +91,7 @@ class Euler(Sampler):
     drift: str = "stencil"
     """``stencil``: that of the process, ``flux`` or ``paper``; ``projected``: the model's."""
     norm: str = "process"
-    """The norm that tames; ``process``: with γ that of the process's own step, ``image`` where it has none."""
+    """The norm that tames; ``process``: with γ that of the process's own step, else see `taming`."""
     gamma: float = 1.0
 
     def __post_init__(self) -> None:
@@ -93,8 +108,7 @@ class Euler(Sampler):
         if found.drift == "stencil":
             found = dataclasses.replace(found, drift=process.stencil if isinstance(process, SPDE) else "flux")
         if found.norm == "process":
-            step = process.step if isinstance(process, SPDE) else None
-            tamed = step if isinstance(step, TamedEuler) else TamedEuler()
+            tamed = taming(process)
             found = dataclasses.replace(found, norm=tamed.norm, gamma=tamed.gamma)
         return found
 

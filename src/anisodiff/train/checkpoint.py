@@ -22,6 +22,7 @@ from typing import Any
 
 from torch import Tensor
 
+from anisodiff.models import shipped
 from anisodiff.train import files
 
 FORMAT, VERSION = "anisodiff checkpoint", 1
@@ -102,8 +103,8 @@ def newest(path: str | Path, say: Callable[[str], None] = lambda _: None) -> Che
 
 
 def find(path: str | Path) -> Checkpoint:
-    """The checkpoint at ``path``: a checkpoint's own folder, or a run, whose newest whole one it is."""
-    path = Path(path)
+    """The checkpoint at ``path``: a checkpoint's own folder, a run (its newest whole one), or a shipped name."""
+    path = shipped(path) or Path(path)
     if (path / "manifest.json").is_file():
         return read(path)
     found = newest(path)

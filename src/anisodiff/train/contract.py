@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from anisodiff.networks.precondition import ScoreModel
+from anisodiff.networks.model import Model
 from anisodiff.processes import Process
 from anisodiff.train import files
 
@@ -26,14 +26,16 @@ class Hooks:
     on_interval  (averaged model, step), every ``sample_every`` images: sample grids
     fit_prior    (process, images) → tensors, kept in every checkpoint as prior.safetensors
     observe      (name) before every effect of a checkpoint on the disk
+    stop         asked after every step: True ends the run as a signal does, with a checkpoint
     """
 
     say: Callable[[str], None] = lambda _: None
     progress: Callable[[int, int], None] = lambda _, __: None
     on_log: Callable[[dict[str, Any]], None] = lambda _: None
-    on_interval: Callable[[ScoreModel, int], None] | None = None
+    on_interval: Callable[[Model, int], None] | None = None
     fit_prior: Callable[[Process, Tensor], Mapping[str, Tensor]] | None = None
     observe: files.Observe = files.unobserved
+    stop: Callable[[], bool] = lambda: False
 
 
 @dataclass(frozen=True, kw_only=True)

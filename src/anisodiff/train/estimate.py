@@ -8,7 +8,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from anisodiff.tables import measure
 from anisodiff.train.config import TrainConfig
 from anisodiff.train.model import Plan
 from anisodiff.train.setup import assemble, prepare_device
@@ -53,7 +52,7 @@ def estimate(
     for note in prepare_device(config, device):
         say(note)
     team = _Single(device)
-    moments = measure(plan.objective, images.to(device), seed=config.seed)
+    moments = plan.method.measure(images.to(device), seed=config.seed)
     network, model = assemble(plan, moments, team)
     stepper = Stepper(plan.config, plan.objective, model, network, team)
     shown = images.to(device, plan.dtype)[torch.arange(plan.config.parents) % len(images)]

@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 from anisodiff.data import Dataset, Loader
-from anisodiff.networks.precondition import ScoreModel
-from anisodiff.tables import measure
+from anisodiff.networks.model import Model
 from anisodiff.train.checkpoint import Checkpoint, Snapshot, Store, alone, folder_of, read
 from anisodiff.train.config import TrainConfig
 from anisodiff.train.contract import Hooks, Outcome
@@ -88,7 +87,7 @@ class _Run:
         else:
             images = calibration_images(self.config, dataset, team.device)
             hooks.say(f"measuring the preconditioning on {len(images)} images")
-            moments = measure(plan.objective, images, seed=self.config.seed, progress=hooks.progress)
+            moments = plan.method.measure(images, seed=self.config.seed, progress=hooks.progress)
             if hooks.fit_prior is not None:
                 self.prior = hooks.fit_prior(plan.process, images)
         self.network, self.model = assemble(plan, moments, team)
@@ -105,7 +104,7 @@ class _Run:
         self.log = Log(run, self.done, tensorboard=tensorboard) if team.leads else None
         self.loss: float | None = None
         self.idle, self.since, self.first = 0.0, 0.0, 0
-        self.shown: tuple[ScoreModel, dict[str, Tensor]] | None = None
+        self.shown: tuple[Model, dict[str, Tensor]] | None = None
 
     def _saved(self, resume: bool) -> Checkpoint | None:
         """Where to continue, agreed upon by all processes; a run with another meaning is refused."""
@@ -152,6 +151,7 @@ class _Run:
         while self.done < steps and not stopped:
             self.stepper.step(self.done, next(batches)[0].to(self.plan.dtype))
             self.done += 1
+            stop.asked = stop.asked or self.hooks.stop()
             last, stopped = self.done == steps, stop.now(self.done, self.team)
             if self._due(config.log_every) or last or stopped:
                 self._report()
@@ -208,7 +208,7 @@ class _Run:
             self.log.write(record)
             self.hooks.on_log(record)
 
-    def averaged(self) -> ScoreModel:
+    def averaged(self) -> Model:
         """The model with the first average of the weights; the same object every time."""
         if self.shown is None:
             network = self.plan.build(self.team.device).requires_grad_(False)

@@ -12,14 +12,14 @@ from anisodiff.data import Dataset
 from anisodiff.data.permutation import key, permute
 from anisodiff.integrators import Exponential, TamedEuler
 from anisodiff.networks import NCSNpp, NCSNppConfig, ncsnpp_config
-from anisodiff.networks.precondition import ScoreModel
-from anisodiff.networks.ve_network import VENetwork
-from anisodiff.objectives import Objective, objective_for
+from anisodiff.networks.model import Model
+from anisodiff.objectives import Regression
 from anisodiff.processes import SPDE, Process
 from anisodiff.processes.presets import process as process_named
 from anisodiff.tables import Moments
 from anisodiff.train.checkpoint import Checkpoint, find
 from anisodiff.train.config import TrainConfig
+from anisodiff.train.methods import Method, method_for
 
 _CALIBRATION = 3  # a stream of the data's keys: which images the tables are measured on
 
@@ -88,8 +88,13 @@ class Plan:
 
     config: TrainConfig
     process: Process
-    objective: Objective
+    method: Method
     network: NCSNppConfig
+
+    @property
+    def objective(self) -> Regression:
+        """What is drawn for training."""
+        return self.method.objective
 
     @classmethod
     def of(cls, config: TrainConfig, device: torch.device | None = None) -> "Plan":
@@ -97,11 +102,9 @@ class Plan:
         process = process_of(config)
         if config.compile and device is not None and device.type == "cuda":
             process = _compiled(process)
-        objective = objective_for(process, config.objective)
-        return cls(
-            config=config, process=process, objective=objective,
-            network=network_config(config, objective.learns_drift),
-        )  # fmt: skip
+        method = method_for(process, config)
+        network = network_config(config, method.objective.learns_drift)
+        return cls(config=config, process=process, method=method, network=network)
 
     @property
     def dtype(self) -> torch.dtype:
@@ -118,20 +121,14 @@ class Plan:
         assert isinstance(placed, NCSNpp)
         return placed
 
-    def model(self, network: nn.Module, moments: Moments) -> ScoreModel:
-        """The preconditioned model around a network; the tables' place and precision are the model's."""
+    def model(self, network: nn.Module, moments: Moments) -> Model:
+        """The model around a network; the tables' place and precision are the model's."""
         tables = {
             f.name: value if value.dtype == torch.float64 else value.to(self.dtype)
             for f in dataclasses.fields(moments)
             for value in [getattr(moments, f.name)]
         }
-        objective = self.objective
-        model = ScoreModel(
-            network, objective.equation, Moments(**tables), drift=objective.learns_drift, gamma=self.config.gamma
-        )
-        if self.config.parametrisation == "ve":
-            model.network = VENetwork(network, model)
-        return model
+        return self.method.model(network, Moments(**tables))
 
 
 def calibration_images(config: TrainConfig, dataset: Dataset, device: torch.device) -> Tensor:
@@ -152,7 +149,7 @@ def moments_from(tensors: dict[str, Tensor], device: torch.device) -> Moments:
         raise ValueError(f"the checkpoint's model has no table {error}: it is of another version") from None
 
 
-def model_tensors(model: ScoreModel, weights: dict[str, Tensor], network: NCSNpp) -> dict[str, Tensor]:
+def model_tensors(model: Model, weights: dict[str, Tensor], network: NCSNpp) -> dict[str, Tensor]:
     """The model file: weights and frozen buffers of the network, tables of the preconditioning."""
     named = {f"network.{name}": value for name, value in {**dict(network.named_buffers()), **weights}.items()}
     return {**named, **{name: value for name, value in model.named_buffers() if not name.startswith("network.")}}
@@ -163,7 +160,7 @@ class Trained:
     """A model ready to sample from, with everything it was trained for."""
 
     plan: Plan
-    model: ScoreModel
+    model: Model
     prior: dict[str, Tensor] | None
     meta: dict[str, Any]
 

@@ -10,12 +10,12 @@ from torch import Tensor
 
 from anisodiff.files import replacing
 from anisodiff.hashing import combine
-from anisodiff.networks.precondition import ScoreModel
+from anisodiff.networks.model import Model
 from anisodiff.noise import KeyedNoise
 from anisodiff.photos import to_display
 from anisodiff.priors import GaussianPrior
 from anisodiff.processes import Process
-from anisodiff.samplers.exponential import level_grid, sample
+from anisodiff.samplers import usual
 
 
 def fit_prior(process: Process, images: Tensor) -> Mapping[str, Tensor]:
@@ -25,7 +25,7 @@ def fit_prior(process: Process, images: Tensor) -> Mapping[str, Tensor]:
 
 
 def sample_grid(
-    model: ScoreModel,
+    model: Model,
     prior: Mapping[str, Tensor],
     *,
     t_min: float,
@@ -40,7 +40,9 @@ def sample_grid(
     start = gaussian.draw(side * side, KeyedNoise(combine(seed, 1, place)))
     dtype = next(model.network.parameters()).dtype
     start = start.to(dtype) if dtype == torch.float64 else start
-    return sample(model, start, level_grid(model, evaluations - 1, t_min), KeyedNoise(combine(seed, 2, place)))
+    chosen = usual(model)
+    times = chosen.times(model, max(evaluations, chosen.least(model, t_min, model.T)), t_min=t_min)
+    return chosen.run(model, start, times, KeyedNoise(combine(seed, 2, place)))
 
 
 def write_grid(images: Tensor, path: Path) -> None:

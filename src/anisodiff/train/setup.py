@@ -12,7 +12,7 @@ from torch import nn
 import anisodiff
 from anisodiff.data import Dataset
 from anisodiff.networks import NCSNpp
-from anisodiff.networks.precondition import ScoreModel
+from anisodiff.networks.model import Model
 from anisodiff.tables import Moments
 from anisodiff.train.config import FREE, TrainConfig
 from anisodiff.train.model import Execution, Plan
@@ -45,7 +45,7 @@ def prepare_device(config: TrainConfig, device: torch.device) -> list[str]:
     return [f"on a {device.type} without {' and '.join(wanted)}: the network runs as it is, in float32"]
 
 
-def assemble(plan: Plan, moments: Moments, team: Team) -> tuple[NCSNpp, ScoreModel]:
+def assemble(plan: Plan, moments: Moments, team: Team) -> tuple[NCSNpp, Model]:
     """The network with its weights, and the model that runs it: compiled, distributed, in half precision."""
     network = plan.build(team.device)
     cuda = team.device.type == "cuda"

@@ -67,7 +67,9 @@ def _run(path: str | Path, plan: Plan, about: Mapping[str, Any]) -> Start:
             f"got {ours.parametrisation!r}; set parametrisation={theirs.parametrisation}"
         )
     network = next(part for part in begun.model.modules() if isinstance(part, NCSNpp))
-    same = begun.meta["process"] == about["process"] and begun.meta["data"] == about["data"]
+    same = begun.meta["process"] == about["process"] and (
+        begun.meta["data"]["fingerprint"] == about["data"]["fingerprint"]  # wherever the images lie
+    )
     keep = same and ours.objective == theirs.objective
     return Start(
         tensors=widened(network.state_dict(), plan.network),

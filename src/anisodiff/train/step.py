@@ -15,9 +15,10 @@ from torch import Tensor
 from anisodiff.devices import send
 from anisodiff.hashing import combine
 from anisodiff.networks import NCSNpp
-from anisodiff.networks.precondition import ScoreModel, draw_times, level_density
+from anisodiff.networks.model import Model
+from anisodiff.networks.precondition import draw_times
 from anisodiff.noise import KeyedNoise
-from anisodiff.objectives import Draw, Objective
+from anisodiff.objectives import Draw, Regression
 from anisodiff.replaying import Replay
 from anisodiff.train.config import TrainConfig
 from anisodiff.train.contract import Diverged
@@ -43,14 +44,12 @@ class Times:
     """Seven levels between eight bins: mean ± std·(0, ½, 1, 3/2)."""
 
     @classmethod
-    def of(cls, model: ScoreModel, config: TrainConfig) -> "Times":
+    def of(cls, model: Model, config: TrainConfig) -> "Times":
         """From the tables of a model."""
         mean, std = config.level_mean, config.level_std
-        times, cumulative = level_density(model, mean=mean, std=std, t_min=config.t_min)
-        host = model.moments.to(torch.device("cpu"))
-        level = host.at(model.level.cpu(), *host.locate(times)).double()
+        times, cumulative = model.density(mean=mean, std=std, t_min=config.t_min)
         edges = mean + std * torch.linspace(-1.5, 1.5, BINS - 1, dtype=torch.float64)
-        return cls(times, cumulative, level, edges)
+        return cls(times, cumulative, model.level_at(times), edges)
 
     def level_at(self, t: Tensor) -> Tensor:
         """The noise level at times of the density."""
@@ -98,9 +97,7 @@ class Tally:
 class Stepper:
     """The state that training moves: weights, averages, Adam's moments; and the step that moves it."""
 
-    def __init__(
-        self, config: TrainConfig, objective: Objective, model: ScoreModel, network: NCSNpp, team: Team
-    ) -> None:
+    def __init__(self, config: TrainConfig, objective: Regression, model: Model, network: NCSNpp, team: Team) -> None:
         self.config, self.objective, self.model, self.network, self.team = config, objective, model, network, team
         self.device = team.device
         self.execution = next(part for part in model.modules() if isinstance(part, Execution))

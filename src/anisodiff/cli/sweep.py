@@ -1,0 +1,130 @@
+"""``anisodiff sweep``: one method with many values of some fields."""
+
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from anisodiff.cli import common, study
+from anisodiff.cli.stages import stages as bars
+
+
+def sweep(
+    name: str = typer.Argument("", metavar="RECIPE", help="RECIPE[:KEY=VALUE;…], or a process for your own images."),
+    grid: list[str] = typer.Option(
+        [], "--grid", help="KEY=V1,V2,… (or V1|V2); may be given again: all combinations. Brackets hold together."),
+    data: Path = study.DATA,
+    out: Path = typer.Option(Path("sweep"), "--out", "--output", "-o", help="Folder of the sweep."),
+    budget: str = typer.Option(None, "--budget", help="Training time of each point; compiling is free."),
+    images: int = study.IMAGES,
+    halving: int = typer.Option(
+        None, "--halving", help="The best one in so many goes on with so many times the budget: 3."),
+    min_budget: str = typer.Option(None, "--min-budget", help="With --halving: the first round, 60s or 20000images."),
+    metric: str = typer.Option("fid", "--metric", help="What the table is sorted by and halving decides by."),
+    n: int = typer.Option(5000, "--n", "--count", help="Samples that are measured."),
+    steps: str = study.STEPS,
+    prior: str = typer.Option("gaussian", "--prior", help="Where sampling starts; the first of several decides."),
+    seeds: str = study.SEEDS,
+    overrides: list[str] = study.SET,
+    reference: str = study.REFERENCE,
+    network: str = study.NETWORK,
+    weights: Path = study.WEIGHTS,
+    given: str = study.INPUT,
+    tf32: bool = study.TF32,
+    span: str = study.FOR,
+    batch: int = study.BATCH,
+    compile: bool = study.COMPILE,
+    as_json: bool = study.JSON,
+    device: str = common.DEVICE,
+) -> None:  # fmt: skip
+    """Train, sample and measure one method with many values; a sorted table and a plot. The same command continues.
+
+    Example: anisodiff sweep cifar10-anisotropic-small --data cifar10 --grid 'process.diffusivity=geometric(0.1, 2),0' --budget 2min
+
+    Halving: anisodiff sweep cifar10-ve-small --data cifar10 --grid gamma=0,0.5,1 --grid lr=2e-4,4e-4,8e-4 --halving 3 --min-budget 60s
+
+    The table again, from the results alone: anisodiff sweep --out sweep
+    """  # noqa: E501
+    from anisodiff.studies import (
+        Halving,
+        Terms,
+        check,
+        check_metric,
+        check_names,
+        configs,
+        describe,
+        entries,
+        open_study,
+        parse_axis,
+        parse_steps,
+        points,
+        read_study,
+        run_sweep,
+        tags,
+        write_sweep,
+    )  # fmt: skip
+    from anisodiff.train.setup import check_data
+
+    check_metric(metric)
+    if not name:
+        held = read_study(out, "sweep")
+        page = write_sweep(out, held, held["fixed"]["rounds"], held["fixed"]["prior"], metric)
+        study.tell_end(page, [], as_json)
+        return
+    chosen = points(name, [parse_axis(text) for text in grid])
+    contenders = [one for one, _ in chosen]
+    check_names(contenders)
+    length = _length(budget, images, halving, min_budget)
+    terms = Terms(
+        budget=length, n=n, steps=parse_steps(steps), priors=tuple(part.strip() for part in prior.split(",")),
+        seeds=study.whole_numbers(seeds, "--seeds"), batch=batch, compile=compile,
+    )  # fmt: skip
+    asked = study.Asked(
+        data=data, out=out, overrides=overrides, reference=reference, network=network, weights=weights, given=given,
+        tf32=tf32, span=span, device=device, as_json=as_json,
+    )  # fmt: skip
+    deadline = study.deadline_of(asked)
+    dataset = study.open_data(contenders, asked)
+    found = configs(contenders, dataset, common.settings(overrides))
+    for config in found:
+        if config is not None:
+            check_data(config, dataset)
+    check(contenders, found)
+    everyone = entries(contenders, found, terms, out)
+    halved = None if halving is None else Halving(eta=halving, metric=metric)
+    rounds = tags(len(contenders), terms.budget, halved)
+    described = describe(everyone)
+    values = {one.name: point for one, point in chosen}
+    for entry in everyone:
+        described[entry.place.name]["point"] = values[entry.contender.name]
+    fixed = {
+        **terms.fixed(), "data": dataset.fingerprint[:16], "rounds": rounds, "prior": terms.priors[0],
+        "halving": None if halved is None else f"1 in {halved.eta} by {halved.metric}",
+    }  # fmt: skip
+
+    def hold(more: dict[str, Any]) -> dict[str, Any]:
+        return open_study(out, "sweep", {**fixed, **more}, described, command=study.command())
+
+    held = hold({})
+    with bars(common.console) as tell:
+        runner = study.study_of(asked, terms, dataset, deadline, tell, hold)
+        done = run_sweep(runner, contenders, found, out, halved, study.say)
+    page = write_sweep(out, held, rounds, terms.priors[0], metric)
+    if not as_json:
+        typer.echo(page.read_text(encoding="utf-8").split("\n\n")[2])
+    study.tell_end(page, [] if done else ["some points"], as_json)
+
+
+def _length(budget: str | None, images: int | None, halving: int | None, least: str | None) -> Any:
+    """The budget of every point, or of the first round."""
+    from anisodiff.studies import Budget
+
+    given = [word for word in (budget, images, least) if word is not None]
+    if halving is None and least is not None:
+        raise ValueError("--min-budget belongs to --halving: say with --budget how long every point trains")
+    if len(given) != 1:
+        wanted = "--min-budget" if halving is not None else "--budget or --images"
+        raise ValueError(f"say how long to train, once: {wanted}")
+    if images is not None:
+        return Budget(images=images)
+    return Budget.parse(budget or least or "", "--min-budget" if least is not None else "--budget")

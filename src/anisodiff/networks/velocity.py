@@ -1,0 +1,24 @@
+"""Flow matching (Lipman et al. 2023): the network is the velocity.
+
+    w(z, t) ≈ E[dZ_t/dt | Z_t = z],     z = 2u − 1,     loss |w − ((1 − σmin)ξ − z0)|², mean over an image's numbers
+
+Since Z_t = (1 − t)z0 + (t + σmin(1 − t))ξ, the image expected at the end is (1 − σmin)z − (t + σmin(1 − t))w.
+"""
+
+from typing import ClassVar
+
+from torch import Tensor
+
+from anisodiff.networks.conditional import Signed
+from anisodiff.processes.flow_matching import FlowMatching
+
+
+class VelocityModel(Signed[FlowMatching]):
+    """A velocity field, in our time: from the image towards the noise."""
+
+    usual: ClassVar[str] = "heun"
+
+    def denoised(self, z: Tensor, t: Tensor) -> Tensor:
+        """E[x0 | u]."""
+        noise = self.process.noise(t).to(z.dtype)[:, None, None, None]
+        return self.uncentred((1 - self.process.sigma_min) * z - noise * self.answer(z, t))

@@ -1,0 +1,115 @@
+"""Processes that are Gaussian given the image, in one step from t = 0: what the baselines have in common.
+
+    U_t = m_t(x0) + s_t(x0)·ξ,      ξ white,  m_t linear in x0 about ½,  s_t ≥ 0 a number or one per pixel
+
+Time runs from 0 (data) to T = 1 (noise). States are in the units of images, [0, 1]; a method that is written down for
+v = 2u − 1 in [−1, 1] has its noise halved here.
+"""
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from anisodiff import notation
+from anisodiff.checks import check_images, check_state, check_times
+from anisodiff.noise import Randomness, white
+from anisodiff.processes.base import Process, check_increasing
+from anisodiff.transforms import dct2, dct_matrix
+
+
+@dataclass(frozen=True, kw_only=True)
+class Conditional(Process):
+    """Contract of a process that is Gaussian given the image; subclasses are frozen dataclasses of plain numbers."""
+
+    word: ClassVar[str]
+    """Its name."""
+
+    @staticmethod
+    def sized(size: int) -> dict[str, Any]:
+        """Keys that follow the image's longer side ``size``."""
+        return {}
+
+    @property
+    def T(self) -> float:
+        """The horizon."""
+        return 1.0
+
+    @abstractmethod
+    def mean(self, x0: Tensor, t: Tensor) -> Tensor:
+        """m_t(x0), [B, C, H, W]; ``t`` float64 [B]."""
+
+    @abstractmethod
+    def spread(self, x0: Tensor, t: Tensor) -> Tensor:
+        """s_t(x0) ≥ 0, to be broadcast over [B, C, H, W]; ``t`` float64 [B]."""
+
+    @abstractmethod
+    def continued(self, x0: Tensor, u: Tensor, s: Tensor, t: Tensor, source: Randomness) -> Tensor:
+        """A draw of U_t given U_s = ``u`` and the image, s < t (both float64 [B])."""
+
+    def simulate(self, x0: Tensor, t: Tensor | float, generator: Randomness = None) -> Tensor:
+        """A draw of U_t given U_0 = ``x0``."""
+        when = self.times(check_images(x0), t)
+        return self.mean(x0, when) + self.spread(x0, when) * white(x0, generator)
+
+    def trajectory(self, x0: Tensor, times: Sequence[float], generator: Randomness = None) -> list[Tensor]:
+        """One path at increasing ``times``."""
+        check_increasing(times)
+        states, u, s = list[Tensor](), check_images(x0), self.times(x0, 0.0)
+        for value in times:
+            t = self.times(x0, value)
+            if value > float(s[0] if len(s) else 0.0):
+                u, s = self.continued(x0, u, s, t, generator), t
+            states.append(u)
+        return states
+
+    def times(self, x0: Tensor, t: Tensor | float) -> Tensor:
+        """``t`` as float64 [B]; what lies outside [0, 1] is refused."""
+        return check_times(t, self.T, len(check_state(x0)), x0.device)
+
+    def powers(self, images: Tensor, t: Tensor, level: Tensor) -> tuple[Tensor, Tensor]:
+        """S_k and N_k [H, W] at the time ``t`` [1], float64: power of the image's part and of the noise per DCT mode.
+
+        Means over the images at hand [N, C, H, W], exact for them: no noise is drawn. S is about what the process
+        makes of ``level`` [C], the channel means.
+        """
+        x0 = images.double()
+        when = t.to(x0)
+        centre = self.mean(level.to(x0)[None, :, None, None].expand(1, *x0.shape[1:]), when)
+        signal = dct2(self.mean(x0, when.expand(len(x0))) - centre).square().mean((0, 1))
+        pixels = self.spread(x0, when.expand(len(x0))).square().expand(x0.shape).mean((0, 1))
+        rows, columns = (dct_matrix(n, x0.dtype, x0.device).square() for n in x0.shape[-2:])
+        return signal, rows @ pixels @ columns.mT
+
+    def identity(self) -> dict[str, Any]:
+        """The name, and the numbers."""
+        return {"kind": self.word} | {f.name: getattr(self, f.name) for f in fields(self)}
+
+
+def per_sample(values: Tensor, like: Tensor) -> Tensor:
+    """Numbers [B] shaped to multiply ``like`` [B, C, H, W], in its precision."""
+    return values.to(like.dtype)[:, None, None, None]
+
+
+def check_numbers(
+    process: Conditional,
+    ranges: Mapping[str, tuple[float, float]],
+    whole: tuple[str, ...] = (),
+) -> None:
+    """Read the numbers of ``process`` and refuse those outside their range, naming what is expected."""
+    for name, (low, high) in ranges.items():
+        value = notation.number(getattr(process, name), f"{process.word}: {name}")
+        if not low <= value <= high or (name in whole and value != int(value)):
+            kind = "a whole number" if name in whole else "a number"
+            raise ValueError(
+                f"{process.word}: {name} must be {kind} from {low:g} to {high:g}, got {getattr(process, name)!r}"
+            )
+        object.__setattr__(process, name, int(value) if name in whole else value)
+
+
+def levels_of(t: Tensor, levels: int) -> Tensor:
+    """Times [B] moved up to the next of the levels k/levels, k = 1 … levels."""
+    return (torch.ceil(t * levels - 1e-6).clamp(1, levels)) / levels

@@ -1,0 +1,52 @@
+"""Inverse heat dissipation backward (Rissanen et al. 2023), one level at a time:
+
+    u_{k−1} = u_k + n(u_k, k) + δ ξ,      k = K … 1;      the mean alone at the end
+
+δ is a little larger than the noise σ of training (theirs 1.25 to 1.3 times). The network knows single steps along the
+levels only, so that there are as many evaluations as levels: fewer are refused.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor
+
+from anisodiff.networks.deblurring import DeblurringModel
+from anisodiff.noise import Randomness, white
+from anisodiff.processes import HeatDissipation, Process
+from anisodiff.samplers.contract import Step, option
+from anisodiff.samplers.own_times import OwnTimes, levels_down
+
+
+@dataclass(frozen=True, kw_only=True)
+class Deblurring(OwnTimes):
+    """``deblurring(delta=0.0125)``: K evaluations from T, fewer from lower levels."""
+
+    word: ClassVar[str] = "deblurring"
+    cost: ClassVar[int] = 1
+    serves: ClassVar[tuple[type[Process], ...]] = (HeatDissipation,)
+
+    delta: float = 0.0125
+    """δ, for images in [0, 1]."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "delta", option(self.delta, "delta", 0.0, 1.0))
+
+    def least(self, model: DeblurringModel, t_min: float, t_max: float) -> int:
+        """The number of levels passed."""
+        return max(1, round(t_max * model.process.levels))
+
+    def down(self, model: DeblurringModel, evaluations: int, top: float, t_min: float) -> Tensor:
+        """All levels from the one nearest to ``top`` to 0."""
+        return levels_down(model.process.levels, top, model.process.levels)
+
+    def stepper(self, model: DeblurringModel, source: Randomness) -> Step:
+        """One level down."""
+
+        def step(z: Tensor, t: Tensor, after: Tensor) -> Tensor:
+            mean = z + model.answer(z, t)
+            noise = self.delta * (after > 0).to(z.dtype)  # without waiting for the device
+            return mean + noise * white(z, source)
+
+        return step

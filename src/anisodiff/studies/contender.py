@@ -1,0 +1,183 @@
+"""Who takes part: ``BASE[:KEY=VALUE;KEY=VALUE…]``; BASE is a recipe, a process for one's own images, or a checkpoint.
+
+Keys are those of a training config, or of the contender alone:
+
+    name     what it is called                    sampler, steps, prior, n    in place of the study's own
+    from     a run or checkpoint to begin with (fine-tuning)
+
+All contenders have the network, batch, optimiser and averages of the first (`COMMON`), changed by what is set for
+all, changed by their own keys: what differs is what was said to differ.
+"""
+
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from anisodiff import notation
+from anisodiff.data import Dataset
+from anisodiff.generation import PRIORS
+from anisodiff.models import shipped
+from anisodiff.processes.presets import TRAINED
+from anisodiff.recipes import RECIPES, for_dataset, recipe
+from anisodiff.train.config import TrainConfig
+
+OWN = ("name", "sampler", "steps", "prior", "n", "from")
+COMMON = (
+    "network", "size", "channels", "batch", "accumulation", "lr", "betas", "eps", "warm_up", "clip", "ema", "flip",
+    "dequantise", "precision", "compile", "recompute", "deterministic", "calibration", "checkpoint_every",
+)  # fmt: skip
+"""What is equal for all unless it is said otherwise."""
+_PAIRS = {"(": ")", "[": "]", "{": "}"}
+_LONGEST = 60
+
+
+def split_outside(text: str, separator: str) -> list[str]:
+    """Parts of ``text`` between separators that stand outside of all brackets; empty parts are left out."""
+    parts, open_, start = [], list[str](), 0
+    for place, letter in enumerate(text):
+        if letter in _PAIRS:
+            open_.append(_PAIRS[letter])
+        elif open_ and letter == open_[-1]:
+            open_.pop()
+        elif letter == separator and not open_:
+            parts.append(text[start:place])
+            start = place + 1
+    if open_:
+        raise ValueError(f"{text!r}: a bracket is not closed, expected {open_[-1]!r}")
+    return [part.strip() for part in (*parts, text[start:]) if part.strip()]
+
+
+def read_value(text: str) -> Any:
+    """A value as YAML reads it; what is no YAML stays text."""
+    try:
+        return yaml.safe_load(text) if text.strip() else ""
+    except (yaml.YAMLError, ValueError):
+        return text
+
+
+def read_whole(text: Any, what: str) -> int:
+    """A whole number, 1 or more."""
+    number = notation.number(text, what)
+    if number < 1 or number != int(number):
+        raise ValueError(f"{what}: got {text!r}, expected a whole number, 1 or more")
+    return int(number)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Contender:
+    """One line of the table, before anything is built."""
+
+    text: str
+    """As it was given."""
+    base: str
+    name: str
+    changes: Mapping[str, Any] = field(default_factory=dict)
+    """Of the config."""
+    checkpoint: bool = False
+    """Whether ``base`` is a model that is already trained."""
+    sampler: str = "auto"
+    steps: tuple[int, ...] = ()
+    """Evaluations of the network; empty: the study's."""
+    priors: tuple[str, ...] = ()
+    n: int | None = None
+    start: str | None = None
+
+
+def parse_contender(text: str, more: Mapping[str, Any] | None = None) -> Contender:
+    """Read one; ``more`` are further keys, over those of the text."""
+    whole = Path(text).is_dir() or shipped(text) is not None
+    base, _, rest = (text, "", "") if whole else text.partition(":")
+    keys: dict[str, Any] = {}
+    for item in split_outside(rest, ";"):
+        key, equals, value = item.partition("=")
+        if not equals or not key.strip():
+            raise ValueError(f"contender {text!r}: got {item!r}, expected KEY=VALUE")
+        keys[key.strip()] = value.strip() if key.strip() in OWN else read_value(value)
+    keys |= more or {}
+    own = {key: keys.pop(key) for key in OWN if key in keys}
+    checkpoint = Path(base).is_dir() or shipped(base) is not None
+    if not checkpoint and base not in RECIPES and base not in TRAINED:
+        hint = notation.nearest(base, [*RECIPES, *TRAINED])
+        raise ValueError(f"contender {text!r}: no recipe, process or checkpoint {base!r}; {hint}")
+    if checkpoint and (keys or "from" in own):
+        wrong = next(iter(keys), "from")
+        raise ValueError(f"contender {text!r}: a checkpoint is already trained; leave {wrong!r} away")
+    priors = tuple(split_outside(str(own.get("prior", "")), ","))
+    for prior in priors:
+        check_prior(prior)
+    if more:
+        said = ";".join(f"{key}={value}" for key, value in more.items())
+        text = f"{text}{';' if rest else ':'}{said}"
+    return Contender(
+        text=text, base=base, name=str(own.get("name") or slug(_called(text, checkpoint))), changes=keys,
+        checkpoint=checkpoint, sampler=str(own.get("sampler", "auto")), priors=priors,
+        steps=parse_steps(str(own["steps"])) if "steps" in own else (),
+        n=read_whole(own["n"], "n") if "n" in own else None, start=own.get("from"),
+    )  # fmt: skip
+
+
+def _called(text: str, checkpoint: bool) -> str:
+    """A path is called by its last part."""
+    return Path(text.partition(":")[0]).name + text.partition(":")[2] if checkpoint else text
+
+
+def parse_steps(text: str) -> tuple[int, ...]:
+    """``50``, or ``10,20,50``: evaluations of the network."""
+    return tuple(dict.fromkeys(read_whole(part, "steps") for part in text.split(",")))
+
+
+def check_prior(name: str) -> str:
+    """A prior that there is."""
+    if name not in PRIORS:
+        raise ValueError(f"unknown prior {name!r}; {notation.nearest(name, PRIORS)}")
+    return name
+
+
+def slug(text: str) -> str:
+    """A name for folders: letters, digits, dots, dashes; a long one is cut and marked by a hash."""
+    found = re.sub(r"(process|network)\.", "", text)
+    found = re.sub(r"=\s*-", "-minus-", found)
+    found = re.sub(r"[^A-Za-z0-9.]+", "-", found).strip("-.") or "contender"
+    code = hashlib.sha256(text.encode()).hexdigest()[:6]
+    return found if len(found) <= _LONGEST else f"{found[: _LONGEST - 7]}-{code}"
+
+
+def check_names(contenders: Sequence[Contender]) -> None:
+    """All different, and fit for folders."""
+    if not contenders:
+        raise ValueError("say who takes part: recipes, processes or checkpoints, such as ve anisotropic")
+    for k, one in enumerate(contenders):
+        if slug(one.name) != one.name:
+            raise ValueError(f"name: got {one.name!r}, expected letters, digits, dots, dashes: {slug(one.name)!r}")
+        if one.name in [other.name for other in contenders[:k]]:
+            raise ValueError(f"two contenders are called {one.name!r}; give one of them another with ;name=…")
+
+
+def configs(
+    contenders: Sequence[Contender], dataset: Dataset, common: Mapping[str, Any], *, own: bool = False
+) -> list[TrainConfig | None]:
+    """The config of each (None for a checkpoint); with ``own`` the recipes keep their own `COMMON` fields."""
+    for keys in (common, *(one.changes for one in contenders)):
+        for key, instead in (("seed", "--seeds"), ("images", "--images or --budget")):
+            if key in keys:
+                raise ValueError(f"{key}: the same for all contenders; say it with {instead}")
+    shared: dict[str, Any] | None = None
+    found: list[TrainConfig | None] = []
+    for one in contenders:
+        if one.checkpoint:
+            found.append(None)
+            continue
+        base = recipe(one.base) if one.base in RECIPES else for_dataset(dataset, one.base)[0]
+        if shared is None:
+            shared = {key: value for key, value in base.to_dict().items() if key in COMMON}
+        config = (base if own else base.changed(shared)).changed(common)
+        try:
+            found.append(config.changed(one.changes))
+        except ValueError as error:
+            raise ValueError(f"contender {one.text!r}: {error}") from None
+    return found

@@ -1,0 +1,163 @@
+"""Figures of a study: curves with a line a contender, and sheets of pictures side by side."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, ImageDraw
+
+from anisodiff.diagnostics.figures import canvas, save_figure
+from anisodiff.files import replacing
+from anisodiff.generation.pictures import enlarged, tiled
+from anisodiff.studies.edits import SHOWN as EDITED
+from anisodiff.studies.edits import file_of
+from anisodiff.studies.numbers import Row
+
+ACROSS, SIDE, CAPTION = 16, 64, 14
+Pixels = NDArray[np.uint8]
+
+
+def draw_all(rows: Sequence[Row], priors: Sequence[str], out: Path) -> dict[str, str]:
+    """Every figure that there are results for, in results/figures; name → path relative to the page."""
+    folder, found = out / "results" / "figures", dict[str, str]()
+    drawn = {"training": _training(rows), "evaluations": _evaluations(rows, priors), "edits": _edits(rows)}
+    for name, figure in drawn.items():
+        if figure is not None:
+            save_figure(figure, folder / f"{name}.png")
+            found[name] = f"figures/{name}.png"
+    for name, sheet in {"sheets": _sheets(rows, priors), "edit-sheets": _edit_sheets(rows, out)}.items():
+        if sheet is not None:
+            with replacing(folder / f"{name}.png") as temporary:
+                sheet.save(temporary)
+            found[name] = f"figures/{name}.png"
+    return found
+
+
+def tidy(axes: Any, **settings: Any) -> None:
+    """The house style of a plot."""
+    axes.set(**settings)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(alpha=0.2)
+
+
+def _lines(axes: Any, curves: Sequence[tuple[str, list[tuple[float, Any]]]]) -> bool:
+    """A line with error bars for each; whether there is any."""
+    drawn = False
+    for number, (label, points) in enumerate(curves):
+        if points:
+            x, y = [p for p, _ in points], [n.mean for _, n in points]
+            bars = [n.half_range for _, n in points] if any(n.count > 1 for _, n in points) else None
+            axes.errorbar(
+                x, y, yerr=bars, marker="o", ms=3.5, lw=1.3, color=f"C{number % 10}", label=label, capsize=2
+            )
+            drawn = True
+    if drawn:
+        axes.legend(frameon=False, fontsize=8)
+    return drawn
+
+
+def _training(rows: Sequence[Row]) -> Any:
+    """FID over seconds, and over images."""
+    figure = canvas(10.0, 3.8)
+    drawn = False
+    for axes, key, words in zip(figure.subplots(1, 2), ("seconds", "images"), ("training time, s", "images seen")):
+        curves = []
+        for row in rows:
+            names = sorted({n for r in row.results for n in r if n.startswith("track-")}, key=lambda n: int(n[6:]))
+            points = [(row.fact(n, key), row.fact(n, "fid")) for n in names]
+            curves.append((row.label, [(x.mean, y) for x, y in points if x is not None and y is not None]))
+        drawn = _lines(axes, curves) or drawn
+        tidy(axes, xlabel=words, ylabel="FID")
+    figure.tight_layout()
+    return figure if drawn else None
+
+
+def _evaluations(rows: Sequence[Row], priors: Sequence[str]) -> Any:
+    """FID over evaluations of the network, a panel a prior; only where somebody has several."""
+    if not any(len({steps for _, steps in row.columns}) > 1 for row in rows):
+        return None
+    figure = canvas(5.2 * len(priors), 3.8)
+    for axes, prior in zip(np.atleast_1d(figure.subplots(1, len(priors))), priors):
+        curves = []
+        for row in rows:
+            names = [f"{p}-{steps}" for p, steps in row.columns if p == prior]
+            points = [(row.fact(n, "sampling", "evaluations"), row.metric(n, "fid")) for n in names]
+            curves.append((row.label, [(x.mean, y) for x, y in points if x is not None and y is not None]))
+        _lines(axes, curves)
+        tidy(axes, xscale="log", xlabel="evaluations of the network", ylabel="FID", title=f"prior {prior}")
+        ticks = sorted({x for _, points in curves for x, _ in points})
+        axes.set_xticks(ticks, [f"{x:g}" for x in ticks], fontsize=8)
+        axes.minorticks_off()
+    figure.tight_layout()
+    return figure
+
+
+def _edits(rows: Sequence[Row]) -> Any:
+    """Distance to photographs against distance to the painting, a point a strength."""
+    figure = canvas(5.6, 4.0)
+    axes, curves = figure.subplots(), []
+    for row in rows:
+        names = sorted({n for r in row.results for n in r if n.startswith("edit-")}, key=lambda n: float(n[5:]))
+        points = [(row.fact(n, "rmse_painting"), row.fact(n, "fid"), n[5:]) for n in names]
+        for x, y, strength in points:
+            if x is not None and y is not None:
+                axes.annotate(strength, (x.mean, y.mean), xytext=(4, 3), textcoords="offset points", fontsize=6)
+        curves.append((row.label, [(x.mean, y) for x, y, _ in points if x is not None and y is not None]))
+    drawn = _lines(axes, curves)
+    tidy(axes, xlabel="less faithful →   RMSE to the painting", ylabel="less real →   FID to the photographs")
+    figure.tight_layout()
+    return figure if drawn else None
+
+
+def _read(path: Path, key: str = "images") -> list[Pixels]:
+    """Pictures [H, W, 3] of a file of results; none where there is none."""
+    if not path.is_file():
+        return []
+    with np.load(path, allow_pickle=False) as stored:
+        images = stored[key].transpose(0, 2, 3, 1)
+    return [enlarged(np.broadcast_to(image, (*image.shape[:2], 3)), SIDE) for image in images]
+
+
+def _stacked(strips: Sequence[tuple[str, list[Pixels]]], across: int) -> Image.Image | None:
+    """Rows of pictures, each under its caption."""
+    shown = [(words, tiled(pictures[:across], across)) for words, pictures in strips if pictures]
+    if not shown:
+        return None
+    width = max(strip.shape[1] for _, strip in shown)
+    sheet = Image.new("RGB", (width, sum(strip.shape[0] + CAPTION for _, strip in shown)), "white")
+    draw, top = ImageDraw.Draw(sheet), 0
+    for words, strip in shown:
+        draw.text((2, top + 1), words, fill="black")
+        sheet.paste(Image.fromarray(strip), (0, top + CAPTION))
+        top += strip.shape[0] + CAPTION
+    return sheet
+
+
+def _sheets(rows: Sequence[Row], priors: Sequence[str]) -> Image.Image | None:
+    strips = []
+    for prior in priors:
+        for row in rows:
+            if column := row.main(prior):
+                path = row.places[0].results / f"{column}.npz"
+                strips.append((f"{row.label}, {column.replace('-', ', ')} evaluations".strip(), _read(path)))
+    return _stacked([(_ascii(words), pictures) for words, pictures in strips], ACROSS)
+
+
+def _edit_sheets(rows: Sequence[Row], out: Path) -> Image.Image | None:
+    known = out / "results" / "edit.npz"
+    if not known.is_file():
+        return None
+    strips = [(name, _read(known, name)) for name in ("photos", "paintings")]
+    for row in rows:
+        names = sorted({n for r in row.results for n in r if n.startswith("edit-")}, key=lambda n: float(n[5:]))
+        for name in names:
+            path = row.places[0].results / f"{file_of(float(name[5:]))}.npz"
+            strips.append((_ascii(f"{row.label}, strength {name[5:]}"), _read(path)))
+    return _stacked(strips, EDITED)
+
+
+def _ascii(words: str) -> str:
+    """The small font knows no more."""
+    return words.encode("ascii", "replace").decode()

@@ -1,0 +1,119 @@
+"""Which method learns a process: what is drawn, what is measured before, which model learns it.
+
+    process ──▶ Method = Regression (draws) + tables + Model
+
+Processes of the general equation are learned by their score. Each baseline has its own draws and its own model; the
+table below is the one place that brings them together.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+from torch import Tensor, nn
+
+from anisodiff.networks.conditional import ConditionalModel, measure_conditional
+from anisodiff.networks.deblurring import DeblurringModel
+from anisodiff.networks.model import Model
+from anisodiff.networks.precondition import ScoreModel
+from anisodiff.networks.scaled_noise import ScaledNoiseModel
+from anisodiff.networks.ve_network import VENetwork
+from anisodiff.networks.velocity import VelocityModel
+from anisodiff.objectives import Deblurring, Objective, OfImage, Regression, ScaledNoise, Velocity, objective_for
+from anisodiff.processes import Conditional, EdgePreserving, FlowMatching, HeatDissipation, Process
+from anisodiff.tables import Moments, measure
+from anisodiff.train.config import TrainConfig
+
+Progress = Callable[[int, int], None]
+
+
+class Method(ABC):
+    """How a process is learned."""
+
+    @property
+    @abstractmethod
+    def objective(self) -> Regression:
+        """The draws."""
+
+    @abstractmethod
+    def measure(self, images: Tensor, *, seed: int, progress: Progress | None = None) -> Moments:
+        """Tables of the process on ``images`` [N, C, H, W] in [0, 1]."""
+
+    @abstractmethod
+    def model(self, network: nn.Module, moments: Moments) -> Model:
+        """The model around a network."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoreMatching(Method):
+    """The score, preconditioned per frequency."""
+
+    score: Objective
+    gamma: float
+    parametrisation: str
+
+    @property
+    def objective(self) -> Objective:
+        """States with the score's target."""
+        return self.score
+
+    def measure(self, images: Tensor, *, seed: int, progress: Progress | None = None) -> Moments:
+        """See `tables.measure`."""
+        return measure(self.score, images, seed=seed, progress=progress)
+
+    def model(self, network: nn.Module, moments: Moments) -> ScoreModel:
+        """Around a network of ours, or around one as published."""
+        score = self.score
+        model = ScoreModel(network, score.equation, moments, drift=score.learns_drift, gamma=self.gamma)
+        if self.parametrisation == "ve":
+            model.network = VENetwork(network, model)
+        return model
+
+
+@dataclass(frozen=True, kw_only=True)
+class Baseline(Method):
+    """What a baseline's paper regresses on."""
+
+    process: Conditional
+    draws: OfImage[Any]
+    kind: type[ConditionalModel[Any]]
+
+    @property
+    def objective(self) -> Regression:
+        """States with the method's own target."""
+        return self.draws
+
+    def measure(self, images: Tensor, *, seed: int, progress: Progress | None = None) -> Moments:
+        """Exact for the images; no seed is needed."""
+        return measure_conditional(self.process, images, progress)
+
+    def model(self, network: nn.Module, moments: Moments) -> ConditionalModel[Any]:
+        """The network as it is."""
+        return self.kind(network, self.process, moments)
+
+
+_BASELINES: Mapping[type[Process], tuple[Callable[[Any], OfImage[Any]], type[ConditionalModel[Any]]]] = (
+    MappingProxyType(
+        {
+            FlowMatching: (Velocity, VelocityModel),
+            HeatDissipation: (Deblurring, DeblurringModel),
+            EdgePreserving: (ScaledNoise, ScaledNoiseModel),
+        }
+    )
+)
+
+
+def method_for(process: Process, config: TrainConfig) -> Method:
+    """The method for ``process``; settings that it does not have are refused."""
+    if not isinstance(process, Conditional):
+        score = objective_for(process, config.objective)
+        return ScoreMatching(score=score, gamma=config.gamma, parametrisation=config.parametrisation)
+    for name, own in (("objective", "auto"), ("parametrisation", "residual")):
+        if getattr(config, name) != own:
+            raise ValueError(
+                f"{name}: {process.word} has its own, got {getattr(config, name)!r}; leave it at {own!r}"
+            )
+    draws, kind = _BASELINES[type(process)]
+    return Baseline(process=process, draws=draws(process), kind=kind)

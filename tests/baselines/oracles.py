@@ -1,0 +1,76 @@
+"""Gaussian images under the baselines, with networks that are exact: what a trained one would converge to."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from anisodiff.networks.conditional import ConditionalModel, measure_conditional
+from anisodiff.networks.deblurring import DeblurringModel
+from anisodiff.networks.scaled_noise import ScaledNoiseModel
+from anisodiff.networks.velocity import VelocityModel
+from anisodiff.processes import Conditional, EdgePreserving, FlowMatching, HeatDissipation
+from anisodiff.transforms import dct2, idct2
+from tests.oracles import gaussian_images, spectrum
+
+F64 = torch.float64
+
+
+class PerMode(torch.nn.Module):
+    """A network that multiplies every DCT mode about ``centre`` by gain(t) [B, H, W], and adds shift(t)."""
+
+    def __init__(self, gain: Callable[[Tensor], Tensor], centre: float) -> None:
+        super().__init__()
+        self.gain, self.centre, self.calls = gain, centre, 0
+
+    def forward(self, z: Tensor, t: Tensor, dropout_key: Tensor | None = None) -> Tensor:
+        self.calls += 1
+        return idct2(self.gain(t.to(F64))[:, None] * dct2(z - self.centre))
+
+
+def at(*t: float) -> Tensor:
+    return torch.tensor(t, dtype=F64)
+
+
+def flow_gain(process: FlowMatching, power: Tensor) -> Callable[[Tensor], Tensor]:
+    """E[dẐ/dt | Ẑ]/Ẑ for images with ``power`` about ½: ((1 − σmin)a − (1 − t)·4D)/((1 − t)²·4D + a²)."""
+
+    def gain(t: Tensor) -> Tensor:
+        t = t[:, None, None]
+        a = t + process.sigma_min * (1 - t)
+        kept = 4 * power * (1 - t)
+        return ((1 - process.sigma_min) * a - kept) / (kept * (1 - t) + a**2)
+
+    return gain
+
+
+def deblurring_gain(process: HeatDissipation, power: Tensor) -> Callable[[Tensor], Tensor]:
+    """E[B_{k−1}x̂ | Û_k]/Û_k − 1 = B_{k−1}B_k D/(B_k² D + σ²) − 1."""
+
+    def gain(t: Tensor) -> Tensor:
+        like = torch.zeros(len(t), 1, *power.shape, dtype=F64)
+        now, below = (process.decay(x, like)[:, 0] for x in (t, (t - 1 / process.levels).clamp(min=0)))
+        return now * below * power / (now**2 * power + process.noise**2) - 1
+
+    return gain
+
+
+def noise_gain(process: EdgePreserving, power: Tensor) -> Callable[[Tensor], Tensor]:
+    """Where G does not matter: E[√(1 − ᾱ)ξ̂ | Ẑ]/Ẑ = (1 − ᾱ)/(ᾱ·4D + 1 − ᾱ)."""
+
+    def gain(t: Tensor) -> Tensor:
+        kept = process.kept(t)[:, None, None]
+        return (1 - kept) / (kept * 4 * power + 1 - kept)
+
+    return gain
+
+
+def exact_model(process: Conditional, size: int) -> ConditionalModel:
+    """The model of Gaussian images N(½, spectrum) of size×size, one channel."""
+    gain, kind, centre = {
+        FlowMatching: (flow_gain, VelocityModel, 0.0),
+        HeatDissipation: (deblurring_gain, DeblurringModel, 0.5),
+        EdgePreserving: (noise_gain, ScaledNoiseModel, 0.0),
+    }[type(process)]
+    moments = measure_conditional(process, gaussian_images(64, size))
+    return kind(PerMode(gain(process, spectrum(size)), centre), process, moments).double()

@@ -1,0 +1,52 @@
+"""Tiny networks on 8×8 images, a tiny feature network, and studies of them in a folder of their own."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from anisodiff.cli import main
+from anisodiff.data import Dataset, prepare
+
+from ..metrics.conftest import save_network
+from ..train.conftest import pixels
+
+SET = (
+    "network.nf=8", "network.multipliers=[1, 1]", "network.blocks=1", "network.dropout=0", "batch=4", "warm_up=8",
+    "calibration=16", "log_every=8", "checkpoint_every=8", "ema=[constant(0.5)]", "lr=1e-3",
+)  # fmt: skip
+SETTINGS = [word for item in SET for word in ("--set", item)]
+COMMON = (*SETTINGS, "--data", "data", "--network", "tiny.pt", "--input", "unit", "--device", "cpu", "--n", "12")
+
+
+@pytest.fixture(scope="session")
+def prepared(tmp_path_factory) -> Dataset:
+    """Forty ramps of 8×8, and the feature network beside them."""
+    folder = tmp_path_factory.mktemp("study")
+    np.save(folder / "raw.npy", pixels())
+    for number, image in enumerate(pixels(4, seed=7)):
+        Image.fromarray(image[0]).save(folder / f"photo{number}.png")
+    save_network(folder / "tiny.pt")
+    return prepare(folder / "raw.npy", folder / "data", size=8, channels=1).dataset
+
+
+@pytest.fixture
+def command(monkeypatch, prepared, tmp_path, capsys):
+    """Run the command beside the data; exit code, standard output and error. Studies go to ``command.out``."""
+    monkeypatch.chdir(prepared.path.parent)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(prepared.path.parent / "home"))
+    monkeypatch.setenv("COLUMNS", "200")
+
+    def run(*words: object, out: Path = tmp_path / "out") -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["anisodiff", *map(str, words), "--out", str(out)])
+        code = 0
+        try:
+            main.run()
+        except SystemExit as stop:
+            code = int(stop.code or 0)
+        seen = capsys.readouterr()
+        return code, seen.out, seen.err
+
+    return run

@@ -1,0 +1,175 @@
+"""The parts of a study on their own: time, contenders, samples on the disk, numbers."""
+
+import time
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from anisodiff.studies import Budget, Deadline, Meter, configs, parse_contender, parse_span
+from anisodiff.studies.contender import slug, split_outside
+from anisodiff.studies.layout import Place, open_study, read_json
+from anisodiff.studies.numbers import Number, cell
+from anisodiff.studies.sampling import Chunks, Maker
+from anisodiff.studies.training import Pace, train_under
+from anisodiff.train import loop
+from anisodiff.train.step import Stepper
+
+from ..train.conftest import tiny
+
+
+def record(images, rate):
+    return {"step": images // 4, "images": images, "images_per_second": rate}
+
+
+def test_the_first_stretch_after_a_start_is_charged_like_the_next():
+    meter = Meter([record(40, 1.0)])
+    assert meter.seconds(40) == 0  # nothing is known yet
+    meter.add(record(80, 20.0), fresh=False)
+    assert meter.seconds(80) == pytest.approx(80 / 20)
+    assert meter.seconds(90) == pytest.approx(90 / 20)
+    meter.add(record(120, 0.5), fresh=True)  # continued: compiled again
+    assert meter.seconds(120) == pytest.approx(120 / 20)  # at the last rate, for now
+    meter.add(record(160, 10.0), fresh=False)
+    assert meter.seconds(160) == pytest.approx(80 / 20 + 80 / 10)
+    again = Meter([record(40, 1.0), record(80, 20.0), record(120, 0.5), record(160, 10.0)], fresh=[10, 30])
+    assert again.seconds(160) == meter.seconds(160)
+
+
+class Clock:
+    def __init__(self):
+        self.now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+@pytest.mark.parametrize("interrupted", [False, True])
+def test_a_time_budget_leaves_out_compilation_and_interruptions(prepared, tmp_path, monkeypatch, interrupted):
+    clock, real = Clock(), Stepper.step
+
+    def step(self, k, images):
+        clock.now += 1.0 if hasattr(self, "begun") else 100.0  # the first of a process compiles
+        self.begun = True
+        real(self, k, images)
+
+    monkeypatch.setattr(Stepper, "step", step)
+    monkeypatch.setattr(loop, "time", SimpleNamespace(perf_counter=clock))
+    place = Place(out=tmp_path, name="a", run_name="a")
+    pace = Pace(budget=Budget(seconds=6.0), track=2, pinned=("log_every", "checkpoint_every"))
+
+    def go(deadline):
+        return train_under(
+            tiny(checkpoint_every=8), prepared, place, pace, start=None, device=torch.device("cpu"),
+            deadline=deadline, say=lambda _: None, tell=lambda *_: None,
+        )  # fmt: skip
+
+    if interrupted:
+        assert not go(Deadline(102.5, clock))  # after four steps
+        assert not place.trained.exists()
+    assert go(Deadline())
+    found = read_json(place.trained)
+    assert found["images"] == 6 * 4  # one second a step
+    assert found["seconds"] == pytest.approx(6.0)
+    assert clock.now == 105 + 100 * interrupted - interrupted
+    kept = Place.track(place, 1) / "checkpoints"
+    assert [path.name for path in kept.iterdir()] == ["step-00000004"]  # the first record past half of the budget
+
+
+def test_spans_and_budgets():
+    assert [parse_span(text, "x") for text in ("90s", "10min", "1.5h", "7")] == [90, 600, 5400, 7]
+    assert Budget.parse("200_000 images", "x") == Budget(images=200_000)
+    assert str(Budget.parse("10min", "x").times(3)) == "30 min"
+    for text in ("", "0s", "-1s", "3 days", "x images"):
+        with pytest.raises(ValueError, match="x: got"):
+            Budget.parse(text, "x")
+
+
+def test_nothing_is_begun_that_the_time_does_not_allow(tmp_path):
+    clock, chunks = Clock(), Chunks(tmp_path)
+    deadline = Deadline(10.0, clock)
+    assert not deadline.over(9.5)
+    assert deadline.over(10.5)
+    clock.now = 10.0
+    assert deadline.over()
+    assert not Deadline(None, clock).over(1e9)
+    maker = Maker(SimpleNamespace(batch=2))
+    slow = Deadline(0.25)
+
+    def make(rows):
+        time.sleep(0.15)
+        return torch.zeros(len(rows), 1, 3, 3)
+
+    assert not maker.fill(chunks, 6, make, slow, lambda _: None)
+    assert [rows for *rows, _ in chunks.ranges()] == [[0, 2]]  # a second batch would end after the time is up
+
+
+def test_separators_within_brackets_belong_to_the_value():
+    assert split_outside("geometric(0.1, 2), 0 ,[1,2]", ",") == ["geometric(0.1, 2)", "0", "[1,2]"]
+    one = parse_contender("heat:process.diffusivity=geometric(0.1, 2);lr=1e-3;steps=5,10;n=20;prior=simulate")
+    assert one.changes == {"process.diffusivity": "geometric(0.1, 2)", "lr": "1e-3"}
+    assert (one.steps, one.n, one.priors, one.sampler) == ((5, 10), 20, ("simulate",), "auto")
+    assert slug(one.name) == one.name
+    assert len(slug("x" * 100)) < 80
+    assert slug("a=-1") != slug("a=1")
+
+
+def test_contenders_share_all_but_the_method(prepared):
+    chosen = [parse_contender(text) for text in ("ve", "heat:lr=3e-4", "flow-matching")]
+    first, second, third = configs(chosen, prepared, {"batch": 4, "ema": "constant(0.9)"})
+    assert (first.batch, second.batch, third.batch) == (4, 4, 4)
+    assert second.lr == 3e-4
+    assert first.lr == third.lr == 2e-4
+    assert first.network == second.network == third.network
+    assert [c.process["preset"] for c in (first, second, third)] == ["ve", "heat", "flow-matching"]
+    assert third.t_min < first.t_min  # that is the method's own
+    published = [parse_contender(text) for text in ("cifar10-ve", "cifar10-heat-dissipation")]
+    equal, own = (configs(published, prepared, {}, own=own)[1] for own in (False, True))
+    assert equal.flip
+    assert not own.flip
+
+
+def test_samples_on_the_disk_by_range(tmp_path):
+    chunks = Chunks(tmp_path)
+    images = torch.rand(20, 1, 3, 3, generator=torch.Generator().manual_seed(0))
+    chunks.put(range(8, 12), images[8:12], 4.0, warm=False)
+    assert list(chunks.missing(20, 6)) == [range(6), range(6, 8), range(12, 18), range(18, 20)]
+    for rows in list(chunks.missing(20, 6)):
+        chunks.put(rows, images[rows.start : rows.stop], 0.5 * len(rows), warm=True)
+    assert list(chunks.missing(20, 6)) == []
+    assert chunks.seconds_per_image() == pytest.approx(0.5)  # without the first batch
+    expected = (images * 255).round().to(torch.uint8)
+    assert torch.equal(torch.cat(list(chunks.image_set("x", 20).open(7))), expected)
+    assert [len(batch) for batch in chunks.image_set("x", 20).open(7)] == [7, 7, 6]
+    assert np.array_equal(chunks.first(9), expected[:9].numpy())
+    broken = next(iter(tmp_path.glob("00000012-*")))
+    broken.write_bytes(broken.read_bytes()[:-30])  # cut off by a crash
+    assert list(chunks.missing(20, 6)) == [range(12, 18)]
+
+
+def test_what_is_not_shown_is_marked():
+    one = [Number(mean=10.0), Number(mean=10.9), Number(mean=11.2)]
+    assert [cell(n, one[0]) for n in one] == ["**10**", "10.9 ≈", "11.2"]
+    two = [Number.of(values) for values in ([10.0, 10.4], [10.5, 10.7], [10.1, 10.5], [None, None])]
+    assert [cell(n, two[0]) for n in two] == ["**10.2 ± 0.2**", "10.6 ± 0.1", "10.3 ± 0.2 ≈", "–"]
+
+
+def test_a_study_grows_but_does_not_change(tmp_path):
+    out = tmp_path / "s"
+    held = open_study(out, "sweep", {"n": 10, "features": None}, {"a": {"x": 1}})
+    assert held["fixed"] == {"n": 10}
+    open_study(out, "sweep", {"n": 10, "features": "f"}, {"a": {"x": 1}, "b": {"x": (2, 3)}})
+    assert open_study(out, "sweep", {"n": 10}, {})["contenders"] == {"a": {"x": 1}, "b": {"x": [2, 3]}}
+    for kind, fixed, more, words in (
+        ("sweep", {"n": 11}, {}, "n was 10, now 11"),
+        ("sweep", {"features": "g"}, {}, "features was f, now g"),
+        ("sweep", {}, {"a": {"x": 2}}, "a: x was 1, now 2"),
+        ("comparison", {}, {}, "is of no comparison"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            open_study(out, kind, fixed, more)
+    (tmp_path / "t").mkdir()
+    (tmp_path / "t" / "thesis.tex").write_text("")
+    with pytest.raises(ValueError, match="no study"):
+        open_study(tmp_path / "t", "sweep", {}, {})
