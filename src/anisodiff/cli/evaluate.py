@@ -51,7 +51,13 @@ def _in_turn(workers: Workers, work: Callable[[], T]) -> T:
 
 
 def _metrics(text: str | None) -> tuple[str, ...] | None:
-    return None if text is None else tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
+    """The metrics named, each of them known: before any network is read."""
+    if text is None:
+        return None
+    named = tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
+    if wrong := [name for name in named if name not in METRICS]:
+        raise ValueError(f"no metric {wrong[0]}; choose from {', '.join(METRICS)}")
+    return named
 
 
 def _read_report(path: Path) -> Report:
