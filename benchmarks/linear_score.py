@@ -18,9 +18,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-from PIL import Image
 from torch import Tensor
 
 import anisodiff
@@ -36,6 +34,7 @@ from anisodiff.samplers import Exponential
 from anisodiff.samplers.time_grids import level_grid
 from anisodiff.tables import Moments, measure
 from anisodiff.transforms import dct2
+from sheets import cifar
 
 T_MIN, BANDS, GROUPS, MAIN = 0.02, 8, 5, 200
 STEPS, DT = (50, 100, 200, 400, 800), (0.02, 0.01, 0.005)
@@ -53,12 +52,6 @@ CHAINS: dict[str, tuple[str, dict[str, str]]] = {
     "flux, gentle": ("anisotropic", GENTLE),
     "anisotropic-paper": ("anisotropic-paper", {}),
 }
-
-
-def load(folder: Path, count: int) -> Tensor:
-    Image.MAX_IMAGE_PIXELS = None
-    pixels = np.asarray(Image.open(sorted(folder.rglob("data_batch_*.png"))[0])).reshape(-1, 32, 32, 3)[:count]
-    return torch.from_numpy(pixels.copy()).permute(0, 3, 1, 2).float() / 255
 
 
 def generated(model: ScoreModel, start: Tensor, steps: int, wiener: float = 1.0) -> Tensor:
@@ -215,7 +208,7 @@ def main() -> None:
                         help="cases to take with the tables of `measure` too, on half of the images")  # fmt: skip
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
-    pool = load(options.data, options.images + options.others)
+    pool = cifar(options.data, options.images + options.others).float() / 255
     images, others, half = pool[: options.images], pool[options.images :], pool[: options.images // 2]
     results: dict[str, dict[str, Any]] = {"cases": {}, "chains": {}, "shipped": {}}
     curves: dict[str, tuple[list[float], list[float]]] = {}

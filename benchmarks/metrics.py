@@ -23,9 +23,7 @@ from datetime import date
 from pathlib import Path
 from typing import TypeVar
 
-import numpy as np
 import torch
-from PIL import Image
 from torch import Tensor
 
 from anisodiff.metrics import (
@@ -42,10 +40,10 @@ from anisodiff.metrics import (
     survey,
     tf1_bilinear,
 )
+from sheets import cifar
 
 T = TypeVar("T")
 PUBLISHED = INCEPTION
-Image.MAX_IMAGE_PIXELS = None
 
 
 @dataclass
@@ -73,23 +71,6 @@ class Table:
         lines = ["| quantity | value | note |", "|---|---|---|"]
         lines += [f"| {r['name']} | {r['value']:.6g} {r['unit']} | {r['note']} |" for r in self.rows]
         return "\n".join(lines)
-
-
-def load(folder: Path, names: list[str], limit: int | None) -> Tensor:
-    parts, left = [], limit
-    for name in names:
-        if left == 0:
-            break
-        found = sorted(folder.rglob(name))
-        if not found:
-            raise SystemExit(f"{name} not found under {folder}")
-        with Image.open(found[0]) as image:
-            if left is not None:
-                image = image.crop((0, 0, image.width, min(left, image.height)))
-            pixels = np.asarray(image.convert("RGB"))
-        parts.append(torch.from_numpy(pixels.copy()).view(-1, 32, 32, 3).permute(0, 3, 1, 2).contiguous())
-        left = None if left is None else left - len(parts[-1])
-    return torch.cat(parts)
 
 
 def features(network: FeatureNetwork, images: Tensor, batch: int) -> Tensor:
@@ -208,8 +189,8 @@ def main(words: list[str] | None = None) -> None:
     if args.tf32:
         networks.append(("TF32", network_of(args.inception, tf32=True)))
     network = networks[0][1]
-    train = load(args.cifar, [f"data_batch_{i}.png" for i in range(1, 6)], args.train)
-    test = load(args.cifar, ["test_batch.png"], args.test)
+    train = cifar(args.cifar, args.train)
+    test = cifar(args.cifar, args.test, "test_batch.png")
     work = both_features if args.storage_only else everything
     old = work(table, network, train, test, args.batch)
     base = fid(*old)

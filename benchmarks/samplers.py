@@ -17,8 +17,9 @@ import torch
 import anisodiff
 from anisodiff.diagnostics.figures import canvas, save_figure
 from anisodiff.metrics import extract, frechet_distance, gaussian_statistics, inception
+from anisodiff.photos import to_bytes
 from anisodiff.train.preview import write_grid
-from short_runs import load
+from sheets import cifar
 
 
 def table(rows: list[dict], samplers: list[str], evaluations: list[int], key: str, form: str) -> list[str]:
@@ -54,7 +55,7 @@ def main() -> None:
         return gaussian_statistics(extract(features, iter(torch.split(pictures, 500)))[0])
 
     if features:
-        reference = statistics(load(options.data, 50_000).to(generator.device))
+        reference = statistics(cifar(options.data).to(generator.device))
     rows: list[dict] = []
     prior = generator.prior(options.prior)
     for asked in options.evaluations:  # by evaluations first: whenever the time is up, the curves are comparable
@@ -73,7 +74,7 @@ def main() -> None:
                 continue
             row |= {"evaluations": route.evaluations, "rate": options.samples / (time.perf_counter() - begin)}
             if features and reference:
-                pictures = (drawn * 255).round().to(torch.uint8).to(generator.device)
+                pictures = to_bytes(drawn).to(generator.device)
                 row["fid"] = float(frechet_distance(statistics(pictures), reference))
             rows.append(row)
             print(json.dumps(row), flush=True)

@@ -14,15 +14,14 @@ import json
 import time
 from pathlib import Path
 
-import numpy as np
 import torch
 import yaml
-from PIL import Image
 from torch import Tensor
 
 from anisodiff.generation.generator import Generator, Origin
 from anisodiff.hashing import combine
 from anisodiff.metrics import extract, frechet_distance, gaussian_statistics, inception
+from anisodiff.photos import to_bytes
 from anisodiff.processes.presets import OVERRIDES
 from anisodiff.tables import measure
 from anisodiff.train import Plan, TrainConfig
@@ -31,18 +30,9 @@ from anisodiff.train.preview import fit_prior, write_grid
 from anisodiff.train.setup import assemble, prepare_device
 from anisodiff.train.step import Stepper
 from anisodiff.train.team import Team
+from sheets import cifar
 
 OWN = ("flat", "sampler", "steps")
-
-
-def load(folder: Path, most: int) -> Tensor:
-    """CIFAR-10 training images, uint8 [N, 3, 32, 32]."""
-    Image.MAX_IMAGE_PIXELS = None
-    parts = [np.asarray(Image.open(p)) for p in sorted(folder.rglob("data_batch_*.png"))]
-    if not parts:
-        raise SystemExit(f"no data_batch_*.png below {folder}")
-    pixels = np.concatenate(parts).reshape(-1, 32, 32, 3)[:most]
-    return torch.from_numpy(pixels).permute(0, 3, 1, 2).contiguous()
 
 
 def parse(variant: str, options: argparse.Namespace) -> tuple[TrainConfig, dict[str, str]]:
@@ -126,7 +116,7 @@ def main() -> None:
     options.out.mkdir(parents=True, exist_ok=True)
     device = torch.device(options.device)
     plans = [(text, *parse(text, options)) for text in options.variants]  # mistakes show before anything is trained
-    images = load(options.data, options.images).to(device)
+    images = cifar(options.data, options.images).to(device)
     features = inception(options.inception, device=device, tf32=True) if options.inception else None
 
     def statistics(pictures: Tensor):
@@ -157,7 +147,7 @@ def main() -> None:
             row = {**result, "sampler": str(route.sampler), "evaluations": route.evaluations}
             row["sample_s"] = time.perf_counter() - began_sampling
             if features and reference:
-                pictures = (drawn * 255).round().to(torch.uint8).to(device)
+                pictures = to_bytes(drawn).to(device)
                 row["fid"] = float(frechet_distance(statistics(pictures), reference))
             row["total_s"] = time.perf_counter() - began
             print(json.dumps({k: v for k, v in row.items() if k != "losses"}), flush=True)

@@ -25,7 +25,23 @@ TABLE = [
     ("anisotropic", {"step": "exponential(windows=3)"}),
     ("heat", {"diffusivity": "power(0, 8, 2.5)", "correlation_length": 1.0}),
 ]
-every_process = pytest.mark.parametrize(("name", "overrides"), TABLE, ids=[f"{n}-{len(o)}" for n, o in TABLE])
+"""Rows that are the equation, with any coefficients."""
+OTHERS = [
+    *((name, {}) for name in presets.BASELINES),
+    ("heat-dissipation", {"levels": 7, "blur_min": 0.3, "blur_max": 3, "noise": 0.05}),
+    ("edge-preserving", {"levels": 40, "lambda_min": 0.01, "boundary": "replicate", "transition": 0.3}),
+]
+
+
+def rows(table):
+    return pytest.mark.parametrize(("name", "overrides"), table, ids=[f"{n}-{len(o)}" for n, o in table])
+
+
+every_equation, every_process = rows(TABLE), rows(TABLE + OTHERS)
+
+
+def noisy(process) -> bool:
+    return not hasattr(process, "equation") or process.equation.noisy
 
 
 def image(*shape: int, dtype=torch.float32) -> torch.Tensor:
@@ -59,7 +75,7 @@ def test_same_seed_same_state_and_other_seed_other_state(name, overrides):
     x0 = image(2, 1, 6, 6)
     first, again = (process.simulate(x0, process.T, generator(5)) for _ in range(2))
     assert torch.equal(first, again)
-    if process.equation.noisy:
+    if noisy(process):
         assert not torch.allclose(first, process.simulate(x0, process.T, generator(6)))
 
 
@@ -73,15 +89,16 @@ def test_trajectory_has_the_law_of_simulate(name, overrides):
     assert len(path) == 5
     torch.testing.assert_close(path[0], x0, rtol=0, atol=1e-14)
     torch.testing.assert_close(path[2], path[3], rtol=0, atol=1e-12)
-    direct = process.simulate(x0, t, generator(2))
-    if not process.equation.noisy:
-        torch.testing.assert_close(path[2], direct, rtol=0, atol=1e-6)
-        return
-    pixels = zip(path[2].flatten(1).mT.numpy(), direct.flatten(1).mT.numpy())
-    assert min(ks_2samp(a, b).pvalue for a, b in pixels) > 0.01 / 12
+    for when, state in ((t, path[2]), (process.T, path[4])):
+        direct = process.simulate(x0, when, generator(2))
+        if not noisy(process):
+            torch.testing.assert_close(state, direct, rtol=0, atol=1e-6)
+            continue
+        pixels = zip(state.flatten(1).mT.numpy(), direct.flatten(1).mT.numpy())
+        assert min(ks_2samp(a, b).pvalue for a, b in pixels) > 0.01 / 24
 
 
-@every_process
+@every_equation
 def test_channels_and_samples_do_not_mix(name, overrides):
     """Without noise and without a norm over the whole image, every channel evolves by itself."""
     step = overrides.get("step", presets.preset(name, 8)["step"])
@@ -94,7 +111,7 @@ def test_channels_and_samples_do_not_mix(name, overrides):
     torch.testing.assert_close(together[1:, 2:], alone, rtol=0, atol=1e-13)
 
 
-@every_process
+@every_equation
 def test_identity_is_plain_and_rebuilds_the_process(name, overrides):
     process = anisodiff.process(name, 8, **overrides)
     identity = json.loads(json.dumps(process.identity()))

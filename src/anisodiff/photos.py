@@ -91,3 +91,11 @@ def to_display(u: Tensor) -> tuple[np.ndarray, float]:
         u = 0.5 + (u - u.median()) * contrast
     shown = u.clamp(0, 1).permute(1, 2, 0).numpy()
     return np.repeat(shown, 3, axis=2) if shown.shape[2] == 1 else shown[..., :3], contrast
+
+
+def to_bytes(images: Tensor) -> Tensor:
+    """Images [B, …] in [0, 1] → uint8, clipped and rounded to the nearest level; NaN and infinity are refused."""
+    finite = torch.isfinite(images).flatten(1).all(dim=1)
+    if not bool(finite.all()):
+        raise ValueError(f"the model made NaN or infinite pixels in {int((~finite).sum())} of {len(images)} images")
+    return (images.clamp(0, 1) * 255).round().to(torch.uint8)

@@ -1,13 +1,9 @@
 """Tiny networks on 8×8 images, a tiny feature network, and studies of them in a folder of their own."""
 
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 from PIL import Image
 
-from anisodiff.cli import main
 from anisodiff.data import Dataset, prepare
 
 from ..metrics.conftest import save_network
@@ -33,20 +29,9 @@ def prepared(tmp_path_factory) -> Dataset:
 
 
 @pytest.fixture
-def command(monkeypatch, prepared, tmp_path, capsys):
-    """Run the command beside the data; exit code, standard output and error. Studies go to ``command.out``."""
+def command(command, monkeypatch, prepared, tmp_path):
+    """Run the command beside the data; exit code, standard output and error. Studies go to ``out``."""
     monkeypatch.chdir(prepared.path.parent)
     monkeypatch.setenv("XDG_CACHE_HOME", str(prepared.path.parent / "home"))
     monkeypatch.setenv("COLUMNS", "200")
-
-    def run(*words: object, out: Path = tmp_path / "out") -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["anisodiff", *map(str, words), "--out", str(out)])
-        code = 0
-        try:
-            main.run()
-        except SystemExit as stop:
-            code = int(stop.code or 0)
-        seen = capsys.readouterr()
-        return code, seen.out, seen.err
-
-    return run
+    return lambda *words, out=tmp_path / "out": command(*words, "--out", out)

@@ -30,7 +30,7 @@ def test_the_first_stretch_after_a_start_is_charged_like_the_next():
     assert meter.seconds(80) == pytest.approx(80 / 20)
     assert meter.seconds(90) == pytest.approx(90 / 20)
     meter.add(record(120, 0.5), fresh=True)  # continued: compiled again
-    assert meter.seconds(120) == pytest.approx(120 / 20)  # at the last rate, for now
+    assert meter.seconds(120) == pytest.approx(120 / 20)  # at the last rate
     meter.add(record(160, 10.0), fresh=False)
     assert meter.seconds(160) == pytest.approx(80 / 20 + 80 / 10)
     again = Meter([record(40, 1.0), record(80, 20.0), record(120, 0.5), record(160, 10.0)], fresh=[10, 30])

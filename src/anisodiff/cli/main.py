@@ -15,6 +15,7 @@ from anisodiff.cli.forward import forward
 from anisodiff.cli.sample import sample
 from anisodiff.cli.sweep import sweep
 from anisodiff.cli.train import train
+from anisodiff.mistakes import in_one_line
 
 app = typer.Typer(
     name="anisodiff",
@@ -52,11 +53,8 @@ def _main(
 def run() -> None:
     """Run the command line; errors of the user are one line on standard error and exit code 2."""
     try:
-        app()
-    except (ValueError, OSError, MemoryError) as error:
-        message = " ".join(str(error).split()) or type(error).__name__
-        print(f"anisodiff: {message}", file=sys.stderr)
-        sys.exit(2)
+        with in_one_line():
+            app()
     except RuntimeError as error:
         if "memory" not in str(error):
             raise

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from anisodiff.editing.strength import time_of
 from anisodiff.generation import Generator
-from anisodiff.generation.running import Callback, Route, run_back
+from anisodiff.generation.running import Callback, Route, cut, run_back
 from anisodiff.generation.seeds import check_seeds
 from anisodiff.hashing import combine
 from anisodiff.noise import KeyedNoise, Randomness
@@ -96,17 +96,19 @@ def edit(
         raise ValueError(f"repeats: got {repeats}, expected 1 or more")
     free = None if mask is None else as_mask(mask, len(chosen), generator.size)
     done = []
-    for rows in torch.split(torch.arange(len(chosen)), _size(generator, batch)):
-        x = images[rows.to(images.device)].to(generator.device, generator.plan.dtype)
-        part = None if free is None else free[rows].to(generator.device)
-        here = tuple(chosen[i] for i in rows.tolist())
-        keys = torch.tensor(here, dtype=torch.int64, device=generator.device)
+    size, device = _size(generator, batch), generator.device
+    for few, rows in cut(len(chosen), size, torch.device("cpu"), fill=device.type == "cuda" and len(chosen) > size):
+        x = images[rows.to(images.device)].to(device, generator.plan.dtype)
+        part = None if free is None else free[rows].to(device)
+        here = tuple(chosen[i] for i in rows[:few].tolist())
+        keys = torch.tensor([chosen[i] for i in rows.tolist()], dtype=torch.int64, device=device)
+        again = torch.arange(len(rows), device=device).clamp(max=few - 1)  # a batch filled up stays so
         for number in range(repeats):
             forth = KeyedNoise(combine(FORTH, keys, number))
             state, way = _go(generator.process, x, route, part, forth)
-            new = run_back(generator.model, state, here, combine(BACK, keys, number), way, callback)
+            new = run_back(generator.model, state, here, combine(BACK, keys, number), way, callback)[again]
             x = new if part is None else torch.where(part, new, x)
-        done.append(x.to("cpu", torch.float32))
+        done.append(x[:few].to("cpu", torch.float32))
     return torch.cat(done)
 
 

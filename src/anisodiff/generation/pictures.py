@@ -12,7 +12,7 @@ from torch import Tensor
 
 from anisodiff.diagnostics.figures import save_animation
 from anisodiff.files import replacing
-from anisodiff.photos import to_display
+from anisodiff.photos import to_bytes, to_display
 
 Pixels = NDArray[np.uint8]
 _GAP, _SIDE = 2, 64
@@ -20,7 +20,7 @@ _GAP, _SIDE = 2, 64
 
 def to_pixels(images: Tensor) -> Pixels:
     """Images [B, C, H, W] in [0, 1] as bytes [B, H, W, C], rounded to the nearest level."""
-    return (images.clamp(0, 1) * 255).round().to(torch.uint8).permute(0, 2, 3, 1).contiguous().cpu().numpy()
+    return to_bytes(images).permute(0, 2, 3, 1).contiguous().cpu().numpy()
 
 
 def tiled(pictures: Sequence[Pixels], columns: int, gap: int = _GAP) -> Pixels:

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Protocol
 
-import torch
 from torch import Tensor
 
 from anisodiff.metrics.images import ImageSet
 from anisodiff.metrics.workers import ALONE, Workers
+from anisodiff.photos import to_bytes
 
 
 class Model(Protocol):
@@ -24,14 +24,6 @@ class Model(Protocol):
         self, seeds: Sequence[int], *, steps: int, sampler: str, prior: str, batch: int | None
     ) -> Tensor:
         """The images of these seeds, ``batch`` of them at a time."""
-
-
-def to_bytes(images: Tensor) -> Tensor:
-    """Images in [0,1] → uint8, rounded to the nearest level; NaN and infinity are refused."""
-    finite = torch.isfinite(images).flatten(1).all(dim=1)
-    if not bool(finite.all()):
-        raise ValueError(f"the model made NaN or infinite pixels in {int((~finite).sum())} of {len(images)} images")
-    return (images.clamp(0, 1) * 255).round().to(torch.uint8)
 
 
 def generated(

@@ -89,11 +89,6 @@ class Conditional(Process):
         return {"kind": self.word} | {f.name: getattr(self, f.name) for f in fields(self)}
 
 
-def per_sample(values: Tensor, like: Tensor) -> Tensor:
-    """Numbers [B] shaped to multiply ``like`` [B, C, H, W], in its precision."""
-    return values.to(like.dtype)[:, None, None, None]
-
-
 def check_numbers(
     process: Conditional,
     ranges: Mapping[str, tuple[float, float]],

@@ -24,7 +24,8 @@ from torch import Tensor
 from anisodiff import notation
 from anisodiff.caching import made_once
 from anisodiff.noise import Randomness, white
-from anisodiff.processes.conditional import Conditional, check_numbers, per_sample
+from anisodiff.processes.conditional import Conditional, check_numbers
+from anisodiff.stencils.gradient import per_sample
 
 BOUNDARIES = {"zeros": "constant", "replicate": "replicate"}
 

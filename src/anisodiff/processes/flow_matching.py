@@ -16,7 +16,8 @@ from torch import Tensor
 
 from anisodiff.noise import Randomness, white
 from anisodiff.priors import GaussianPrior
-from anisodiff.processes.conditional import Conditional, check_numbers, per_sample
+from anisodiff.processes.conditional import Conditional, check_numbers
+from anisodiff.stencils.gradient import per_sample
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,7 +19,8 @@ import torch
 from torch import Tensor
 
 from anisodiff.noise import Randomness, white
-from anisodiff.processes.conditional import Conditional, check_numbers, per_sample
+from anisodiff.processes.conditional import Conditional, check_numbers
+from anisodiff.stencils.gradient import per_sample
 from anisodiff.transforms import dct2, idct2
 
 

@@ -20,7 +20,6 @@ which X − X_prev holds, stands in for that of this one: the law is right to se
 (two-step Adams–Bashforth with additive noise). Nothing is extrapolated across an edge of the drift, where D jumps.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple, Self
 
@@ -34,9 +33,6 @@ from anisodiff.noise import Randomness, white
 from anisodiff.processes import Process
 from anisodiff.samplers.contract import Sampler, Step, option, require_additive, whole
 from anisodiff.samplers.reference import Reference, growth, predictions, reference
-from anisodiff.samplers.time_grids import level_grid
-
-__all__ = ["Exponential", "exponential_step", "level_grid", "sample"]
 
 
 class Evaluation(NamedTuple):
@@ -149,16 +145,3 @@ class Exponential(Sampler):
             return z
 
         return step
-
-
-def sample(
-    model: ScoreModel,
-    start: Tensor,
-    times: Tensor,
-    source: Randomness,
-    *,
-    wiener: float = 0.0,
-    callback: Callable[[int, Tensor], None] | None = None,
-) -> Tensor:
-    """Images [B, C, H, W] from terminal states along descending ``times``: the first-order sampler in one call."""
-    return Exponential(order=1, wiener=wiener).run(model, start, times, source, callback=callback)

@@ -18,9 +18,9 @@ from anisodiff import notation
 from anisodiff.networks.scaled_noise import ScaledNoiseModel
 from anisodiff.noise import Randomness, white
 from anisodiff.processes import EdgePreserving, Process
-from anisodiff.processes.conditional import per_sample
 from anisodiff.samplers.contract import Step
 from anisodiff.samplers.own_times import OwnTimes, levels_down
+from anisodiff.stencils.gradient import per_sample
 
 
 def posterior(process: EdgePreserving, z: Tensor, image: Tensor, t: Tensor, after: Tensor) -> tuple[Tensor, Tensor]:

@@ -24,7 +24,7 @@ from anisodiff.editing.inputs import SUFFIXES, read_pictures
 from anisodiff.files import replacing
 from anisodiff.generation.pool import open_pool
 from anisodiff.metrics import Survey, image_set
-from anisodiff.metrics.generated import to_bytes
+from anisodiff.photos import to_bytes
 from anisodiff.studies.budget import Deadline
 from anisodiff.studies.layout import Place, read_json, save_json
 from anisodiff.studies.measuring import Yardstick

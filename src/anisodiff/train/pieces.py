@@ -10,12 +10,12 @@ python -m anisodiff.train.pieces join PIECES RUN
 import argparse
 import hashlib
 import shutil
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from anisodiff.mistakes import in_one_line
 from anisodiff.train import files
 from anisodiff.train.checkpoint import Checkpoint, find, folder_of, read
 
@@ -146,14 +146,11 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("target", type=Path)
     parser.add_argument("--mib", type=float, default=15.0, help="largest piece")
     args = parser.parse_args(arguments)
-    try:
+    with in_one_line():
         if args.what == "export":
             print(f"wrote {len(export(args.source, args.target, args.mib)) - 1} pieces to {args.target}")
         else:
             print(f"joined {join(args.source, args.target).path}")
-    except (ValueError, OSError) as error:
-        print(f"anisodiff: {error}", file=sys.stderr)
-        sys.exit(2)
 
 
 if __name__ == "__main__":

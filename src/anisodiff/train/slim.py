@@ -8,11 +8,11 @@ name is kept. A run can start from it (``--from``), with new moments for Adam, b
 
 import argparse
 import re
-import sys
 from pathlib import Path
 
 import torch
 
+from anisodiff.mistakes import in_one_line
 from anisodiff.train.checkpoint import Checkpoint, Snapshot, Store, find, newest
 
 DTYPES = {"float16": torch.float16, "bfloat16": torch.bfloat16, "float32": torch.float32}
@@ -49,11 +49,8 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("target", type=Path)
     parser.add_argument("--dtype", choices=sorted(DTYPES), default="float16")
     args = parser.parse_args(arguments)
-    try:
+    with in_one_line():
         print(f"wrote {slim(args.source, args.target, DTYPES[args.dtype]).path}")
-    except (ValueError, OSError) as error:
-        print(f"anisodiff: {error}", file=sys.stderr)
-        sys.exit(2)
 
 
 if __name__ == "__main__":
