@@ -46,6 +46,7 @@ def compare(
     keep_weights: bool = typer.Option(False, "--keep-weights", help="Weights in half precision among the results."),
     batch: int = study.BATCH,
     compile: bool = study.COMPILE,
+    balance: int = study.BALANCE,
     as_json: bool = study.JSON,
     device: str = common.DEVICE,
 ) -> None:  # fmt: skip
@@ -67,7 +68,9 @@ def compare(
     check_names(contenders)
     wanted = _only(only, contenders)
     task = _task(edit, strokes, strengths, edit_n)
-    terms = _terms(budget, images, n, steps, prior, seeds, track, track_n, task, batch, keep_weights, compile)
+    terms = _terms(
+        budget, images, n, steps, prior, seeds, track, track_n, task, batch, keep_weights, compile, balance
+    )
     asked = study.Asked(
         data=data, out=out, overrides=overrides, reference=reference, network=network, weights=weights, given=given,
         tf32=tf32, span=span, device=device, as_json=as_json,
@@ -133,9 +136,10 @@ def _task(edit: list[str], strokes: int, strengths: str, count: int) -> "Task | 
 
 def _terms(
     budget: str | None, images: int | None, n: int, steps: str, prior: str, seeds: str, track: int, track_n: int,
-    task: "Task | None", batch: int | None, keep_weights: bool, compile: bool,
+    task: "Task | None", batch: int | None, keep_weights: bool, compile: bool, balance: int,
 ) -> "Terms":  # fmt: skip
     from anisodiff.studies import Budget, Terms, parse_steps
+    from anisodiff.studies.contender import read_balance
 
     if budget is not None and images is not None:
         raise ValueError("--budget and --images both say how long to train; give one of them")
@@ -143,5 +147,5 @@ def _terms(
     return Terms(
         budget=length, n=n, steps=parse_steps(steps), priors=tuple(part.strip() for part in prior.split(",")),
         seeds=study.whole_numbers(seeds, "--seeds"), track=track, track_n=min(track_n, n), task=task, batch=batch,
-        keep_weights=keep_weights, compile=compile,
+        keep_weights=keep_weights, compile=compile, balance=read_balance(balance),
     )  # fmt: skip

@@ -85,9 +85,14 @@ def _from_checkpoint(
 
     model = load(path, device=where, images=starts, say=say)
     start, route = model.start(prior), model.route(sampler, steps)
-    say(f"{path}: {n} samples, {route.sampler} with {route.evaluations} evaluations; prior: {start.words}")
+    say(
+        f"{path}: {n} samples, {route.sampler} with {route.evaluations} evaluations; prior: {start.words}"
+        + ("; balanced" if model.balance is not None else "")
+    )
     origin = Origin(
-        generation=Generation(evaluations=route.evaluations, prior=start.name, seed=seed),
+        generation=Generation(
+            evaluations=route.evaluations, prior=start.name, seed=seed, balanced=model.balance is not None
+        ),
         seeds=tuple(range(seed, seed + n)),
         prior_images=None if start.pool is None else start.pool.fingerprint,
         channels=model.channels,

@@ -42,6 +42,9 @@ def sample(
     animation: Path | None = typer.Option(None, "--animation", help="The same as a .gif, or .png for APNG."),
     compile: bool = typer.Option(False, "--compile/--no-compile", help="Compile the network (CUDA): for thousands."),
     precision: str = typer.Option("auto", "--precision", help="Inside the network: bf16, fp32; auto: bf16 on CUDA."),
+    balance: bool = typer.Option(
+        True, "--balance/--no-balance", help="Use the balance measured by `anisodiff balance`, if there is one."
+    ),
     as_json: bool = typer.Option(False, "--json", help="Print the outcome as JSON."),
     device: str = common.DEVICE,
 ) -> None:
@@ -64,7 +67,7 @@ def sample(
     chosen = _seeds(n, seeds, seed)
     team = Team(pick_device(device))
     say = _speaker(team.leads, as_json)
-    generator = load(checkpoint, team.device, images, compile=compile, precision=precision, say=say)
+    generator = load(checkpoint, team.device, images, compile=compile, precision=precision, balance=balance, say=say)
     if compile and team.device.type != "cuda":
         say(f"on a {team.device.type} without compile: the network runs as it is")
     route, start = generator.route(sampler, steps), generator.start(prior)
@@ -73,7 +76,8 @@ def sample(
         leakage = start.leakage(generator.device, bar) if team.leads else None
     if note := start.note(leakage):
         say(note)
-    say(f"sampler {route.sampler}: {route.evaluations} evaluations of the network for each image")
+    kept = "" if generator.balance is None else ", balanced"
+    say(f"sampler {route.sampler}: {route.evaluations} evaluations of the network for each image{kept}")
     try:
         with _bar(f"{len(chosen)} images, network evaluations") as bar:
             outcome = write_samples(

@@ -6,6 +6,7 @@ from pathlib import Path
 import torch
 
 from anisodiff.devices import pick_device
+from anisodiff.generation.balancing import stored_balance
 from anisodiff.generation.generator import Generator, Origin
 from anisodiff.generation.pool import Pictures
 from anisodiff.models import SHIPPED, shipped
@@ -53,19 +54,29 @@ def load(
     *,
     compile: bool = False,
     precision: str = "auto",
+    balance: bool = True,
     say: Callable[[str], None] = lambda _: None,
 ) -> Generator:
     """A generator from the averaged weights of a checkpoint; nothing but the folder is needed.
 
     ``images``: what priors other than `gaussian` start from. ``precision``: bf16 or fp32 inside the network; auto is
     bf16 on CUDA. ``compile``: torch.compile the network, on CUDA; worth it for thousands of samples.
+    ``balance``: use the balance that lies beside the checkpoint, if any (`anisodiff balance`).
     """
     where = pick_device(device)
     saved = open_checkpoint(path, say)
     codes = files.get_json(saved.path / "manifest.json")["files"]
-    origin = Origin(path=str(path), model=codes["model.safetensors"], prior=codes.get("prior.safetensors"))
+    model = codes["model.safetensors"]
+    kept, code = (stored_balance(saved.path, model, say) if balance else None) or (None, None)
+    origin = Origin(path=str(path), model=model, prior=codes.get("prior.safetensors"), balance=code)
     return Generator(
-        _trained(saved, where), origin, device=where, images=images, compile=compile, precision=precision
+        _trained(saved, where),
+        origin,
+        device=where,
+        images=images,
+        compile=compile,
+        precision=precision,
+        balance=kept,
     )
 
 

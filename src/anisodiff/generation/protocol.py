@@ -24,7 +24,7 @@ FILES = (".zip", ".npz", ".png")
 
 LAW = (
     "version", "anisodiff", "checkpoint", "checkpoint_prior", "process", "t_min", "sampler", "evaluations", "prior",
-    "prior_images", "channels", "size", "precision",
+    "prior_images", "channels", "size", "precision", "balance",
 )  # fmt: skip
 """What fixes the pixels: a job with another value of one of these is another job."""
 
@@ -39,6 +39,7 @@ def describe(
         "anisodiff": anisodiff.__version__,
         "checkpoint": generator.origin.model,
         "checkpoint_prior": generator.origin.prior,
+        "balance": generator.origin.balance,
         "checkpoint_path": generator.origin.path,
         "checkpoint_images": generator.meta.get("images"),
         "process": generator.process.identity(),

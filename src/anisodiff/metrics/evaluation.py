@@ -193,6 +193,7 @@ def evaluate(
         resize=network.resize,
         precision=network.precision,
         settings=settings.describe(),
+        balanced=generation.balanced,
         evaluations=generation.evaluations,
         prior=generation.prior,
         seed=generation.seed,

@@ -2,7 +2,8 @@
 
     FOLDER/protocol.json, FILE.zip.json (or protocol.json within the zip), FILE.npz.json
 
-Keys, none of them needed: evaluations, prior, seed, seeds, count, channels, prior_images (a fingerprint), sources.
+Keys, none of them needed: evaluations, prior, seed, seeds, count, channels, prior_images and balance (fingerprints),
+sources.
 """
 
 from __future__ import annotations
@@ -81,6 +82,7 @@ def read_origin(samples: Path) -> Origin:
             prior=_text(values, "prior"),
             seed=_number(values, "seed"),
             sources=None if sources is None else tuple(sources),
+            balanced=_text(values, "balance") is not None,
         ),
         seeds=parsed,
         prior_images=_text(values, "prior_images"),

@@ -32,12 +32,14 @@ class Generation:
     """How samples were made, as far as known: network evaluations per sample, prior, seed.
 
     ``sources``: which image of the training set the prior of each sample was simulated from, where it was.
+    ``balanced``: whether the model's balance was used (`networks.balance`).
     """
 
     evaluations: int | None = None
     prior: str | None = None
     seed: int | None = None
     sources: tuple[int, ...] | None = None
+    balanced: bool = False
 
     def __post_init__(self) -> None:
         if self.evaluations is not None and self.evaluations < 1:
@@ -76,14 +78,16 @@ class Protocol:
     prior: str | None
     seed: int | None
     version: str
+    balanced: bool = False
 
     def line(self) -> str:
         """One line for people."""
         unknown = "unknown"
         split = f"/{self.reference_split}" if self.reference_split else ""
+        balanced = "balanced, " if self.balanced else ""
         return (
             f"{self.samples_count} samples {self.samples} ({self.samples_fingerprint[:8]}, {self.size}; "
-            f"evaluations {self.evaluations or unknown}, prior {self.prior or unknown}, "
+            f"evaluations {self.evaluations or unknown}, prior {self.prior or unknown}, {balanced}"
             f"seed {unknown if self.seed is None else self.seed}) against {self.reference_count} of "
             f"{self.reference}{split} ({self.reference_fingerprint[:8]}); "
             f"{self.network} ({self.weights[:8]}), {self.resize}, "

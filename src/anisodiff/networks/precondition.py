@@ -14,10 +14,12 @@ divided by the power of the target's own noise, which depends on t alone.
 import math
 from typing import ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from anisodiff.equation import Equation
+from anisodiff.networks.balance import Balancing
 from anisodiff.networks.model import Model, noise_level
 from anisodiff.objectives.contract import Draw
 from anisodiff.tables import Moments
@@ -47,7 +49,7 @@ class Coefficients:
         self.alpha1, self.alpha2 = (
             x.to(self.power.dtype)[:, None, None, None] for x in (equation.alpha1(t), equation.alpha2(t))
         )
-        self.cell, self.phase = cell, phase
+        self.t, self.cell, self.phase = t, cell, phase
 
 
 class ScoreModel(Model):
@@ -58,6 +60,8 @@ class ScoreModel(Model):
     def __init__(self, network: nn.Module, equation: Equation, moments: Moments, *, drift: bool, gamma: float = 1.0):
         super().__init__(network, moments)
         self.equation, self.learns_drift, self.gamma = equation, drift, gamma
+        self.balance: Balancing | None = None
+        """What samplers, never the trainer, do to the residuals; see `networks.balance`."""
 
     @property
     def T(self) -> float:
@@ -76,7 +80,12 @@ class ScoreModel(Model):
     def residuals(
         self, z: Tensor, c: Coefficients, dropout_key: Tensor | None = None
     ) -> tuple[Tensor, Tensor | None]:
-        """F̂ and Ĝ of centred DCT states ``z``: the network's outputs in the DCT, unit scale."""
+        """F̂ and Ĝ of centred DCT states ``z``, unit scale; without their lean, where a `balance` is set."""
+        score, drift = self.outputs(z, c, dropout_key)
+        return (score, drift) if self.balance is None else self.balance(z / c.power.sqrt(), c.t, score, drift)
+
+    def outputs(self, z: Tensor, c: Coefficients, dropout_key: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
+        """The network's outputs in the DCT, one evaluation."""
         seen = idct2(c.input * z)
         condition = self.condition(c.cell, c.phase).to(seen.dtype).expand(len(z))
         out = self.network(seen, condition, dropout_key).to(z.dtype)
@@ -124,15 +133,17 @@ class ScoreModel(Model):
         weight = (c.signal * c.noise / c.power) ** self.gamma
         weight = weight / weight.mean((-2, -1), keepdim=True)
         error = (f - (dct2(drawn.score) + z / c.power) / c.scale).square()
-        spread = (c.target - 1.0 / c.power).clamp(min=1e-6) / c.scale.square()
+        # Y ≥ 1/N, so a mean of 1 at least. Only of the mean: where noise is all there is, single modes are known by
+        # chance alone, and raising those that came out too low would count chance as a target's power.
+        spread = (weight * (c.target - 1.0 / c.power) / c.scale.square()).mean((-3, -2, -1)).clamp(min=1.0)
         if g is not None:
             assert drawn.drift is not None
             rate = c.alpha1 * c.weight * frequencies(z.shape[-2], z.shape[-1], z.dtype, z.device)
             residual = (dct2(drawn.drift) + rate * z) / c.alpha2.square()
             relative = (c.residual / c.scale).square()
             error = error + relative * (g - residual / c.residual).square()
-            spread = spread + relative
-        return (weight * error).mean((-3, -2, -1)) / (weight * spread).mean((-3, -2, -1))
+            spread = spread + (weight * relative).mean((-3, -2, -1))
+        return (weight * error).mean((-3, -2, -1)) / spread
 
 
 def level_density(model: ScoreModel, *, mean: float, std: float, t_min: float) -> tuple[Tensor, Tensor]:
@@ -157,10 +168,19 @@ def level_density(model: ScoreModel, *, mean: float, std: float, t_min: float) -
     return t, mass / mass[-1]
 
 
+def places_among(ascending: Tensor, values: Tensor) -> Tensor:
+    """How many of ``ascending`` are less than each of ``values``, int64, on the CPU.
+
+    By NumPy: for more than 200 values torch's own wakes all threads of the host, which then spin for longer than the
+    search takes; in every step of training that is half a large machine.
+    """
+    return torch.from_numpy(np.searchsorted(ascending.numpy(), values.numpy()))
+
+
 def draw_times(times: Tensor, cumulative: Tensor, uniform: Tensor) -> Tensor:
     """Inverse transform sampling: uniforms [B] → times [B], float64, on the CPU."""
     uniform = uniform.cpu()
-    right = torch.searchsorted(cumulative, uniform).clamp(1, len(times) - 1)
+    right = places_among(cumulative, uniform).clamp(1, len(times) - 1)
     low, high = cumulative[right - 1], cumulative[right]
     weight = ((uniform - low) / (high - low).clamp(min=1e-300)).clamp(0, 1)
     return torch.lerp(times[right - 1], times[right], weight)

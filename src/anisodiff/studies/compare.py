@@ -48,6 +48,8 @@ class Terms:
     """Samples at a time; changes no sample."""
     keep_weights: bool = False
     compile: bool = False
+    balance: int = 0
+    """Trajectories on which the balance of every model of a score is measured; 0: none."""
 
     def __post_init__(self) -> None:
         for name, least in (("n", 10), ("track", 0), ("track_n", 2)):
@@ -65,6 +67,7 @@ class Terms:
         return {
             "budget": str(self.budget), "n": self.n, "track": self.track,
             "track_n": self.track_n if self.track else None, "keep_weights": self.keep_weights,
+            "balance": self.balance,
             "edit": None if self.task is None else self.task.describe(),
         }  # fmt: skip
 
@@ -120,7 +123,7 @@ def describe(found: Sequence[Entry]) -> dict[str, Any]:
         one, config = entry.contender, entry.config
         values: dict[str, Any] = {
             "contender": one.name, "text": one.text, "seed": entry.seed, "sampler": one.sampler, "n": one.n,
-            "start": one.start, "run": entry.place.run_name,
+            "balance": one.balance, "start": one.start, "run": entry.place.run_name,
         }  # fmt: skip
         if config is None:
             codes = get_json(open_checkpoint(one.base).path / "manifest.json")["files"]

@@ -4,6 +4,7 @@ Keys are those of a training config, or of the contender alone:
 
     name     what it is called                    sampler, steps, prior, n    in place of the study's own
     from     a run or checkpoint to begin with (fine-tuning)
+    balance  trajectories on which the model's balance is measured before it samples; 0: none
 
 All contenders have the network, batch, optimiser and averages of the first (`COMMON`), changed by what is set for
 all, changed by their own keys: what differs is what was said to differ.
@@ -26,7 +27,7 @@ from anisodiff.processes.presets import TRAINED
 from anisodiff.recipes import RECIPES, for_dataset, recipe
 from anisodiff.train.config import TrainConfig
 
-OWN = ("name", "sampler", "steps", "prior", "n", "from")
+OWN = ("name", "sampler", "steps", "prior", "n", "from", "balance")
 COMMON = (
     "network", "size", "channels", "batch", "accumulation", "lr", "betas", "eps", "warm_up", "clip", "ema", "flip",
     "dequantise", "precision", "compile", "recompute", "deterministic", "calibration", "checkpoint_every",
@@ -86,6 +87,7 @@ class Contender:
     priors: tuple[str, ...] = ()
     n: int | None = None
     start: str | None = None
+    balance: int | None = None
 
 
 def parse_contender(text: str, more: Mapping[str, Any] | None = None) -> Contender:
@@ -118,12 +120,21 @@ def parse_contender(text: str, more: Mapping[str, Any] | None = None) -> Contend
         checkpoint=checkpoint, sampler=str(own.get("sampler", "auto")), priors=priors,
         steps=parse_steps(str(own["steps"])) if "steps" in own else (),
         n=read_whole(own["n"], "n") if "n" in own else None, start=own.get("from"),
+        balance=read_balance(own["balance"]) if "balance" in own else None,
     )  # fmt: skip
 
 
 def _called(text: str, checkpoint: bool) -> str:
     """A path is called by its last part."""
     return Path(text.partition(":")[0]).name + text.partition(":")[2] if checkpoint else text
+
+
+def read_balance(text: Any) -> int:
+    """Trajectories: 0, or 2 and more."""
+    number = notation.number(text, "balance")
+    if number != int(number) or number < 0 or number == 1:
+        raise ValueError(f"balance: got {text!r}, expected 0 (none), or 2 trajectories and more, such as 512")
+    return int(number)
 
 
 def parse_steps(text: str) -> tuple[int, ...]:

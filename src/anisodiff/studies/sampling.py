@@ -22,6 +22,7 @@ from anisodiff.generation.protocol import describe, differences
 from anisodiff.metrics import ImageSet
 from anisodiff.studies.budget import Deadline
 from anisodiff.studies.layout import read_json, save_json
+from anisodiff.train.slim import without_folders
 
 SHOWN = 32
 """Images kept among the results, to be looked at."""
@@ -163,6 +164,7 @@ class Maker:
         leakage = self._leakage.get(column.prior)
         protocol = describe(generator, start, route, range(n), leakage)
         protocol["note"] = start.note(leakage)
+        protocol["checkpoint_path"] = without_folders(protocol["checkpoint_path"])  # it will be published
         if held is not None:
             if different := differences(held, protocol):
                 raise ValueError(f"{folder} holds other samples: {'; '.join(different)}; remove it to make them anew")

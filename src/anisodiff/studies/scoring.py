@@ -10,7 +10,10 @@ import numpy as np
 
 import anisodiff
 from anisodiff.files import replacing
+from anisodiff.generation.balancing import measure_balance, save_balance
+from anisodiff.generation.loading import open_checkpoint
 from anisodiff.metrics import Generation
+from anisodiff.networks.precondition import ScoreModel
 from anisodiff.studies.contender import Contender
 from anisodiff.studies.edits import Studio, file_of, make_edits, measure_edits
 from anisodiff.studies.layout import Place, read_json, save_json
@@ -29,6 +32,7 @@ class Scorer:
     ) -> None:
         self.terms, self.one, self.place, self.study, self.studio = terms, contender, place, study, studio
         self.n = contender.n or terms.n
+        self.balance = terms.balance if contender.balance is None else contender.balance
         priors, steps = contender.priors or terms.priors, contender.steps or terms.steps
         self.columns = [Column(prior=prior, steps=count) for prior in priors for count in steps]
         self.main = Column(prior=priors[0], steps=max(steps))
@@ -65,9 +69,15 @@ class Scorer:
         """The contender's own model, kept; or one of its checkpoints."""
         if checkpoint is None and self._maker is not None:
             return self._maker
+        path = checkpoint or self._weights()
         generator = anisodiff.load(
-            checkpoint or self._weights(), self.study.device, self.study.dataset, compile=self.terms.compile
+            path, self.study.device, self.study.dataset, compile=self.terms.compile, balance=self.balance > 0
         )
+        if self.balance and generator.balance is None and isinstance(generator.model, ScoreModel):
+            measured = measure_balance(generator, trajectories=self.balance, batch=self.terms.batch)
+            generator.use_balance(
+                measured, save_balance(measured, open_checkpoint(path).path, generator.origin.model)
+            )
         made = Maker(generator, self.terms.batch)
         if checkpoint is None:
             self._maker = made
@@ -114,7 +124,12 @@ class Scorer:
             return True
         if study.deadline.over():
             return False
-        generation = Generation(evaluations=protocol["evaluations"], prior=column.prior, seed=protocol["seed"])
+        generation = Generation(
+            evaluations=protocol["evaluations"],
+            prior=column.prior,
+            seed=protocol["seed"],
+            balanced=protocol["balance"] is not None,
+        )
         report = study.yardstick().report(chunks.image_set(self.place.name, self.n), generation, limit=self.n)
         self._keep_sheet(column.name, chunks)
         save_json(self._result(column.name), {"report": report, "sampling": protocol})

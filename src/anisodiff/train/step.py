@@ -16,7 +16,7 @@ from anisodiff.devices import send
 from anisodiff.hashing import combine
 from anisodiff.networks import NCSNpp
 from anisodiff.networks.model import Model
-from anisodiff.networks.precondition import draw_times
+from anisodiff.networks.precondition import draw_times, places_among
 from anisodiff.noise import KeyedNoise
 from anisodiff.objectives import Draw, Regression
 from anisodiff.replaying import Replay
@@ -53,11 +53,11 @@ class Times:
 
     def level_at(self, t: Tensor) -> Tensor:
         """The noise level at times of the density."""
-        return self.level[torch.searchsorted(self.times, t).clamp(max=len(self.times) - 1)]
+        return self.level[places_among(self.times, t).clamp(max=len(self.times) - 1)]
 
     def bin_of(self, t: Tensor) -> Tensor:
         """Number of the level's bin."""
-        return torch.bucketize(self.level_at(t), self.edges)
+        return places_among(self.edges, self.level_at(t))
 
 
 @dataclass(frozen=True)

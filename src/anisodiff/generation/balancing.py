@@ -1,0 +1,140 @@
+"""The balance of a model (see `networks.balance`): measured on its own trajectories, kept beside its checkpoint.
+
+CHECKPOINT/balance.safetensors holds it, with the sha256 of the model it was measured on: for another model it does
+not count.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+from anisodiff.files import replacing
+from anisodiff.generation.running import keys_of
+from anisodiff.networks.balance import Balance, Balancing, Measuring, rings
+from anisodiff.networks.model import Model
+from anisodiff.networks.precondition import ScoreModel
+from anisodiff.noise import KeyedNoise
+from anisodiff.train import files
+
+if TYPE_CHECKING:
+    from anisodiff.generation.generator import Generator
+
+NAME = "balance.safetensors"
+TRAJECTORIES, STEPS = 512, 50
+_START, _PATH = 5, 6
+"""Streams of a seed, other than those of samples: no sample is one of the trajectories."""
+
+
+class _InParts(nn.Module):
+    """A network that sees a large batch part by part."""
+
+    def __init__(self, network: nn.Module, size: int) -> None:
+        super().__init__()
+        self.network, self.size = network, size
+
+    def forward(self, x: Tensor, condition: Tensor, dropout_key: Tensor | None = None) -> Tensor:
+        """As the network's."""
+        parts = zip(torch.split(x, self.size), torch.split(condition, self.size))
+        return torch.cat([self.network(seen, told, dropout_key) for seen, told in parts])
+
+
+@contextmanager
+def balanced(model: Model, balance: Balancing | None) -> Iterator[None]:
+    """Within, the model's residuals go through ``balance``; models without residuals are left alone."""
+    if not isinstance(model, ScoreModel):
+        yield
+        return
+    before, model.balance = model.balance, balance
+    try:
+        yield
+    finally:
+        model.balance = before
+
+
+@torch.no_grad()
+def measure_balance(
+    generator: "Generator",
+    *,
+    trajectories: int = TRAJECTORIES,
+    steps: int = STEPS,
+    batch: int | None = None,
+    progress: Callable[[int, int], None] = lambda _, __: None,
+) -> Balance:
+    """Run ``trajectories`` of the model's usual sampler with ``steps`` evaluations, all in step, and measure κ.
+
+    At every evaluation what leans is taken out, so that what follows is measured on balanced states.
+    """
+    model = generator.model
+    if not isinstance(model, ScoreModel):
+        raise ValueError(
+            f"{generator.plan.config.process['preset']} learns no score: only models of a score have a balance"
+        )
+    size = generator.batch if batch is None else batch
+    if trajectories < 2 or size < 1:
+        raise ValueError(f"got {trajectories} trajectories, {size} at a time; expected 2 or more, 1 or more")
+    size = min(size, trajectories)
+    count = -(-trajectories // size) * size  # parts of one shape: recorded once
+    route, seeds = generator.route("auto", steps), tuple(range(count))
+    start = generator.prior("gaussian").draw(count, KeyedNoise(keys_of(seeds, _START, generator.device)))
+    measuring = Measuring(rings(*generator.size).to(generator.device))
+    whole = model.network
+    model.network = _InParts(whole, size)
+    try:
+        with balanced(model, measuring):
+            source = KeyedNoise(keys_of(seeds, _PATH, generator.device))
+            route.sampler.run(
+                model, start.to(generator.plan.dtype), route.times, source,
+                callback=lambda step, _: progress(step + 1, len(route.times)),
+            )  # fmt: skip
+    finally:
+        model.network = whole
+    return measuring.balance()
+
+
+def balance_checkpoint(
+    path: str | Path,
+    *,
+    device: torch.device | str = "auto",
+    trajectories: int = TRAJECTORIES,
+    steps: int = STEPS,
+    batch: int | None = None,
+    progress: Callable[[int, int], None] = lambda _, __: None,
+) -> tuple[Balance, Path]:
+    """Measure the balance of a checkpoint (or a run's newest) and keep it there; where it lies."""
+    from anisodiff.generation.loading import load, open_checkpoint
+
+    saved = open_checkpoint(path)
+    generator = load(saved.path, device, balance=False)
+    found = measure_balance(generator, trajectories=trajectories, steps=steps, batch=batch, progress=progress)
+    save_balance(found, saved.path, generator.origin.model)
+    return found, saved.path / NAME
+
+
+def save_balance(balance: Balance, checkpoint: Path, model: str) -> str:
+    """Beside the checkpoint's files, whole or not at all; ``model`` is the sha256 it belongs to. Its own sha256."""
+    target = checkpoint / NAME
+    named = {**balance.tensors(), "model": torch.tensor(list(bytes.fromhex(model)), dtype=torch.uint8)}
+    with replacing(target) as temporary:
+        temporary.unlink()  # the file must be new
+        return files.put_tensors(temporary, named)
+
+
+def stored_balance(
+    checkpoint: Path, model: str, say: Callable[[str], None] = lambda _: None
+) -> tuple[Balance, str] | None:
+    """The balance of a checkpoint and its sha256; None where there is none, or only that of another model."""
+    path = checkpoint / NAME
+    if not path.is_file():
+        return None
+    tensors = files.get_tensors(path)
+    try:
+        if bytes(tensors.pop("model").tolist()).hex() != model:
+            say(f"{path} belongs to another model and is not used; measure it again: anisodiff balance {checkpoint}")
+            return None
+        return Balance.of(tensors), files.sha256(path)
+    except KeyError as error:
+        raise ValueError(f"{path} is no balance (it has no {error}); remove it, or measure it again") from None

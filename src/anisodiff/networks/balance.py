@@ -1,0 +1,121 @@
+"""Stein's balance: a network's residual must not lean on the state, also not on the states that it makes itself.
+
+The score is s_k = −û_k/V_k + c_k F_k. Stein's identity E[û_k s_k] = −1 says that on states of the forward process
+
+    E[û_k F_k] = 0,      and likewise E[û_k G_k] = 0 for the drift's residual, by the choice of its linear part.
+
+A trained network keeps to it there. On generated states it does not: what does not quite look like an image it takes
+for noise, and removes it, so that F leans against û, power is lost in every step, and images come out flat. The lean
+
+    κ_k(t) = E[ŵ_k F_k]/E[ŵ_k²],      ŵ_k = û_k/√V_k
+
+is measured once on trajectories of the model itself and taken out again: F_k − κ_k ŵ_k. With that the power of the
+generated states obeys the linear law of the tables, which ends at the data's spectrum (as with a linear score).
+One number for every ring of frequencies and every time; no images are needed.
+"""
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from anisodiff.transforms import frequencies
+
+Leaning = tuple[Tensor, Tensor | None]
+
+
+def rings(height: int, width: int) -> Tensor:
+    """Which ring a frequency belongs to, int64 [H, W]: 0 is the constant mode, the others of equal width in √z."""
+    z = frequencies(height, width, torch.float64, torch.device("cpu"))
+    count = max(height, width)
+    ring = 1 + (z.sqrt() / 8**0.5 * (count - 1)).long().clamp(max=count - 2)
+    ring[0, 0] = 0
+    return ring
+
+
+class Balancing(Protocol):
+    """What a model does to its residuals: nothing, measure their lean, or take it out."""
+
+    def __call__(self, w: Tensor, t: Tensor, score: Tensor, drift: Tensor | None) -> Leaning:
+        """F and G of states ``w`` = û/√V [B, C, H, W] at times ``t`` [1] or [B], without what leans."""
+
+
+@dataclass(frozen=True)
+class Balance:
+    """κ at ascending ``times`` (float64 [n]) for score and drift (float32 [n, R]); linear between times."""
+
+    times: Tensor
+    score: Tensor
+    drift: Tensor
+    ring: Tensor
+    """`rings` of the images' size, [H, W]."""
+
+    def to(self, device: torch.device) -> "Balance":
+        """The same on another device."""
+        return Balance(*(x.to(device) for x in (self.times, self.score, self.drift, self.ring)))
+
+    def at(self, table: Tensor, t: Tensor) -> Tensor:
+        """A table at times ``t`` (float64 [B]), [B, 1, H, W]; before the first time and after the last as there."""
+        t = t.to(self.times.device).contiguous()
+        right = torch.searchsorted(self.times, t).clamp(1, len(self.times) - 1)
+        low, high = self.times[right - 1], self.times[right]
+        weight = ((t - low) / (high - low)).clamp(0, 1).to(table.dtype)[:, None]
+        return torch.lerp(table[right - 1], table[right], weight)[:, self.ring][:, None]
+
+    def __call__(self, w: Tensor, t: Tensor, score: Tensor, drift: Tensor | None) -> Leaning:
+        """Take the lean out."""
+        score = score - self.at(self.score, t).to(w.dtype) * w
+        return score, None if drift is None else drift - self.at(self.drift, t).to(w.dtype) * w
+
+    def tensors(self) -> dict[str, Tensor]:
+        """For a file; the rings follow from the size."""
+        return {
+            "times": self.times, "score": self.score, "drift": self.drift, "size": torch.tensor(self.ring.shape)
+        }  # fmt: skip
+
+    @classmethod
+    def of(cls, tensors: dict[str, Tensor]) -> "Balance":
+        """What `tensors` wrote."""
+        height, width = tensors["size"].tolist()
+        return cls(tensors["times"], tensors["score"], tensors["drift"], rings(height, width))
+
+
+@dataclass
+class Measuring:
+    """Takes the lean of a whole ensemble out as it goes, and remembers it by time."""
+
+    ring: Tensor
+    found: dict[float, tuple[Tensor, Tensor]] = field(default_factory=dict)
+
+    def __call__(self, w: Tensor, t: Tensor, score: Tensor, drift: Tensor | None) -> Leaning:
+        """``w`` holds all trajectories at one time; the last evaluation at a time counts."""
+        ring = self.ring
+        kappa = _lean(w, score, ring)
+        other = torch.zeros_like(kappa) if drift is None else _lean(w, drift, ring)
+        self.found[float(t[0])] = kappa.cpu(), other.cpu()
+        score = score - kappa.to(w.dtype)[ring] * w
+        return score, None if drift is None else drift - other.to(w.dtype)[ring] * w
+
+    def balance(self) -> Balance:
+        """What was found."""
+        times = sorted(self.found)
+        if len(times) < 2:
+            raise ValueError(f"a balance needs two times or more, got {len(times)}: take more steps")
+        score, drift = (torch.stack([self.found[t][i] for t in times]).float() for i in (0, 1))
+        return Balance(torch.tensor(times, dtype=torch.float64), score, drift, self.ring.cpu())
+
+
+def _lean(w: Tensor, residual: Tensor, ring: Tensor) -> Tensor:
+    """κ of every ring, float64 [R], shrunk by what chance alone would give (positive-part James–Stein)."""
+    count = int(ring.max()) + 1
+    samples = w.shape[0] * w.shape[1]
+
+    def total(x: Tensor) -> Tensor:
+        field = x.double().sum((0, 1))
+        return torch.zeros(count, dtype=torch.float64, device=x.device).index_add(0, ring.flatten(), field.flatten())
+
+    squares, modes = total(w * w), total(torch.ones_like(w[:1, :1])) * samples
+    kappa = total(w * residual) / squares.clamp(min=1e-300)
+    chance = total(residual * residual) / squares.clamp(min=1e-300) / modes.clamp(min=1)
+    return kappa * (1 - chance / kappa.square().clamp(min=1e-300)).clamp(min=0)

@@ -1,0 +1,106 @@
+"""The balance of a checkpoint: measured, kept beside it, used for samples and named in their protocol."""
+
+import shutil
+
+import pytest
+import torch
+
+import anisodiff
+from anisodiff.generation.balancing import NAME, balance_checkpoint, measure_balance, save_balance
+from anisodiff.train import find
+
+from .test_generator import TOLERANCE, shake
+
+CPU = ["--device", "cpu"]
+
+
+@pytest.fixture
+def copied(runs, tmp_path):
+    """A run of one's own."""
+    return lambda process: shutil.copytree(runs(process), tmp_path / process)
+
+
+@pytest.mark.parametrize("process", ["ve", "anisotropic"])
+def test_samples_are_balanced_and_edits_are_not(runs, process):
+    generator = anisodiff.load(runs(process), "cpu")
+    shake(generator)
+    plain, begin = generator.sample(6, steps=22), torch.zeros(2, 1, 8, 8)
+    edit = generator.reverse(begin, 1.0, seeds=(0, 1), steps=22)
+    found = measure_balance(generator, trajectories=30, steps=22, batch=8)
+    assert float(found.score.abs().max()) > 0.05  # weights drawn at random lean somewhere
+    assert bool((found.drift != 0).any()) == (process == "anisotropic")
+    generator.use_balance(found, "code")
+    balanced = generator.sample(6, steps=22)
+    assert float((balanced - plain).abs().max()) > 10 * TOLERANCE
+    torch.testing.assert_close(generator.sample(6, steps=22, batch=2), balanced, rtol=0, atol=TOLERANCE)
+    assert torch.equal(generator.reverse(begin, 1.0, seeds=(0, 1), steps=22), edit)
+    assert generator.origin.balance == "code"
+    generator.use_balance(None, None)
+    assert torch.equal(generator.sample(6, steps=22), plain)
+
+
+def test_it_does_not_depend_on_the_parts(runs):
+    generator = anisodiff.load(runs("heat"), "cpu")
+    shake(generator)
+    whole, parts = (measure_balance(generator, trajectories=24, steps=8, batch=size) for size in (24, 6))
+    torch.testing.assert_close(parts.score, whole.score, rtol=0, atol=1e-4)
+
+
+def test_it_is_kept_beside_the_checkpoint_and_left_out_on_request(copied):
+    run = copied("heat")
+    _, place = balance_checkpoint(run, device="cpu", trajectories=8, steps=6)
+    assert place == find(run).path / NAME
+    generator = anisodiff.load(run, "cpu")
+    assert generator.balance is not None
+    assert generator.balance.times[-1] <= generator.process.T
+    assert anisodiff.load(run, "cpu", balance=False).balance is None
+    assert anisodiff.load(run, "cpu", balance=False).origin.balance is None
+
+
+def test_that_of_another_model_does_not_count(copied):
+    run, said = copied("heat"), []
+    found, place = balance_checkpoint(run, device="cpu", trajectories=8, steps=6)
+    save_balance(found, place.parent, "ab" * 32)
+    assert anisodiff.load(run, "cpu", say=said.append).balance is None
+    assert len(said) == 1
+    assert "belongs to another model" in said[0]
+
+
+def test_a_damaged_one_is_refused(copied):
+    run = copied("heat")
+    _, place = balance_checkpoint(run, device="cpu", trajectories=8, steps=6)
+    place.write_bytes(place.read_bytes()[:100])
+    with pytest.raises(ValueError, match=r"cannot read .*balance"):
+        anisodiff.load(run, "cpu")
+
+
+def test_only_a_score_has_one(tmp_path, data):
+    from anisodiff.train import Hooks, train
+    from anisodiff.train.preview import fit_prior
+
+    from ..baselines.test_baseline_runs import config
+
+    train(config("flow-matching"), data, tmp_path / "run", hooks=Hooks(fit_prior=fit_prior), tensorboard=False)
+    with pytest.raises(ValueError, match="flow-matching learns no score"):
+        balance_checkpoint(tmp_path / "run", device="cpu")
+
+
+def test_the_command(command, copied, tmp_path):
+    run = copied("heat")
+    code, out, err = command("balance", run, "--trajectories", 8, "--steps", 6, *CPU)
+    assert code == 0, err
+    assert out.startswith("lean of the score's residual: ")
+    assert "balance.safetensors" in out.splitlines()[-1]
+    words = ["sample", run, "--n", 2, "--steps", 5, *CPU]
+    code, out, err = command(*words)
+    assert code == 0, err
+    assert "5 evaluations of the network for each image, balanced" in out
+    code, _, err = command(*words, "--no-balance")
+    assert code == 2
+    assert "balance was" in err
+    code, out, _ = command(*words, "--no-balance", "--out", "plain")
+    assert code == 0
+    assert "balanced" not in out
+    code, _, err = command("balance", tmp_path / "nowhere")
+    assert code == 2
+    assert "no such folder" in err
