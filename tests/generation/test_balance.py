@@ -74,14 +74,14 @@ def test_a_damaged_one_is_refused(copied):
         anisodiff.load(run, "cpu")
 
 
-def test_only_a_score_has_one(tmp_path, data):
+def test_others_have_none(tmp_path, data):
     from anisodiff.train import Hooks, train
     from anisodiff.train.preview import fit_prior
 
     from ..baselines.test_baseline_runs import config
 
-    train(config("flow-matching"), data, tmp_path / "run", hooks=Hooks(fit_prior=fit_prior), tensorboard=False)
-    with pytest.raises(ValueError, match="flow-matching learns no score"):
+    train(config("heat-dissipation"), data, tmp_path / "run", hooks=Hooks(fit_prior=fit_prior), tensorboard=False)
+    with pytest.raises(ValueError, match="heat-dissipation has no balance"):
         balance_checkpoint(tmp_path / "run", device="cpu")
 
 

@@ -16,7 +16,6 @@ from anisodiff.files import replacing
 from anisodiff.generation.running import keys_of
 from anisodiff.networks.balance import Balance, Balancing, Measuring, rings
 from anisodiff.networks.model import Model
-from anisodiff.networks.precondition import ScoreModel
 from anisodiff.noise import KeyedNoise
 from anisodiff.train import files
 
@@ -44,10 +43,7 @@ class _InParts(nn.Module):
 
 @contextmanager
 def balanced(model: Model, balance: Balancing | None) -> Iterator[None]:
-    """Within, the model's residuals go through ``balance``; models without residuals are left alone."""
-    if not isinstance(model, ScoreModel):
-        yield
-        return
+    """Within, the model's residuals go through ``balance``."""
     before, model.balance = model.balance, balance
     try:
         yield
@@ -69,10 +65,9 @@ def measure_balance(
     At every evaluation what leans is taken out, so that what follows is measured on balanced states.
     """
     model = generator.model
-    if not isinstance(model, ScoreModel):
-        raise ValueError(
-            f"{generator.plan.config.process['preset']} learns no score: only models of a score have a balance"
-        )
+    if not model.leans:
+        name = generator.plan.config.process["preset"]
+        raise ValueError(f"{name} has no balance: only models of a score or of a velocity have one")
     size = generator.batch if batch is None else batch
     if trajectories < 2 or size < 1:
         raise ValueError(f"got {trajectories} trajectories, {size} at a time; expected 2 or more, 1 or more")

@@ -11,6 +11,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
+from anisodiff.networks.balance import Balancing
 from anisodiff.objectives.contract import Draw
 from anisodiff.tables import Moments
 
@@ -35,6 +36,8 @@ class Model(nn.Module, ABC):
 
     usual: ClassVar[str]
     """The sampler that is meant where none is named."""
+    leans: ClassVar[bool] = False
+    """Whether it has a residual whose lean on the state can be measured and taken out, by ``balance``."""
 
     level: Tensor
     """`noise_level` of the tables, [K, P]."""
@@ -44,6 +47,8 @@ class Model(nn.Module, ABC):
     def __init__(self, network: nn.Module, moments: Moments) -> None:
         super().__init__()
         self.network = network
+        self.balance: Balancing | None = None
+        """What samplers, never the trainer, do to the residuals; see `networks.balance`."""
         for f in fields(moments):
             self.register_buffer(f"moments_{f.name}", getattr(moments, f.name))
         self.register_buffer("level", noise_level(moments))

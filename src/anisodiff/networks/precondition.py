@@ -19,7 +19,6 @@ import torch
 from torch import Tensor, nn
 
 from anisodiff.equation import Equation
-from anisodiff.networks.balance import Balancing
 from anisodiff.networks.model import Model, noise_level
 from anisodiff.objectives.contract import Draw
 from anisodiff.tables import Moments
@@ -56,12 +55,11 @@ class ScoreModel(Model):
     """A network with its preconditioning; everything that sampling needs but the process."""
 
     usual: ClassVar[str] = "exponential"
+    leans: ClassVar[bool] = True
 
     def __init__(self, network: nn.Module, equation: Equation, moments: Moments, *, drift: bool, gamma: float = 1.0):
         super().__init__(network, moments)
         self.equation, self.learns_drift, self.gamma = equation, drift, gamma
-        self.balance: Balancing | None = None
-        """What samplers, never the trainer, do to the residuals; see `networks.balance`."""
 
     @property
     def T(self) -> float:

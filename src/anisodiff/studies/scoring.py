@@ -13,7 +13,6 @@ from anisodiff.files import replacing
 from anisodiff.generation.balancing import measure_balance, save_balance
 from anisodiff.generation.loading import open_checkpoint
 from anisodiff.metrics import Generation
-from anisodiff.networks.precondition import ScoreModel
 from anisodiff.studies.contender import Contender
 from anisodiff.studies.edits import Studio, file_of, make_edits, measure_edits
 from anisodiff.studies.layout import Place, read_json, save_json
@@ -73,7 +72,7 @@ class Scorer:
         generator = anisodiff.load(
             path, self.study.device, self.study.dataset, compile=self.terms.compile, balance=self.balance > 0
         )
-        if self.balance and generator.balance is None and isinstance(generator.model, ScoreModel):
+        if self.balance and generator.balance is None and generator.model.leans:
             measured = measure_balance(generator, trajectories=self.balance, batch=self.terms.batch)
             generator.use_balance(
                 measured, save_balance(measured, open_checkpoint(path).path, generator.origin.model)
