@@ -67,7 +67,9 @@ def train(stepper: Stepper, images: Tensor, seconds: float, most: int) -> dict:
             begin = time.perf_counter() if k == 5 else begin
             if k > 5 and (time.perf_counter() - begin > seconds or (most and k >= most)):
                 break
-        stepper.step(k, batch_of(images, stepper.config, k))
+        with stepper.ahead():
+            prepared = stepper.prepare(k, batch_of(images, stepper.config, k))
+        stepper.step(k, prepared)
         k += 1
         if k % 100 == 0:
             tally = stepper.tally

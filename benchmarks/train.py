@@ -1,16 +1,23 @@
-"""Training speed of recipes: images per second, the share of a step spent simulating the forward process, memory.
+"""Training speed of recipes: images per second, what simulating the forward process costs, memory.
 
     python benchmarks/train.py cifar10-anisotropic cifar10-ve
     python benchmarks/train.py 'cifar10-anisotropic:network=lsun256;size=256;batch=64;recompute=true'
 
 A recipe may carry changes, RECIPE:KEY=VALUE;KEY=VALUE… Images are random: nothing here depends on what they show.
+
+A batch is prepared while the GPU is at work on the step before, so simulating is measured twice:
+alone   its time in steps that draw in their turn, in percent of such a step
+cost    how much longer a step takes than one that is given the same values again and again, in percent of the former
 """
 
 import argparse
 import json
+import math
 import platform
+import statistics
 import time
-from dataclasses import asdict, dataclass
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import torch
@@ -41,12 +48,13 @@ class Clock:
         else:
             self.marks.append(time.perf_counter())
 
-    def pairs(self) -> float:
-        """Seconds between every first and second mark, summed."""
+    def spans(self) -> list[float]:
+        """Seconds between every first and second mark."""
+        pairs = list(zip(self.marks[::2], self.marks[1::2]))
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
-            return sum(a.elapsed_time(b) for a, b in zip(self.marks[::2], self.marks[1::2])) / 1000
-        return sum(b - a for a, b in zip(self.marks[::2], self.marks[1::2]))
+            return [a.elapsed_time(b) / 1000 for a, b in pairs]
+        return [b - a for a, b in pairs]
 
 
 @dataclass(frozen=True)
@@ -99,7 +107,11 @@ class Row:
     rate: float
     """Images per second."""
     share: float
-    """Of a step, spent in objective.draw."""
+    """Of a step that draws in its turn, spent in objective.draw."""
+    cost: float
+    """Of a step, what is saved where nothing is drawn."""
+    cost_error: float | None
+    """Standard error; None after a single round."""
     gib: float | None
     """Peak memory of the device."""
     waits: int | None
@@ -112,18 +124,58 @@ def parse(text: str) -> TrainConfig:
     return recipe(name).changed({key: yaml.safe_load(value) for key, value in changes.items()})
 
 
-def waits(stepper: Stepper, k: int, images: Tensor) -> int | None:
-    """How often step k makes the host wait for the device, by torch's own count."""
+class Steps:
+    """Numbered steps of one stepper with the same images, made in three ways."""
+
+    def __init__(self, stepper: Stepper, images: Tensor) -> None:
+        self.stepper, self.images, self.k = stepper, images, 0
+        self.kept = stepper.prepare(0, images)
+
+    def plain(self) -> None:
+        """Drawn in its turn."""
+        self.stepper.step(self.k, self.images)
+        self.k += 1
+
+    def ahead(self) -> None:
+        """As a run does it: drawn beside the step before."""
+        with self.stepper.ahead():
+            prepared = self.stepper.prepare(self.k, self.images)
+        self.stepper.step(self.k, prepared)
+        self.k += 1
+
+    def again(self) -> None:
+        """Nothing drawn."""
+        self.stepper.step(self.k, replace(self.kept, k=self.k))
+        self.k += 1
+
+
+def waits(step: Callable[[], None], device: torch.device) -> int | None:
+    """How often a step makes the host wait for the device, by torch's own count."""
     import warnings
 
-    if images.device.type != "cuda":
+    if device.type != "cuda":
         return None
     torch.cuda.set_sync_debug_mode("warn")
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        stepper.step(k, images)
+        step()
     torch.cuda.set_sync_debug_mode("default")
     return sum("synchroniz" in str(warning.message) for warning in caught)
+
+
+def span(step: Callable[[], None], device: torch.device, count: int) -> float:
+    """Seconds of a step, by ``count`` of them.
+
+    On a GPU one more comes first that does not count: it finds an idle device, which a run never does.
+    """
+    if device.type == "cuda":
+        step()
+    clock = Clock(device)
+    clock.mark()
+    for _ in range(count):
+        step()
+    clock.mark()
+    return clock.spans()[0] / count
 
 
 def run(text: str, device: torch.device, seconds: float, calibration: int) -> Row:
@@ -139,21 +191,23 @@ def run(text: str, device: torch.device, seconds: float, calibration: int) -> Ro
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
     warm = 5 if device.type == "cuda" else 1
-    for k in range(warm):
-        stepper.step(k, images)
-    waited = waits(stepper, warm, images)
-    clock.marks.clear()
-    k, whole = warm + 1, Clock(device)
+    steps = Steps(stepper, images)
+    for _ in range(warm):
+        steps.ahead()
+    waited = waits(steps.ahead, device)
+    few = 3 if device.type == "cuda" else 1
+    many = min(max(few, int(seconds / 6 / span(steps.ahead, device, few))), 20)
+    in_turn, simulating, drawn, saved = [], [], [], []
     begin = time.perf_counter()
-    whole.mark()
-    while k == warm + 1 or time.perf_counter() - begin < seconds:
-        for _ in range(5 if device.type == "cuda" else 1):
-            stepper.step(k, images)
-            k += 1
-        if device.type == "cuda":
-            torch.cuda.synchronize(device)
-    whole.mark()
-    total = whole.pairs()
+    while not drawn or time.perf_counter() - begin < seconds:  # by turns: a device that warms up slows all three
+        clock.marks.clear()
+        first = steps.k
+        in_turn.append(span(steps.plain, device, many))
+        simulating.append(sum(clock.spans()) / (steps.k - first))
+        drawn.append(span(steps.ahead, device, many))
+        saved.append(drawn[-1] - span(steps.again, device, many))
+    step = statistics.mean(drawn)
+    error = statistics.stdev(saved) / math.sqrt(len(saved)) / step if len(saved) > 1 else None
     return Row(
         recipe=text,
         size=f"{config.size[0]}×{config.size[1]}",
@@ -161,8 +215,10 @@ def run(text: str, device: torch.device, seconds: float, calibration: int) -> Ro
         batch=config.batch,
         precision=config.precision if device.type == "cuda" or config.precision != "bf16" else "fp32",
         compiled=config.compile and device.type == "cuda",
-        rate=(k - warm - 1) * config.batch / total,
-        share=clock.pairs() / total,
+        rate=config.batch / step,
+        share=sum(simulating) / sum(in_turn),
+        cost=statistics.mean(saved) / step,
+        cost_error=error,
         gib=torch.cuda.max_memory_allocated(device) / 2**30 if device.type == "cuda" else None,
         waits=waited,
     )
@@ -172,15 +228,17 @@ def table(rows: list[Row], where: str) -> str:
     lines = [
         f"{time.strftime('%Y-%m-%d')}, {where}, torch {torch.__version__}, anisodiff {anisodiff.__version__}",
         "",
-        "| recipe | size | parameters | batch | precision | images/s | simulating | memory | waits a step |",
-        "|---|---|---|---|---|---|---|---|---|",
+        "| recipe | size | parameters | batch | precision | images/s | simulating, alone | its cost | memory "
+        "| waits a step |",
+        "|---|---|---|---|---|---|---|---|---|---|",
     ]
     for row in rows:
         how = row.precision + (", compiled" if row.compiled else "")
+        cost = f"{100 * row.cost:.1f}" + ("" if row.cost_error is None else f" ± {100 * row.cost_error:.1f}")
         memory = "" if row.gib is None else f"{row.gib:.1f} GiB"
         lines.append(
             f"| {row.recipe} | {row.size} | {row.parameters / 1e6:.1f} M | {row.batch} | {how} | {row.rate:,.1f} "
-            f"| {100 * row.share:.1f} % | {memory} | {'' if row.waits is None else row.waits} |"
+            f"| {100 * row.share:.1f} % | {cost} % | {memory} | {'' if row.waits is None else row.waits} |"
         )
     return "\n".join(lines) + "\n"
 

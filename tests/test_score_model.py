@@ -40,6 +40,7 @@ CASES = {
     "ve": ("ve", {}),
     "heat": ("heat", {}),
     "gentle": ("anisotropic", {"diffusivity": "geometric(0.1, 1)", "step": "exponential(windows=4)"}),
+    "one window": ("anisotropic", {"intensity": "geometric(0.03, 30)", "step": "exponential(windows=1)"}),
     "paper's parameters": ("anisotropic", {"diffusivity": "geometric(0.5, 64)", "step": "exponential(windows=4)"}),
 }
 
@@ -56,6 +57,39 @@ def test_loss_of_wieners_predictor_is_one(case):
     loss = model.loss(objective.draw(images, t, noise), t)
     assert loss.shape == (600,)
     assert float(loss.mean()) == pytest.approx(1.0, abs=0.1)
+
+
+def test_modes_without_signal_have_no_more_weight_than_their_signal():
+    """One window and a strong drift: the shape of the noise must not be most of the loss."""
+    images = gaussian_images(600, 8).float()
+    _, objective, model = build("anisotropic", images, **CASES["one window"][1], drift_anisotropy=0.05)
+    t = torch.full((600,), 1.6, dtype=F64)
+    drawn, c = objective.draw(images, t, KeyedNoise(keys(600, 6))), model.coefficients(t[:1])
+    silent = (c.signal < 1e-2 * c.noise)[0, 0]
+    assert float(silent.float().mean()) > 0.5
+    target = (dct2(drawn.score) + model.centred(drawn.state) / c.power) / c.scale
+    assert float(target.square().mean((0, 1))[silent].mean()) > 3  # their targets are mostly shape
+    errors = []
+    for known in (silent, ~silent):  # a network that knows these modes' targets, and nothing else
+        model.outputs = lambda z, c, key=None, known=known: (target * known, torch.zeros_like(z))
+        errors.append(float(model.loss(drawn, t).mean()))
+    assert errors[0] > 0.75  # as much as their share of the signal
+    assert errors[1] < 0.5
+
+
+def test_without_drift_the_measured_loss_is_that_of_the_closed_form():
+    images = gaussian_images(2000, 8).float()
+    noise = {"diffusivity": 0, "intensity": "geometric(0.02918, 145.9)"}
+    losses = []
+    for name, step in (("ve", "exact"), ("anisotropic", "exponential(windows=1)")):
+        _, objective, model = build(name, images, **noise, step=step)
+        model.outputs = lambda z, c, key=None: (0.3 * z / c.power.sqrt(), None)  # wrong, but the same for both
+        found = []
+        for level in (0.3, 0.8, 1.3):  # beyond, the error of V is as large as the signal
+            t = torch.full((2000,), level, dtype=F64)
+            found.append(float(model.loss(objective.draw(images, t, KeyedNoise(keys(2000, 7))), t).mean()))
+        losses.append(found)
+    assert losses[0] == pytest.approx(losses[1], rel=0.1)
 
 
 def test_measured_moments_are_the_closed_form_where_there_is_one():

@@ -23,7 +23,9 @@ from anisodiff.hashing import combine
 from anisodiff.linear import grid_decay, grid_variance
 from anisodiff.noise import KeyedNoise
 from anisodiff.objectives import Exact, Objective
-from anisodiff.transforms import dct2, frequencies
+from anisodiff.transforms import dct2, frequencies, radial_bands
+
+_RINGS = 8
 
 
 @dataclass(frozen=True)
@@ -69,6 +71,18 @@ class Moments:
 def _symmetric(x: Tensor) -> Tensor:
     """On square images rows and columns are alike: average the two, halving the error of estimation."""
     return 0.5 * (x + x.mT) if x.shape[-1] == x.shape[-2] else x
+
+
+def _excess(x: Tensor, count: int) -> Tensor:
+    """By how much x exceeds 1 in wide rings of frequencies, [H, W], from ``count`` pairs of samples; never negative.
+
+    Chance moves a mode's estimate by 2/√count: what is less than twice that of a whole ring counts as nothing.
+    """
+    height, width = x.shape[-2:]
+    ring = radial_bands(height, width, _RINGS).to(x.device).flatten()
+    modes = torch.bincount(ring, minlength=_RINGS).to(x).clamp(min=1)
+    mean = torch.zeros(_RINGS).to(x).index_add(0, ring, x.flatten() - 1) / modes
+    return torch.where(mean > 4 / (count * modes).sqrt(), mean, 0.0)[ring].reshape(x.shape)
 
 
 def measure(
@@ -158,6 +172,7 @@ def _measure_at(
     linear = torch.where(linear > 6 * chance, linear - chance, 0.0)
     signal = torch.where(signal > 10 * power / count**0.5, signal, linear)
     noise = power - signal  # the score's linear part is −1/V: what two estimators do not share must not be lost in V
+    target = (1 + _excess(target * noise, count)) / noise  # Y ≥ 1/N, which is that of isotropic noise
     one = t.reshape(1)
     alpha1, alpha2 = float(objective.equation.alpha1(one)), float(objective.equation.alpha2(one))
     z = frequencies(images.shape[-2], images.shape[-1], torch.float64, images.device)

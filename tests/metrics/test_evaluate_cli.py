@@ -208,7 +208,7 @@ def bad_cases(folder: Path) -> list[tuple[tuple[object, ...], str]]:
         ((*both, "--network", "tiny.pt", "--weights", "tiny.pt"), "--weights belongs to --network inception"),
         ((*both, *TINY, "--metrics", "fids"), "no metric fids; choose from fid, kid"),
         ((*both, *TINY, "--metrics", ","), "no metric was named"),
-        ((*both, *TINY, "--metrics", "is"), "is does not apply: it needs a network with logits"),
+        ((*both, *TINY, "--metrics", "is"), "is does not apply: tiny has no logits"),
         ((*both, *TINY, "--plot", "p.gif"), "--plot must end in .png, .pdf or .svg"),
         ((*both, *TINY, "--plot", "p.png", "--metrics", "kid"), "add fid to --metrics"),
         ((*both, *TINY, "--plot", "p.png", "--n", 15), "a plot needs the metric fid with its extrapolation"),

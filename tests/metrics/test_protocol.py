@@ -25,6 +25,7 @@ PROTOCOL = Protocol(
     prior="gaussian",
     seed=0,
     version="0.1.0",
+    heldout_fingerprint="h" * 64,
 )
 REPORT = Report(
     protocol=PROTOCOL,
@@ -118,5 +119,8 @@ def test_small_things() -> None:
         REPORT["is"]
     assert few_samples_note(10_000) == ""
     assert few_samples_note(9_999).startswith("warning: 9999 < 10,000 samples")
+    assert few_samples_note(10_000, reference=10_000) == ""
+    both = "warning: 9 < 10,000 samples and 8 < 10,000 reference images, noisy"
+    assert few_samples_note(9, "noisy", reference=8) == both
     with pytest.raises(ValueError, match="evaluations must be at least 1"):
         Generation(evaluations=0)

@@ -11,9 +11,10 @@ from anisodiff.objectives import Draw
 from anisodiff.tables import measure
 from anisodiff.train import Diverged, Hooks, Plan, find, read_log, train
 from anisodiff.train import loop as loop_module
+from anisodiff.train.batches import BINS
 from anisodiff.train.model import calibration_images
 from anisodiff.train.setup import assemble
-from anisodiff.train.step import BINS, Stepper
+from anisodiff.train.step import Stepper
 from anisodiff.train.team import Team
 
 from .conftest import everything, tiny

@@ -198,7 +198,7 @@ def evaluate(
         made = _from_disk(samples, say)
     chosen = _in_turn(
         workers,
-        lambda: pick_network(network, weights=weights, given=given, device=where, tf32=tf32, say=say),
+        lambda: pick_network(network, weights=weights, given=given, device=where, tf32=tf32, say=say, size=made.size),
     )
     found: list[Image] = []
     with stages(common.console, shown=leads) as tell:

@@ -5,6 +5,7 @@ import importlib
 import inspect
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,16 +13,20 @@ import torch
 
 from anisodiff import notation
 from anisodiff.metrics import INCEPTION, FeatureNetwork, dinov2, function_network, inception, onnx, torchscript
+from anisodiff.metrics.archives import one_line
+from anisodiff.metrics.backbones import probe_image, probe_values
 from anisodiff.metrics.cache import Say
-from anisodiff.metrics.features import UNKNOWN
 from anisodiff.metrics.resize import IMAGENET_INPUT, INCEPTION_INPUT, UNIT_INPUT
 
 INPUTS = {"inception": INCEPTION_INPUT, "imagenet": IMAGENET_INPUT, "unit": UNIT_INPUT}
 TORCHSCRIPT = (".pt", ".pth", ".ts", ".torchscript")
 
 
-def _imported(text: str, device: torch.device) -> FeatureNetwork:
-    """``MODULE:FUNCTION``, the module found as Python finds it or in the working folder."""
+def _imported(text: str, device: torch.device, size: tuple[int, int]) -> FeatureNetwork:
+    """``MODULE:FUNCTION``, the module found as Python finds it or in the working folder.
+
+    It is known by its code and by its answer to one fixed image: the code does not show which weights it reads.
+    """
     module_name, _, name = text.partition(":")
     here = os.getcwd()
     sys.path.insert(0, here)
@@ -29,14 +34,19 @@ def _imported(text: str, device: torch.device) -> FeatureNetwork:
         module = importlib.import_module(module_name)
         function: Any = getattr(module, name)
         code = inspect.getsourcefile(module)
-    except (ImportError, AttributeError, TypeError) as error:
-        raise ValueError(f"--network {text}: cannot import that function ({error})") from error
+    except Exception as error:  # a module may raise anything while it is imported
+        reason = f"{type(error).__name__}: {one_line(error)}"
+        raise ValueError(f"--network {text}: cannot import that function ({reason})") from error
     finally:
         sys.path.remove(here)
     if not callable(function):
         raise ValueError(f"--network {text}: expected a function uint8 [B,3,H,W] → float [B,D], got {function!r}")
-    weights = UNKNOWN if code is None else hashlib.sha256(Path(code).read_bytes()).hexdigest()
-    return function_network(text, function, weights=weights, device=device)
+    network = function_network(text, function, device=device)
+    if code is None:
+        return network
+    # Four digits: another order of summation must not make another network of it.
+    answer = " ".join(f"{value:.4g}" for value in probe_values(network(probe_image(size))[0]))
+    return replace(network, weights=hashlib.sha256(Path(code).read_bytes() + answer.encode()).hexdigest())
 
 
 def pick_network(
@@ -47,10 +57,12 @@ def pick_network(
     device: torch.device,
     tf32: bool,
     say: Say,
+    size: tuple[int, int] = (299, 299),
 ) -> FeatureNetwork:
     """``inception``, ``dinov2`` or its full name or folder, a TorchScript or ONNX file, or ``MODULE:FUNCTION``.
 
-    ``given`` names what the network is given: see `INPUTS`; only files need it. ``weights`` is Inception's file.
+    ``given`` names what the network is given: see `INPUTS`; only files need it. ``weights`` is Inception's file,
+    ``size`` that of the images to come.
     """
     if given is not None and given not in INPUTS:
         raise ValueError(f"unknown --input {given!r}; {notation.nearest(given, INPUTS)}")
@@ -70,6 +82,6 @@ def pick_network(
     if "dinov2" in name:
         return dinov2(name, device=device, tf32=tf32)
     if ":" in name:
-        return _imported(name, device)
+        return _imported(name, device, size)
     hint = notation.nearest(name, ("inception", "dinov2"))
     raise ValueError(f"unknown --network {name!r}; {hint}, or a .pt or .onnx file, or MODULE:FUNCTION")

@@ -19,16 +19,14 @@ from anisodiff.metrics.kernel import KernelDistance, kernel_distance, kernel_mmd
 from anisodiff.metrics.memorisation import (
     Gallery,
     Memorisation,
-    Neighbours,
     Recovery,
     Share,
     closer_to_training,
     look_for_copies,
     memorisation,
-    nearest,
-    nearest_pixels,
     source_recovery,
 )
+from anisodiff.metrics.neighbours import Neighbours, nearest, nearest_pixels
 from anisodiff.metrics.origin import Origin, find_sources, read_origin
 from anisodiff.metrics.prdc import PRDC, prdc
 from anisodiff.metrics.protocol import Comparison, Generation, Protocol, Report, Value, compare, comparison_table

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +22,14 @@ from anisodiff.metrics.weights import (
     PublishedWeights,
     find_weights,
     load_torchscript,
+    storage_of,
     weights_hash,
 )
 
 
-def probe_image() -> Tensor:
-    """A fixed uint8 image ``[1,3,299,299]`` made of integer arithmetic."""
-    c, i, j = torch.meshgrid(torch.arange(3), torch.arange(299), torch.arange(299), indexing="ij")
+def probe_image(size: tuple[int, int] = (299, 299)) -> Tensor:
+    """A fixed uint8 image ``[1,3,H,W]`` made of integer arithmetic."""
+    c, i, j = torch.meshgrid(*(torch.arange(n) for n in (3, *size)), indexing="ij")
     return ((i * j // 64 + 7 * i + 3 * j + 50 * c) % 256).to(torch.uint8)[None]
 
 
@@ -36,12 +38,19 @@ def probe_values(features: Tensor) -> tuple[float, float, float]:
     return float(features.mean()), float(features.norm()), float(features.max())
 
 
+def _file_hash(path: Path) -> str:
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
 def _module_forward(module: torch.nn.Module, preprocess: Preprocess, *, tf32: bool) -> Forward:
     def forward(images: Tensor) -> tuple[Tensor, Tensor | None]:
         with float32_arithmetic(tf32=tf32):
             out = module(preprocess(images))
         if isinstance(out, Tensor):
             return out.flatten(1), None
+        if len(out) != 2:
+            raise ValueError(f"{len(out)} outputs, expected features, or features and logits")
         features, logits = out
         return features.flatten(1), logits
 
@@ -92,8 +101,10 @@ def torchscript(
     tf32: bool = False,
 ) -> FeatureNetwork:
     """Any TorchScript file: float ``[B,3,S,S]`` → features ``[B,…]``, or a pair (features, logits)."""
-    found = load_torchscript(Path(file))
-    return _scripted(name or Path(file).stem, found, preprocess, torch.device(device), tf32=tf32)
+    path = Path(file)
+    found = load_torchscript(path)
+    found = replace(found, weights=_file_hash(path))  # its code counts as well as its tensors
+    return _scripted(name or path.stem, found, preprocess, torch.device(device), tf32=tf32)
 
 
 def _need(module: str, purpose: str) -> Any:
@@ -121,7 +132,7 @@ def onnx(file: str | Path, *, name: str | None = None, preprocess: Preprocess = 
 
     return FeatureNetwork(
         name=name or path.stem,
-        weights=hashlib.sha256(path.read_bytes()).hexdigest(),
+        weights=_file_hash(path),
         resize=preprocess.describe(),
         precision="as the ONNX file",
         forward=forward,
@@ -145,8 +156,7 @@ def dinov2(
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise ValueError(f"{name}: no local weights ({reason})") from error
     state = model.state_dict()
-    storage = "+".join(sorted({str(v.dtype).removeprefix("torch.") for v in state.values()}))
-    weights = weights_hash(state)
+    storage, weights = storage_of(state), weights_hash(state)
     model = model.float().eval().to(device)
 
     def forward(images: Tensor) -> tuple[Tensor, Tensor | None]:

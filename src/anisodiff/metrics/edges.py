@@ -24,6 +24,7 @@ from torch import Tensor
 from torch.nn.functional import conv2d
 
 ORIENTATIONS, COHERENCES, MAGNITUDES = 36, 64, 256
+SMALLEST = 7  # where both windows fit
 LARGEST = 0.5**0.5  # |∇u| of a corner between 0 and 1 under the Sobel filter divided by 8
 
 
@@ -54,6 +55,15 @@ class EdgeDistance:
     magnitude: float
 
 
+def no_edges() -> EdgeStatistics:
+    """Statistics of images in which no window fits."""
+    return EdgeStatistics(
+        orientation=torch.zeros(ORIENTATIONS, dtype=torch.float64),
+        coherence=torch.zeros(COHERENCES, dtype=torch.float64),
+        magnitude=torch.zeros(MAGNITUDES, dtype=torch.float64),
+    )
+
+
 def _histogram(position: Tensor, bins: int, weights: Tensor | None) -> Tensor:
     index = position.long().clamp_(0, bins - 1).flatten()
     counts = torch.bincount(index, weights=None if weights is None else weights.flatten(), minlength=bins)
@@ -62,8 +72,9 @@ def _histogram(position: Tensor, bins: int, weights: Tensor | None) -> Tensor:
 
 def edge_statistics(images: Tensor) -> EdgeStatistics:
     """uint8 ``[B,C,H,W]``, C = 1 or 3, H, W ≥ 7 → statistics."""
-    if min(images.shape[-2:]) < 7:
-        raise ValueError(f"edge statistics need images of at least 7×7 pixels, got {tuple(images.shape[-2:])}")
+    if min(images.shape[-2:]) < SMALLEST:
+        least = f"{SMALLEST}×{SMALLEST}"
+        raise ValueError(f"edge statistics need images of at least {least} pixels, got {tuple(images.shape[-2:])}")
     u = images.double() / 255
     luma = u.new_tensor([0.299, 0.587, 0.114])
     grey = (u * luma.view(3, 1, 1)).sum(dim=1, keepdim=True) if u.shape[1] == 3 else u.mean(1, keepdim=True)

@@ -17,10 +17,11 @@ from anisodiff.metrics.memorisation import Gallery, Memorisation, look_for_copie
 from anisodiff.metrics.protocol import Generation, Protocol, Report, Value, package_version
 from anisodiff.metrics.statistics import cached_survey
 from anisodiff.metrics.survey import Survey, survey
-from anisodiff.metrics.values import MEASURE, METRICS, Curve, Pair, Settings
+from anisodiff.metrics.values import MEASURE, METRICS, Curve, Pair, Settings, obstacle
 from anisodiff.metrics.workers import ALONE, Workers
 
 Stages = Callable[[str, int, int | None], None]
+WORDS = {"prdc": "precision and recall", "edges": "edge statistics"}
 
 
 def no_stages(stage: str, done: int, total: int | None) -> None:
@@ -41,6 +42,11 @@ class _Known:
     size: tuple[int, int]
     images: ImageSet | None
     statistics: Survey | None
+
+    @property
+    def split(self) -> str:
+        """The part of a named set that the statistics were taken of, where they say so."""
+        return "" if self.statistics is None else self.statistics.split
 
 
 def _known(source: Source | Survey, name: str | None, batch_size: int) -> _Known:
@@ -127,22 +133,28 @@ def evaluate(
     if others is not None:
         _refuse_other_size(size, others.size, f"the held-out set {others.name}")
 
-    if "is" in named and not _classifies(network, size):
+    def leave_out(name: str, what: str, reason: str) -> None:
         if metrics is not None:
-            raise ValueError(f"is does not apply: it needs a network with logits (a classifier), not {network.name}")
+            raise ValueError(f"{name} does not apply: {reason}")
+        say(f"no {what}: {reason}")
+
+    if "is" in named and not _classifies(network, size):
+        leave_out("is", "Inception score", f"{network.name} has no logits (it needs a classifier)")
         named = tuple(m for m in named if m != "is")
-        say(f"no Inception score: {network.name} has no logits")
 
     common = {"batch_size": batch, "projections": settings.projections, "seed": settings.seed}
 
-    def known(this: _Known, role: str) -> Survey:
+    def known(this: _Known, role: str, part: str = "") -> Survey:
         if this.statistics is not None:
             return this.statistics
         assert this.images is not None
         tell = partial(progress, f"{role} {this.name}")
-        return cached_survey(this.images, network, cache, **common, progress=tell, say=say, workers=workers)
+        return cached_survey(
+            this.images, network, cache, **common, progress=tell, reading=partial(progress, f"reading {this.name}"),
+            say=say, workers=workers, split=part,
+        )  # fmt: skip
 
-    theirs = known(expected, "reference")
+    theirs = known(expected, "reference", split)
     ours = survey(
         measured,
         network,
@@ -152,7 +164,10 @@ def evaluate(
         progress=partial(progress, f"samples {measured.name}"),
         workers=workers,
     )
+    if limit is not None and ours.count < limit:
+        say(f"{measured.name}: {ours.count} images, fewer than the {limit} asked for")
     copies: Memorisation | None = None
+    held: Survey | None = None
     if search:
         held = None if others is None else known(others, "held-out")
         say(f"looking for copies of {expected.name} among the samples")
@@ -161,6 +176,7 @@ def evaluate(
             ours.features,
             Gallery(features=theirs.features, images=expected.images),
             generator=settings.generator(),
+            batch_size=batch,
             heldout=None if held is None or others is None else Gallery(features=held.features, images=others.images),
         )
         if sheet is not None and copies.sheet is not None:
@@ -176,6 +192,9 @@ def evaluate(
     values: list[Value] = []
     curve: Curve = ()
     for name in named:
+        if reason := obstacle(name, pair):
+            leave_out(name, WORDS[name], reason)
+            continue
         found, points = MEASURE[name](pair)
         values += found
         curve = points or curve
@@ -184,7 +203,7 @@ def evaluate(
         samples_fingerprint=ours.fingerprint,
         samples_count=ours.count,
         reference=expected.name,
-        reference_split=split,
+        reference_split=split or expected.split,
         reference_fingerprint=theirs.fingerprint,
         reference_count=theirs.count,
         size="×".join(map(str, ours.size)),
@@ -194,6 +213,7 @@ def evaluate(
         precision=network.precision,
         settings=settings.describe(),
         balanced=generation.balanced,
+        heldout_fingerprint=None if held is None else held.fingerprint,
         evaluations=generation.evaluations,
         prior=generation.prior,
         seed=generation.seed,

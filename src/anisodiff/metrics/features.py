@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from anisodiff.metrics.archives import one_line
 from anisodiff.metrics.frechet import require_features
 
 CPU = torch.device("cpu")
@@ -56,9 +57,19 @@ class FeatureNetwork:
         images = images.to(self.device, non_blocking=True)
         if self.device.type == "cuda" and 0 < count < pad_to:
             images = torch.cat([images, images[:1].expand(pad_to - count, -1, -1, -1)])
-        with torch.inference_mode():
-            features, logits = self.forward(images)
-        if features.ndim != 2 or len(features) != len(images):
+        try:
+            with torch.inference_mode():
+                features, logits = self.forward(images)
+        except (torch.OutOfMemoryError, MemoryError):
+            raise  # a smaller batch may do: not the network's mistake
+        except Exception as error:  # a network is anybody's code and may raise anything
+            shape, reason = ",".join(map(str, images.shape)), f"{type(error).__name__}: {one_line(error)}"
+            raise ValueError(f"{self.name}: fails on images [{shape}] ({reason})") from error
+        for role, value in (("features", features), ("logits", logits)):
+            if not isinstance(value, Tensor) and not (role == "logits" and value is None):
+                kind = type(value).__name__
+                raise ValueError(f"{self.name}: expected {role} as a tensor [{len(images)},D], got {kind}")
+        if features.ndim != 2 or len(features) != len(images) or not features.shape[1]:
             raise ValueError(f"{self.name}: expected features [{len(images)},D], got {tuple(features.shape)}")
         return features[:count].float(), None if logits is None else logits[:count].float()
 

@@ -7,9 +7,9 @@ size.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import itertools
-import zipfile
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
@@ -17,10 +17,12 @@ from typing import IO, Any
 
 import numpy as np
 import torch
-from PIL import Image
+from PIL import Image, ImageOps
 from torch import Tensor
 
 from anisodiff.data.dataset import is_dataset, open_dataset
+from anisodiff.data.geometry import to_channels
+from anisodiff.metrics.archives import one_line, opened
 
 SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".webp", ".bmp", ".ppm", ".tif", ".tiff"})
 
@@ -39,10 +41,15 @@ Source = str | Path | np.ndarray | Tensor | Iterable[Tensor] | ImageSet
 
 
 def _to_tensor(name: str, stream: Any) -> Tensor:
-    """Decode one image file to uint8 ``[3,H,W]``; ``stream`` is a path or an open file."""
+    """Decode one image file to uint8 ``[3,H,W]`` by the rules of `data.geometry`; ``stream``: a path or an open
+    file.
+    """
     try:
-        with Image.open(stream) as image:
-            pixels = np.array(image.convert("RGB"))
+        with Image.open(stream) as file:
+            image: Image.Image = file
+            with contextlib.suppress(Exception):  # a damaged EXIF block is no reason to lose a good picture
+                image = ImageOps.exif_transpose(file)
+            pixels = np.array(to_channels(image, 3))
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
         raise ValueError(f"{name}: not a readable image ({error})") from error
     return torch.from_numpy(pixels).permute(2, 0, 1)
@@ -76,32 +83,29 @@ def _folder(path: Path) -> ImageSet:
 
 
 def _zip(path: Path) -> ImageSet:
-    try:
-        with zipfile.ZipFile(path) as archive:
-            members = [i.filename for i in archive.infolist() if not i.is_dir()]
-    except zipfile.BadZipFile as error:
-        raise ValueError(f"{path}: not a zip file ({error})") from error
+    with opened(path, "a zip file") as archive:
+        members = [i.filename for i in archive.infolist() if not i.is_dir()]
     members = sorted(m for m in members if PurePosixPath(m).suffix.lower() in SUFFIXES)
     if not members:
         raise ValueError(f"no images in zip {path} (looked for {', '.join(sorted(SUFFIXES))})")
 
     def read() -> Iterator[tuple[str, Tensor]]:
-        with zipfile.ZipFile(path) as archive:
+        with opened(path, "a zip file") as archive:
             for member in members:
-                try:
-                    with archive.open(member) as stream:
-                        image = _to_tensor(f"{path}:{member}", stream)
-                except zipfile.BadZipFile as error:
-                    raise ValueError(f"{path}: damaged member {member} ({error})") from error
+                with archive.open(member) as stream:
+                    image = _to_tensor(f"{path}:{member}", stream)
                 yield member, image
 
     return ImageSet(name=path.stem, count=len(members), open=lambda size: _batched(read(), size))
 
 
 def _npy_header(path: Path, stream: IO[bytes]) -> tuple[int, ...]:
-    version = np.lib.format.read_magic(stream)
-    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-    shape, fortran, dtype = read(stream)
+    try:
+        version = np.lib.format.read_magic(stream)
+        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, fortran, dtype = read(stream)
+    except ValueError as error:
+        raise ValueError(f"{path}: not a readable array ({one_line(error)})") from error
     if dtype != np.uint8 or fortran or len(shape) != 4:
         raise ValueError(f"{path}: expected one C-ordered uint8 array [N,H,W,C], got {dtype} {shape}")
     return tuple(int(s) for s in shape)
@@ -109,20 +113,17 @@ def _npy_header(path: Path, stream: IO[bytes]) -> tuple[int, ...]:
 
 def _npz(path: Path) -> ImageSet:
     """Reads the array piece by piece from the archive: no whole array in memory, nothing unpickled."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            members = sorted(m for m in archive.namelist() if m.endswith(".npy"))
-            preferred = [m for m in ("images.npy", "samples.npy", "arr_0.npy") if m in members]
-            member = (preferred or members or [""])[0]
-            if not member:
-                raise ValueError(f"{path}: no array inside")
-            with archive.open(member) as stream:
-                shape = _npy_header(path, stream)
-    except zipfile.BadZipFile as error:
-        raise ValueError(f"{path}: not an npz file ({error})") from error
+    with opened(path, "an npz file") as archive:
+        members = sorted(m for m in archive.namelist() if m.endswith(".npy"))
+        preferred = [m for m in ("images.npy", "samples.npy", "arr_0.npy") if m in members]
+        member = (preferred or members or [""])[0]
+        if not member:
+            raise ValueError(f"{path}: no array inside")
+        with archive.open(member) as stream:
+            shape = _npy_header(path, stream)
 
     def read(batch_size: int) -> Iterator[Tensor]:
-        with zipfile.ZipFile(path) as archive, archive.open(member) as stream:
+        with opened(path, "an npz file") as archive, archive.open(member) as stream:
             _npy_header(path, stream)
             each = shape[1] * shape[2] * shape[3]
             for start in range(0, shape[0], batch_size):

@@ -17,21 +17,14 @@ from torch import Tensor
 from anisodiff.metrics.features import FeatureNetwork
 from anisodiff.metrics.frechet import require_features
 from anisodiff.metrics.images import ImageSet, Source, image_set, walk
+from anisodiff.metrics.neighbours import Neighbours, nearest, nearest_pixels, pick
 from anisodiff.metrics.prdc import distance_rows
 from anisodiff.metrics.sheet import neighbour_sheet
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Neighbours:
-    """Index ``[n]`` of the nearest image of another set, and the distance ``[n]`` to it, float64."""
-
-    index: Tensor
-    distance: Tensor
-
-
 @dataclass(frozen=True, kw_only=True)
 class Share:
-    """A share of samples, its binomial standard error, and the size both image sets were cut to."""
+    """A share of samples, its error (:func:`binomial_error`), and the size both image sets were cut to."""
 
     value: float
     standard_error: float
@@ -48,19 +41,17 @@ class Recovery:
     median_rank: float
 
 
-def nearest(queries: Tensor, base: Tensor) -> Neighbours:
-    """Nearest row of ``base`` ``[m,D]`` for each row of ``queries`` ``[n,D]``."""
-    require_features(queries, "queries")
-    require_features(base, "base")
-    found = [d2.min(dim=1) for _, d2 in distance_rows(queries, base)]
-    return Neighbours(
-        index=torch.cat([f.indices for f in found]), distance=torch.cat([f.values for f in found]).sqrt()
-    )
+def binomial_error(rate: float, count: int) -> float:
+    """½·width of Wilson's interval for z = 1: √(p(1−p)/n + 1/4n²) / (1 + 1/n).
+
+    The standard error √(p(1−p)/n) for large n, and not zero where p is 0 or 1: 0 of 12 is no certainty.
+    """
+    return float((rate * (1 - rate) / count + 1 / (4 * count**2)) ** 0.5 / (1 + 1 / count))
 
 
 def _share(train: Tensor, heldout: Tensor, *, matched: int) -> Share:
     value = float((train < heldout).double().mean() + (train == heldout).double().mean() / 2)
-    return Share(value=value, standard_error=(value * (1 - value) / len(train)) ** 0.5, matched=matched)
+    return Share(value=value, standard_error=binomial_error(value, len(train)), matched=matched)
 
 
 def closer_to_training(samples: Tensor, training: Tensor, heldout: Tensor, *, generator: torch.Generator) -> Share:
@@ -96,48 +87,10 @@ def source_recovery(samples: Tensor, gallery: Tensor, source: Tensor) -> Recover
     rate = float((rank == 0).double().mean())
     return Recovery(
         rate=rate,
-        standard_error=(rate * (1 - rate) / len(rank)) ** 0.5,
+        standard_error=binomial_error(rate, len(rank)),
         chance=1 / len(gallery),
         median_rank=float(rank.median()),
     )
-
-
-def nearest_pixels(samples: Tensor, images: ImageSet, *, keep: Tensor | None = None) -> Neighbours:
-    """Nearest image by pixels for uint8 samples ``[n,3,H,W]``, in one walk; distance is the RMS of pixels in
-    [0,1].
-
-    ``keep``, a bool mask over the images in walking order, restricts the search.
-    """
-    flat = samples.flatten(1).double() / 255
-    best = torch.full((len(samples),), torch.inf, dtype=torch.float64, device=samples.device)
-    index = torch.full((len(samples),), -1, device=samples.device)
-    start = 0
-    for batch in walk(images, 1024):
-        if batch.shape[1:] != samples.shape[1:]:
-            sizes = f"{tuple(samples.shape[2:])} and {tuple(batch.shape[2:])}"
-            raise ValueError(f"samples and {images.name} have different sizes: {sizes}")
-        position = torch.arange(start, start + len(batch))
-        start += len(batch)
-        if keep is not None:
-            batch, position = batch[keep[position]], position[keep[position]]
-        if not len(batch):
-            continue
-        near = nearest(flat, (batch.flatten(1).double() / 255).to(samples.device))
-        index = torch.where(near.distance < best, position.to(index.device)[near.index], index)
-        best = torch.minimum(best, near.distance)
-    return Neighbours(index=index, distance=best / flat.shape[1] ** 0.5)
-
-
-def pick(images: ImageSet, indices: Tensor) -> Tensor:
-    """The images ``[n,3,H,W]`` at ``indices``, in one walk."""
-    wanted = indices.cpu()
-    found: dict[int, Tensor] = {}
-    start = 0
-    for batch in walk(images, 1024):
-        for i in wanted[(wanted >= start) & (wanted < start + len(batch))].tolist():
-            found[i] = batch[i - start].cpu()
-        start += len(batch)
-    return torch.stack([found[i] for i in wanted.tolist()])
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -161,13 +114,15 @@ class Memorisation:
     sheet: Image.Image | None
 
 
-def _pixel_share(samples: Tensor, sides: tuple[Gallery, Gallery], matched: int, generator: torch.Generator) -> Share:
+def _pixel_share(
+    samples: Tensor, sides: tuple[Gallery, Gallery], matched: int, generator: torch.Generator, batch_size: int
+) -> Share:
     near = []
     for side in sides:
         assert side.images is not None
         keep = torch.zeros(len(side.features), dtype=torch.bool)
         keep[torch.randperm(len(keep), generator=generator)[:matched]] = True
-        near.append(nearest_pixels(samples, side.images, keep=keep).distance)
+        near.append(nearest_pixels(samples, side.images, keep=keep, batch_size=batch_size).distance)
     return _share(near[0], near[1], matched=matched)
 
 
@@ -179,11 +134,13 @@ def look_for_copies(
     generator: torch.Generator,
     heldout: Gallery | None = None,
     shown: int = 24,
+    batch_size: int = 256,
 ) -> Memorisation:
     """Look for training images among the samples uint8 ``[n,3,H,W]`` with features ``[m,D]``, m ≥ n, those of the
     samples first.
 
     The feature share is taken over all m, the rest over the n; the sheet shows the ``shown`` most suspicious.
+    ``batch_size`` bounds how many images are held at a time.
     """
     samples, ours = samples.to(features.device), features[: len(samples)]
     by_feature, by_pixel, sheet = nearest(ours, training.features), None, None
@@ -191,14 +148,14 @@ def look_for_copies(
     if heldout is not None:
         feature_share = closer_to_training(features, training.features, heldout.features, generator=generator)
         if training.images is not None and heldout.images is not None:
-            pixel_share = _pixel_share(samples, (training, heldout), feature_share.matched, generator)
+            pixel_share = _pixel_share(samples, (training, heldout), feature_share.matched, generator, batch_size)
     if training.images is not None:
-        by_pixel = nearest_pixels(samples, training.images)
+        by_pixel = nearest_pixels(samples, training.images, batch_size=batch_size)
         first = by_feature.distance.argsort()[:shown].cpu()
         sheet = neighbour_sheet(
             samples.cpu()[first],
-            pick(training.images, by_feature.index.cpu()[first]),
-            pick(training.images, by_pixel.index.cpu()[first]),
+            pick(training.images, by_feature.index.cpu()[first], batch_size=batch_size),
+            pick(training.images, by_pixel.index.cpu()[first], batch_size=batch_size),
         )
     return Memorisation(
         by_feature=by_feature,
@@ -238,4 +195,5 @@ def memorisation(
         generator=generator,
         heldout=None if held is None else gallery(held),
         shown=shown,
+        batch_size=batch_size,
     )

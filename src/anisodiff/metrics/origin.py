@@ -19,6 +19,7 @@ from typing import Any
 import torch
 
 from anisodiff.data.dataset import is_dataset, open_dataset, shape_line
+from anisodiff.metrics.archives import opened
 from anisodiff.metrics.cache import Say, silent
 from anisodiff.metrics.images import ImageSet, walk
 from anisodiff.metrics.protocol import Generation
@@ -52,18 +53,20 @@ def _inside(samples: Path) -> bytes | None:
     """The protocol that travels within a zip."""
     if samples.suffix.lower() != ".zip" or not zipfile.is_zipfile(samples):
         return None
-    with zipfile.ZipFile(samples) as archive:
+    with opened(samples, "a zip file") as archive:
         return archive.read(NAME) if NAME in archive.namelist() else None
 
 
 def read_origin(samples: Path) -> Origin:
     """The protocol that lies in a folder of samples or beside their file; an empty one where there is none."""
     place = samples / NAME if samples.is_dir() else samples.with_name(f"{samples.name}.json")
+    text = None if place.is_file() else _inside(samples)
+    if text is not None:
+        place = samples / NAME  # the one within
+    elif not place.is_file():
+        return Origin()
     try:
-        text = place.read_bytes() if place.is_file() else _inside(samples)
-        if text is None:
-            return Origin()
-        values = json.loads(text)
+        values = json.loads(place.read_bytes() if text is None else text)
     except (OSError, ValueError) as error:
         raise ValueError(f"{place}: not a readable protocol of samples ({error})") from error
     if not isinstance(values, dict):

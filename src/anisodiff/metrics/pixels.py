@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import reduce
 
-import numpy as np
-import torch
 from torch import Tensor
 
-from anisodiff.metrics.edges import EdgeStatistics, edge_statistics
+from anisodiff.metrics.edges import SMALLEST, EdgeStatistics, edge_statistics, no_edges
 from anisodiff.metrics.sliced import project
 from anisodiff.metrics.spectra import SpectrumStatistics, spectrum_statistics
 
@@ -23,21 +20,19 @@ class PixelStatistics:
     edges: EdgeStatistics
     projections: Tensor
 
-    def to_arrays(self) -> dict[str, np.ndarray]:
-        """Plain arrays, for a cache file."""
-        tensors = {
+    def to_tensors(self) -> dict[str, Tensor]:
+        """Plain tensors by name: sums over the images, and ``projections`` with a row an image."""
+        return {
             "spectrum": self.spectrum.total,
             "orientation": self.edges.orientation,
             "coherence": self.edges.coherence,
             "magnitude": self.edges.magnitude,
             "projections": self.projections,
         }
-        return {name: tensor.cpu().numpy() for name, tensor in tensors.items()}
 
     @staticmethod
-    def from_arrays(arrays: Mapping[str, np.ndarray]) -> PixelStatistics:
-        """The inverse of :meth:`to_arrays`."""
-        t = {name: torch.from_numpy(array) for name, array in arrays.items()}
+    def from_tensors(t: Mapping[str, Tensor]) -> PixelStatistics:
+        """The inverse of :meth:`to_tensors`."""
         return PixelStatistics(
             spectrum=SpectrumStatistics(count=len(t["projections"]), total=t["spectrum"]),
             edges=EdgeStatistics(orientation=t["orientation"], coherence=t["coherence"], magnitude=t["magnitude"]),
@@ -46,8 +41,11 @@ class PixelStatistics:
 
 
 def pixel_statistics(images: Tensor, theta: Tensor) -> PixelStatistics:
-    """uint8 ``[B,3,H,W]`` and directions ``[3HW,P]`` → statistics of one batch, kept on the CPU."""
-    spectrum, edges = spectrum_statistics(images), edge_statistics(images)
+    """uint8 ``[B,3,H,W]`` and directions ``[3HW,P]`` → statistics of one batch, kept on the CPU; images too small for
+    edges have none.
+    """
+    spectrum = spectrum_statistics(images)
+    edges = edge_statistics(images) if min(images.shape[-2:]) >= SMALLEST else no_edges()
     return PixelStatistics(
         spectrum=SpectrumStatistics(count=spectrum.count, total=spectrum.total.cpu()),
         edges=EdgeStatistics(
@@ -56,13 +54,4 @@ def pixel_statistics(images: Tensor, theta: Tensor) -> PixelStatistics:
             magnitude=edges.magnitude.cpu(),
         ),
         projections=project(images, theta).cpu(),
-    )
-
-
-def combine(parts: Sequence[PixelStatistics]) -> PixelStatistics:
-    """Statistics of all parts together."""
-    return PixelStatistics(
-        spectrum=reduce(SpectrumStatistics.merge, [p.spectrum for p in parts]),
-        edges=reduce(EdgeStatistics.merge, [p.edges for p in parts]),
-        projections=torch.cat([p.projections for p in parts]),
     )

@@ -15,8 +15,9 @@ from typing import Any
 
 ENOUGH = 10_000
 WHICH_SAMPLES = frozenset({"samples", "samples_fingerprint", "seed"})
-HASHES = frozenset({"reference_fingerprint", "weights"})
+HASHES = frozenset({"reference_fingerprint", "heldout_fingerprint", "weights"})
 LABELS = frozenset({"reference", "reference_split"})
+OPEN = frozenset({"heldout_fingerprint"})  # differs only where both reports have it
 
 
 def package_version() -> str:
@@ -79,17 +80,19 @@ class Protocol:
     seed: int | None
     version: str
     balanced: bool = False
+    heldout_fingerprint: str | None = None
 
     def line(self) -> str:
         """One line for people."""
         unknown = "unknown"
         split = f"/{self.reference_split}" if self.reference_split else ""
         balanced = "balanced, " if self.balanced else ""
+        heldout = f", held-out {self.heldout_fingerprint[:8]}" if self.heldout_fingerprint else ""
         return (
             f"{self.samples_count} samples {self.samples} ({self.samples_fingerprint[:8]}, {self.size}; "
             f"evaluations {self.evaluations or unknown}, prior {self.prior or unknown}, {balanced}"
             f"seed {unknown if self.seed is None else self.seed}) against {self.reference_count} of "
-            f"{self.reference}{split} ({self.reference_fingerprint[:8]}); "
+            f"{self.reference}{split} ({self.reference_fingerprint[:8]}){heldout}; "
             f"{self.network} ({self.weights[:8]}), {self.resize}, "
             f"{self.precision}; {self.settings}; anisodiff {self.version}"
         )
@@ -103,6 +106,7 @@ class Protocol:
         free = WHICH_SAMPLES | LABELS if same else WHICH_SAMPLES
         names = [f.name for f in fields(self) if f.name not in free]
         pairs = [(n, getattr(self, n), getattr(other, n)) for n in names]
+        pairs = [(n, *both) for n, *both in pairs if n not in OPEN or None not in both]
         return tuple(f"{n}: {_short(n, mine)} ≠ {_short(n, theirs)}" for n, mine, theirs in pairs if mine != theirs)
 
 
@@ -207,6 +211,8 @@ def comparison_table(reports: Sequence[Report], names: Sequence[str], *, force: 
     return "\n".join(lines)
 
 
-def few_samples_note(count: int, effect: str = "biased and noisy") -> str:
-    """A warning to print beside a number from fewer than 10,000 samples, or nothing."""
-    return f"warning: {count} < {ENOUGH:,} samples, {effect}" if count < ENOUGH else ""
+def few_samples_note(count: int, effect: str = "biased and noisy", *, reference: int | None = None) -> str:
+    """A warning to print beside a number from fewer than 10,000 samples or reference images, or nothing."""
+    sides = ((count, "samples"), (reference, "reference images"))
+    small = [f"{n} < {ENOUGH:,} {what}" for n, what in sides if n is not None and n < ENOUGH]
+    return f"warning: {' and '.join(small)}, {effect}" if small else ""

@@ -125,6 +125,6 @@ def open_reference(
         raise ValueError(f"{text}: neither a path nor a named set ({', '.join(NAMED)}, hf:NAME; with /SPLIT)")
     if is_statistics(path):
         held = load_statistics(path, network, projections=settings.projections, seed=settings.seed)
-        return Reference(name=held.name, split="", content=held, path=path)
+        return Reference(name=held.name, split=held.split, content=held, path=path)
     images = image_set(path)
     return Reference(name=images.name, split="", content=images, path=path)

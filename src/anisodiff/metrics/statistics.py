@@ -8,6 +8,7 @@ stored too, and the rows come back in the order of whatever container asks.
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 from itertools import zip_longest
 from pathlib import Path
 
@@ -34,17 +35,18 @@ def _key(mark: str, network: FeatureNetwork, projections: int, seed: int) -> str
 
 def _to_arrays(made: Survey) -> dict[str, np.ndarray]:
     return {
-        **made.pixels.to_arrays(),
+        **{name: tensor.cpu().numpy() for name, tensor in made.pixels.to_tensors().items()},
         "features": made.features.cpu().numpy(),
         "mean": made.gaussian.mean.cpu().numpy(),
         "scatter": made.gaussian.scatter.cpu().numpy(),
         "size": np.array(made.size),
         "digests": np.frombuffer(b"".join(made.digests), dtype=np.uint8).reshape(-1, 32),
         "name": np.array(made.name),
+        "split": np.array(made.split),
     }
 
 
-def _from_arrays(arrays: dict[str, np.ndarray], name: str, device: torch.device) -> Survey:
+def _from_arrays(arrays: dict[str, np.ndarray], name: str, split: str, device: torch.device) -> Survey:
     digests = tuple(row.tobytes() for row in arrays["digests"])
     height, width = (int(v) for v in arrays["size"])
     on = {n: torch.from_numpy(arrays[n]).to(device) for n in ("features", "mean", "scatter")}
@@ -55,8 +57,9 @@ def _from_arrays(arrays: dict[str, np.ndarray], name: str, device: torch.device)
         features=on["features"],
         logits=None,
         gaussian=GaussianStatistics(count=len(on["features"]), mean=on["mean"], scatter=on["scatter"]),
-        pixels=PixelStatistics.from_arrays({n: arrays[n] for n in PIXELS}),
+        pixels=PixelStatistics.from_tensors({n: torch.from_numpy(arrays[n]) for n in PIXELS}),
         kept=torch.empty(0, 3, height, width, dtype=torch.uint8),
+        split=split,
     )
 
 
@@ -70,6 +73,14 @@ def _in_order(arrays: dict[str, np.ndarray], wanted: tuple[bytes, ...]) -> dict[
     return arrays | {name: arrays[name][rows] for name in ROWS}
 
 
+def _digests(images: ImageSet, batch_size: int, limit: int | None, progress: Progress) -> tuple[bytes, ...]:
+    found: list[bytes] = []
+    for batch in walk(images, batch_size, limit=limit):
+        found += image_digests(batch)
+        progress(len(found), images.count if limit is None or images.count is None else min(limit, images.count))
+    return tuple(found)
+
+
 def cached_survey(
     images: ImageSet,
     network: FeatureNetwork,
@@ -80,13 +91,16 @@ def cached_survey(
     projections: int = 128,
     seed: int = 0,
     progress: Progress = no_progress,
+    reading: Progress = no_progress,
     say: Say = silent,
     workers: Workers = ALONE,
+    split: str = "",
 ) -> Survey:
     """As :func:`survey`, from ``cache/statistics`` where the same pixels were surveyed before (without
     logits).
 
     A set that can be walked only once is surveyed first and stored under the fingerprint found on the way.
+    ``reading`` is told of the walk that takes the fingerprint; ``split`` is kept with the name.
     """
 
     def place(key: str) -> Path:
@@ -98,13 +112,13 @@ def cached_survey(
             progress=progress, workers=workers,
         )  # fmt: skip
     if not images.once:
-        digests = tuple(d for batch in walk(images, batch_size, limit=limit) for d in image_digests(batch))
+        digests = _digests(images, batch_size, limit, reading)
         mark = fingerprint_of(digests)
         key = _key(mark, network, projections, seed)
         arrays = load_arrays(place(key), key, say=say)
         if workers.agree(arrays is not None) and arrays is not None:
             say(f"{images.name}: statistics from the cache ({mark[:12]})")
-            return _from_arrays(_in_order(arrays, digests), images.name, network.device)
+            return _from_arrays(_in_order(arrays, digests), images.name, split, network.device)
     made = survey(
         images,
         network,
@@ -119,7 +133,7 @@ def cached_survey(
         return made
     key = _key(made.fingerprint, network, projections, seed)
     try:
-        store_arrays(place(key), key, _to_arrays(made))
+        store_arrays(place(key), key, _to_arrays(replace(made, split=split)))
         say(f"{images.name}: statistics kept in {place(key)}")
     except OSError as error:  # a full or read-only disk costs time next time, not the result of this time
         say(f"statistics of {images.name} were not cached ({error})")
@@ -144,4 +158,5 @@ def load_statistics(path: Path, network: FeatureNetwork, *, projections: int = 1
     arrays = load_arrays(path, key)
     if arrays is None or fingerprint_of(row.tobytes() for row in arrays["digests"]) != mark:
         raise ValueError(f"{path}: damaged statistics; delete the file and give the images instead")
-    return _from_arrays(arrays, str(arrays["name"].item()), network.device)
+    split = str(arrays["split"].item()) if "split" in arrays else ""  # older files do not have it
+    return _from_arrays(arrays, str(arrays["name"].item()), split, network.device)

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from anisodiff.metrics.edges import edge_distance
+from anisodiff.metrics.edges import SMALLEST, edge_distance
 from anisodiff.metrics.features import FeatureNetwork
 from anisodiff.metrics.frechet import extrapolate, frechet_distance
 from anisodiff.metrics.inception_score import inception_score
 from anisodiff.metrics.kernel import kernel_distance
-from anisodiff.metrics.memorisation import Memorisation, source_recovery
+from anisodiff.metrics.memorisation import Memorisation, binomial_error, source_recovery
 from anisodiff.metrics.prdc import prdc
 from anisodiff.metrics.protocol import Value, few_samples_note
 from anisodiff.metrics.sliced import sliced_wasserstein
@@ -78,16 +77,20 @@ def _notes(*notes: str) -> str:
     return "; ".join(filter(None, notes))
 
 
+def _few(pair: Pair, effect: str = "biased and noisy") -> str:
+    return few_samples_note(pair.samples.count, effect, reference=pair.reference.count)
+
+
 def _fid(pair: Pair) -> tuple[list[Value], Curve]:
     count, blocks = pair.samples.count, pair.settings.fid_blocks
     value = frechet_distance(pair.samples.gaussian, pair.reference.gaussian)
-    out = [Value(name="fid", value=value, note=few_samples_note(count))]
+    few = _few(pair)
+    out = [Value(name="fid", value=value, note=few)]
     if count < 2 * blocks:
         return out, ((count, value),)
     line = extrapolate(
         pair.samples.features, pair.reference.gaussian, generator=pair.settings.generator(), blocks=blocks
     )
-    few = few_samples_note(count)
     dimension = pair.samples.features.shape[1]  # Σ of fewer points than that has no full rank: another regime
     rough = f"the law 1/N does not hold below {dimension} samples" if line.sizes[0] < dimension else ""
     note = _notes("extrapolated to infinitely many samples; error of the fit", rough, few)
@@ -105,8 +108,7 @@ def _kid(pair: Pair) -> tuple[list[Value], Curve]:
         generator=pair.settings.generator(),
         block=pair.settings.kid_block,
     )
-    few = few_samples_note(pair.samples.count, "noisy")
-    note = _notes(f"{found.blocks} blocks of {found.block}", few)
+    note = _notes(f"{found.blocks} blocks of {found.block}", _few(pair, "noisy"))
     return [Value(name="kid", value=found.value, error=found.standard_error, note=note)], ()
 
 
@@ -128,27 +130,21 @@ def _prdc(pair: Pair) -> tuple[list[Value], Curve]:
         return features if len(features) <= limit else features[order.to(features.device)]
 
     real, generated = some(pair.reference.features), some(pair.samples.features)
-    least = min(len(real), len(generated))
-    if least <= pair.settings.neighbours:
-        warnings.warn(
-            f"no precision and recall: {least} images have no {pair.settings.neighbours} neighbours", stacklevel=2
-        )
-        return [], ()
     found = prdc(real, generated, k=pair.settings.neighbours)
-    note = _notes(f"k={found.k}, {len(generated)} against {len(real)}", few_samples_note(pair.samples.count))
+    note = _notes(f"k={found.k}, {len(generated)} against {len(real)}", _few(pair))
     names = ("precision", "recall", "density", "coverage")
     return [Value(name=n, value=getattr(found, n), note=note) for n in names], ()
 
 
 def _sliced(pair: Pair) -> tuple[list[Value], Curve]:
     value = sliced_wasserstein(pair.samples.pixels.projections, pair.reference.pixels.projections)
-    note = _notes("pixels in [0,1]", few_samples_note(pair.samples.count))
+    note = _notes("pixels in [0,1]", _few(pair))
     return [Value(name="sliced_wasserstein", value=value, note=note)], ()
 
 
 def _spectrum(pair: Pair) -> tuple[list[Value], Curve]:
     value = spectrum_error(pair.samples.pixels.spectrum, pair.reference.pixels.spectrum)
-    note = _notes("decades of power", few_samples_note(pair.samples.count))
+    note = _notes("decades of power", _few(pair))
     return [Value(name="spectrum_error", value=value, note=note)], ()
 
 
@@ -160,7 +156,7 @@ def _edges(pair: Pair) -> tuple[list[Value], Curve]:
         ("edge_coherence", edges.coherence, ""),
         ("edge_magnitude", edges.magnitude, "grey levels in [0,1] a pixel"),
     ]
-    few = few_samples_note(pair.samples.count)
+    few = _few(pair)
     return [Value(name=n, value=v, note=_notes(t, few)) for n, v, t in found], ()
 
 
@@ -186,7 +182,7 @@ def _memorisation(pair: Pair) -> tuple[list[Value], Curve]:
         found.append(Value(name=name, value=recovered.rate, error=error, note=note))
         if copies.by_pixel is not None:
             rate = float((copies.by_pixel.index.cpu() == pair.sources[:inspected].cpu()).double().mean())
-            error = (rate * (1 - rate) / inspected) ** 0.5
+            error = binomial_error(rate, inspected)
             note = f"chance {recovered.chance:.2g}; nearest image by pixels, {inspected} samples"
             found.append(Value(name="source_recovered_pixels", value=rate, error=error, note=note))
     return found, ()
@@ -203,3 +199,15 @@ MEASURE: Mapping[str, Callable[[Pair], tuple[list[Value], Curve]]] = {
     "memorisation": _memorisation,
 }
 METRICS = tuple(MEASURE)
+
+
+def obstacle(name: str, pair: Pair) -> str:
+    """Why a metric cannot be taken of these two sets, or nothing."""
+    if name == "prdc":
+        least = min(pair.reference.count, pair.samples.count, pair.settings.prdc_limit)
+        k = pair.settings.neighbours
+        return f"{least} images have no {k} neighbours" if least <= k else ""
+    height, width = pair.samples.size
+    if name == "edges" and min(height, width) < SMALLEST:
+        return f"images of {height}×{width}, expected at least {SMALLEST}×{SMALLEST}"
+    return ""

@@ -86,6 +86,14 @@ def weights_hash(state: Mapping[str, Tensor]) -> str:
     return total.hexdigest()
 
 
+def storage_of(state: Mapping[str, Tensor]) -> str:
+    """The precision weights carry: ``float16`` also where half weights were written again as float32."""
+    floats = [value for value in state.values() if value.is_floating_point()]
+    if floats and all(torch.equal(value.float(), value.half().float()) for value in floats):
+        return "float16"
+    return "+".join(sorted({str(value.dtype).removeprefix("torch.") for value in floats})) or "none"
+
+
 def _load(path: Path) -> torch.jit.ScriptModule:
     load: Callable[..., torch.jit.ScriptModule] = torch.jit.load
     with warnings.catch_warnings():  # newer torch announces another format; the published file has this one
@@ -103,10 +111,8 @@ def load_torchscript(path: Path) -> FoundWeights:
         reason = str(error).strip().splitlines() or [type(error).__name__]
         raise ValueError(f"{path}: not a TorchScript file ({reason[0]})") from error
     state = module.state_dict()
-    kinds = sorted({str(v.dtype).removeprefix("torch.") for v in state.values() if v.is_floating_point()})
-    return FoundWeights(
-        module=module.float(), weights=weights_hash(state), storage="+".join(kinds) or "none", path=path
-    )
+    storage = storage_of(state)  # before the module's own tensors change
+    return FoundWeights(module=module.float(), weights=weights_hash(state), storage=storage, path=path)
 
 
 def load_published(path: Path, published: PublishedWeights) -> FoundWeights:
@@ -195,7 +201,7 @@ def find_weights(
 
     A file that was named must be right: a wrong one is an error and no other is taken in its place.
     """
-    file = file or os.environ.get(ENVIRONMENT)
+    file = file or os.environ.get(ENVIRONMENT) or None
     if file is not None:
         say(f"{published.name}: reading {file}")
         return load_published(Path(file), published)

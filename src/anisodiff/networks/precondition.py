@@ -7,8 +7,10 @@ In the DCT, with the moments V, S, N of `tables` (û about the channel means):
     drift      (b̂_k + α1 w_k z_k û_k)/α2² = d_k G_k            the second output, where the drift is not known
 
 so that the reverse drift −b_ref + α2² s̃ has s̃ = score − d. The loss is the error of score and d in units of the
-residual, weighted ω_k(t) ∝ (S_k N_k/V_k)^γ (γ = 1: mean squared error of the noise-free state, as EDM's) and
-divided by the power of the target's own noise, which depends on t alone.
+residual, weighted ω_k(t) ∝ (S_k N_k/V_k)^γ (γ = 1: mean squared error of the noise-free state, as EDM's) and divided
+by the power of the targets themselves. With a kernel from 0 to t (one cell) mode by mode: that power is 1 when the
+noise of the state is isotropic; where an operator shapes the noise, the score of modes without any signal is a matter
+of that shape alone, which undivided would be most of the loss at high noise, and none of it is of use to an image.
 """
 
 import math
@@ -129,19 +131,19 @@ class ScoreModel(Model):
         z, c = self.centred(drawn.state), self.coefficients(t)
         f, g = self.residuals(z, c, dropout_key)
         weight = (c.signal * c.noise / c.power) ** self.gamma
-        weight = weight / weight.mean((-2, -1), keepdim=True)
         error = (f - (dct2(drawn.score) + z / c.power) / c.scale).square()
-        # Y ≥ 1/N, so a mean of 1 at least. Only of the mean: where noise is all there is, single modes are known by
-        # chance alone, and raising those that came out too low would count chance as a target's power.
-        spread = (weight * (c.target - 1.0 / c.power) / c.scale.square()).mean((-3, -2, -1)).clamp(min=1.0)
+        spread = ((c.target - 1.0 / c.power) / c.scale.square()).clamp(min=1.0)  # Y ≥ 1/N
         if g is not None:
             assert drawn.drift is not None
             rate = c.alpha1 * c.weight * frequencies(z.shape[-2], z.shape[-1], z.dtype, z.device)
             residual = (dct2(drawn.drift) + rate * z) / c.alpha2.square()
             relative = (c.residual / c.scale).square()
             error = error + relative * (g - residual / c.residual).square()
-            spread = spread + (weight * relative).mean((-3, -2, -1))
-        return (weight * error).mean((-3, -2, -1)) / spread
+            spread = spread + relative
+        weight = weight / weight.mean((-2, -1), keepdim=True)
+        if len(self.level) > 1:  # targets of a last piece are noisy in every mode: only their sum is
+            return (weight * error).mean((-3, -2, -1)) / (weight * spread).mean((-3, -2, -1))
+        return (weight * error / spread).mean((-3, -2, -1))
 
 
 def level_density(model: ScoreModel, *, mean: float, std: float, t_min: float) -> tuple[Tensor, Tensor]:

@@ -149,9 +149,12 @@ class _Run:
         config, steps = self.config, self.config.steps
         self.since, self.first, stopped = time.perf_counter(), self.done, False
         while self.done < steps and not stopped:
-            self.stepper.step(self.done, next(batches)[0].to(self.plan.dtype))
+            with self.stepper.ahead():  # the device is still at work on the step before
+                prepared = self.stepper.prepare(self.done, next(batches)[0].to(self.plan.dtype))
+            self.stepper.step(self.done, prepared)
             self.done += 1
-            stop.asked = stop.asked or self.hooks.stop()
+            if self.hooks.stop():  # never taken back: a signal may come while it is asked
+                stop.asked = True
             last, stopped = self.done == steps, stop.now(self.done, self.team)
             if self._due(config.log_every) or last or stopped:
                 self._report()

@@ -3,11 +3,12 @@
 Everything random about place j of batch k is a function of (seed, k, j): so the result depends neither on how the
 batch is cut, nor on the number of processes, nor on whether the run was stopped before.
 
-Nothing here waits for the device: whether a batch was good is a tensor that the update is multiplied with.
+Nothing here waits for the device: whether a batch was good is a tensor that the update is multiplied with. Nothing
+that is drawn depends on the weights: on a GPU a batch is prepared while the step before is still at work.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, nullcontext
 
 import torch
 from torch import Tensor
@@ -16,82 +17,20 @@ from anisodiff.devices import send
 from anisodiff.hashing import combine
 from anisodiff.networks import NCSNpp
 from anisodiff.networks.model import Model
-from anisodiff.networks.precondition import draw_times, places_among
+from anisodiff.networks.precondition import draw_times
 from anisodiff.noise import KeyedNoise
 from anisodiff.objectives import Draw, Regression
 from anisodiff.replaying import Replay
+from anisodiff.train.batches import BINS, Batch, Prepared, Tally, Times
 from anisodiff.train.config import TrainConfig
 from anisodiff.train.contract import Diverged
 from anisodiff.train.ema import Averages, profile
 from anisodiff.train.model import Execution
 from anisodiff.train.team import Team
 
-BINS = 8
-"""Of the noise level, in the log."""
 BAD_IN_A_ROW = 5
 """So many batches without a finite loss or gradient end a run."""
 _NOISE, _DROPOUT = 1, 2  # streams of keys: a dropout mask must not repeat the words the noise is made of
-
-
-@dataclass(frozen=True)
-class Times:
-    """The density of t as a table, with the noise level at each entry; all on the CPU."""
-
-    times: Tensor
-    cumulative: Tensor
-    level: Tensor
-    edges: Tensor
-    """Seven levels between eight bins: mean ± std·(0, ½, 1, 3/2)."""
-
-    @classmethod
-    def of(cls, model: Model, config: TrainConfig) -> "Times":
-        """From the tables of a model."""
-        mean, std = config.level_mean, config.level_std
-        times, cumulative = model.density(mean=mean, std=std, t_min=config.t_min)
-        edges = mean + std * torch.linspace(-1.5, 1.5, BINS - 1, dtype=torch.float64)
-        return cls(times, cumulative, model.level_at(times), edges)
-
-    def level_at(self, t: Tensor) -> Tensor:
-        """The noise level at times of the density."""
-        return self.level[places_among(self.times, t).clamp(max=len(self.times) - 1)]
-
-    def bin_of(self, t: Tensor) -> Tensor:
-        """Number of the level's bin."""
-        return places_among(self.edges, self.level_at(t))
-
-
-@dataclass(frozen=True)
-class Batch:
-    """What is random about the places of a batch; on the device but for ``t_host``, all [B]."""
-
-    t_host: Tensor
-    t: Tensor
-    bins: Tensor
-    noise: Tensor
-    """Keys of time and state."""
-    dropout: Tensor
-    """Keys of the masks."""
-
-
-@dataclass
-class Tally:
-    """What is summed up on the device between two lines of the log."""
-
-    loss: Tensor
-    """[BINS], over this process's samples."""
-    count: Tensor
-    """[BINS]."""
-    norm: Tensor
-    """Gradient norms of good steps; and their number."""
-    skipped: Tensor
-    """Bad batches so far; bad ones in a row now; most in a row since the last look."""
-    where: Tensor
-    """Of the last bad batch: step, smallest and largest t of the samples concerned."""
-
-    @classmethod
-    def zeros(cls, device: torch.device) -> "Tally":
-        """Nothing seen."""
-        return cls(*(torch.zeros(n, dtype=torch.float64, device=device) for n in (BINS, BINS, 2, 3, 3)))
 
 
 class Stepper:
@@ -109,8 +48,11 @@ class Stepper:
             list(self.weights.values()), lr=config.lr, betas=config.betas, eps=config.eps, fused=True
         )
         self.tally = Tally.zeros(self.device)
+        cuda = self.device.type == "cuda"
+        self.side = torch.cuda.Stream(self.device) if cuda else None  # type: ignore[no-untyped-call]
+        self._started: torch.cuda.Event | None = None
         # recorded once and replayed, where one pass makes the whole gradient and nobody else has a share in it
-        alone = config.compile and self.device.type == "cuda" and config.accumulation == 1 and team.world == 1
+        alone = cuda and config.compile and config.accumulation == 1 and team.world == 1
         self.replay = Replay(self.passes, lambda: self.adam.zero_grad(set_to_none=True)) if alone else None
 
     def lr(self, k: int) -> float:
@@ -141,22 +83,48 @@ class Stepper:
                 return self.objective.pairs(images[rows.start // 2 : rows.stop // 2], batch.t_host[take], noise)
             return self.objective.draw(images[rows], batch.t_host[rows], noise)
 
-    def step(self, k: int, images: Tensor) -> None:
-        """Step number k = 0, 1, … with this process's share of batch k."""
-        batch = self.draw(k)
-        share = len(batch.t)
-        parts = torch.tensor_split(torch.arange(share), self.config.accumulation)
-        if self.replay is None:
-            self.adam.zero_grad(set_to_none=True)
-        seen = []
-        for number, part in enumerate(parts):
+    def ahead(self) -> AbstractContextManager[object]:
+        """Inside, a GPU works beside the step launched last: for `prepare`, and for making the images it is given.
+
+        What was launched before that step is waited for, and nothing that came after. The first batch comes in its
+        turn: what is compiled and made once then has no neighbour. (Constants made later are copied from the host,
+        which waits for that: any stream finds them whole.) On a CPU nothing is different inside.
+        """
+        if self.side is None or self._started is None:
+            return nullcontext()
+        self.side.wait_event(self._started)
+        return torch.cuda.stream(self.side)
+
+    def prepare(self, k: int, images: Tensor) -> Prepared:
+        """Draw what step k needs from this process's images of batch k; on the stream that is current."""
+        batch, parts, ready = self.draw(k), [], None
+        for part in torch.tensor_split(torch.arange(len(batch.t)), self.config.accumulation):
             rows = slice(int(part[0]), int(part[-1]) + 1)
             drawn = self.simulate(images, batch, rows)
             known = () if drawn.drift is None else (drawn.drift,)
-            values = (drawn.state, drawn.score, batch.t[rows], batch.dropout[rows], *known)
-            with self.team.unsynced(self.execution.run, number < len(parts) - 1):
+            parts.append((drawn.state, drawn.score, batch.t[rows], batch.dropout[rows], *known))
+        if self.device.type == "cuda":
+            stream = torch.cuda.current_stream(self.device)
+            images.record_stream(stream)  # they may come from another
+            ready = torch.cuda.Event()  # type: ignore[no-untyped-call]
+            ready.record(stream)
+        return Prepared(k, batch, tuple(parts), ready)
+
+    def step(self, k: int, images: Tensor | Prepared) -> None:
+        """Step number k = 0, 1, … with this process's share of batch k, or with what was prepared of it."""
+        prepared = images if isinstance(images, Prepared) else self.prepare(k, images)
+        assert prepared.k == k, f"step {k} was given what was prepared for step {prepared.k}"
+        if self.device.type == "cuda":
+            self._started = self._started or torch.cuda.Event()  # type: ignore[no-untyped-call]
+            self._started.record(torch.cuda.current_stream(self.device))
+        prepared.claim()
+        if self.replay is None:
+            self.adam.zero_grad(set_to_none=True)
+        seen = []
+        for number, values in enumerate(prepared.parts):
+            with self.team.unsynced(self.execution.run, number < len(prepared.parts) - 1):
                 seen.append(self.passes(*values) if self.replay is None else self.replay(*values))
-        self._update(k, torch.cat(seen).double(), batch)
+        self._update(k, torch.cat(seen).double(), prepared.batch)
 
     def passes(self, state: Tensor, score: Tensor, t: Tensor, dropout: Tensor, drift: Tensor | None = None) -> Tensor:
         """Losses of some places [B], and the share they have in the gradient of the batch's mean."""

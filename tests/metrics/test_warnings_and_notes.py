@@ -1,0 +1,157 @@
+"""What a report says beside its numbers: small sets, numbers that cannot be taken, rates that are no certainty."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from anisodiff.metrics import (
+    FeatureNetwork,
+    Generation,
+    Report,
+    Settings,
+    cached_survey,
+    compare,
+    evaluate,
+    find_weights,
+    image_set,
+    load_statistics,
+    memorisation,
+    survey,
+)
+from anisodiff.metrics.memorisation import binomial_error
+from anisodiff.metrics.references import open_reference
+from anisodiff.metrics.values import MEASURE, Pair
+from anisodiff.metrics.weights import ENVIRONMENT
+
+from .conftest import TINY, Run, random_images, save_folder
+
+
+def test_the_heldout_set_is_part_of_the_protocol(pooled: FeatureNetwork, tmp_path: Path) -> None:
+    samples, reference = random_images(20, seed=1), random_images(20, seed=2)
+
+    def against(heldout: torch.Tensor | None) -> Report:
+        return evaluate(
+            samples, reference, network=pooled, heldout=heldout, metrics=("memorisation",), cache=tmp_path
+        )
+
+    first, other, none = against(random_images(20, seed=3)), against(random_images(20, seed=4)), against(None)
+    mark = first.protocol.heldout_fingerprint
+    assert mark is not None
+    assert f"held-out {mark[:8]}" in first.protocol.line()
+    assert "held-out" not in none.protocol.line()
+    with pytest.raises(ValueError, match=f"heldout_fingerprint: {mark[:12]} ≠ "):
+        compare([first, other])
+    assert compare([first, none])
+    assert compare([none, first])
+    older = json.loads(first.to_json())
+    del older["protocol"]["heldout_fingerprint"]
+    assert Report.from_json(json.dumps(older)).protocol == replace(first.protocol, heldout_fingerprint=None)
+
+
+def test_a_small_reference_is_warned_of(pooled: FeatureNetwork) -> None:
+    many, few = (
+        survey(image_set(random_images(n, size=8, seed=n)), pooled, batch_size=2000, projections=2)
+        for n in (10_000, 30)
+    )
+    settings = Settings(prdc_limit=100, projections=2)
+    for name in ("fid", "kid", "prdc", "sliced", "spectrum", "edges"):
+        values, _ = MEASURE[name](Pair(samples=many, reference=few, network=pooled, settings=settings))
+        for value in values:
+            assert "warning: 30 < 10,000 reference images" in value.note, name
+            assert "samples, " not in value.note.split("warning")[-1], name
+
+
+def test_precision_and_recall_of_too_few_images(pooled: FeatureNetwork, run: Run, tmp_path: Path) -> None:
+    samples, said = save_folder(random_images(4), tmp_path / "four"), []
+    save_folder(random_images(40), tmp_path / "reference")
+    report = evaluate(samples, random_images(40), network=pooled, cache=tmp_path, say=said.append)
+    assert "precision" not in {v.name for v in report.values}
+    assert "no precision and recall: 4 images have no 5 neighbours" in said
+    code, _, err = run("four", "-r", "reference", *TINY, "--metrics", "prdc")
+    assert code == 2
+    assert "prdc does not apply: 4 images have no 5 neighbours" in err.strip().splitlines()[-1]
+
+
+def test_statistics_keep_the_split(pooled: FeatureNetwork, tmp_path: Path) -> None:
+    samples, reference = random_images(20, seed=1), random_images(20, seed=2)
+    named = evaluate(
+        samples, reference, network=pooled, split="train", reference_name="colours", cache=tmp_path, metrics=("kid",)
+    )
+    (file,) = (tmp_path / "statistics").iterdir()
+    held = open_reference(str(file), size=(16, 16), network=pooled)
+    assert (held.name, held.split) == ("colours", "train")
+    again = evaluate(samples, load_statistics(file, pooled), network=pooled, cache=tmp_path, metrics=("kid",))
+    assert again == named
+
+
+def test_fewer_samples_than_asked_for_are_said(run: Run, tmp_path: Path) -> None:
+    save_folder(random_images(20), tmp_path / "samples")
+    words = ("samples", "-r", "samples", *TINY, "--metrics", "kid", "--n")
+    assert "samples: 20 images, fewer than the 500 asked for" in run(*words, 500)[2]
+    assert "asked for" not in run(*words, 20)[2]
+
+
+def test_an_empty_environment_variable_names_no_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv(ENVIRONMENT, "")
+    with pytest.raises(ValueError, match="nothing was tried online"):
+        find_weights(cache=tmp_path, online=False, say=lambda _: None)
+
+
+def test_a_rate_of_nothing_is_not_certain(pooled: FeatureNetwork, tmp_path: Path) -> None:
+    reference, strangers = random_images(30, seed=1), random_images(12, seed=2)
+    report = evaluate(
+        strangers, reference, network=pooled, generation=Generation(sources=(29,) * 12), cache=tmp_path,
+        metrics=("memorisation",),
+    )  # fmt: skip
+    for name in ("source_recovered_features", "source_recovered_pixels"):
+        assert report[name].value == 0
+        assert report[name].error == pytest.approx(1 / 26)  # half of Wilson's interval [0, 1/13] for 0 of 12, z = 1
+    assert binomial_error(0.5, 10_000) == pytest.approx(0.005, rel=1e-3)
+    assert binomial_error(1, 12) == binomial_error(0, 12)
+
+
+def test_the_bias_is_the_slope_of_the_law_at_all_samples(pooled: FeatureNetwork, tmp_path: Path) -> None:
+    report = evaluate(
+        random_images(400, seed=1), random_images(300, seed=2), network=pooled, metrics=("fid",), cache=tmp_path
+    )
+    sizes, values = (np.array(column) for column in zip(*report.curve))
+    slope, limit = np.polyfit(1 / sizes, values, 1)
+    assert report["fid_bias"].value == pytest.approx(slope / 400, rel=1e-6)
+    assert report["fid_infinity"].value == pytest.approx(limit, rel=1e-6)
+    assert report["fid_bias"].value > 0
+
+
+def test_each_column_of_the_sheet_shows_its_own_neighbour(pooled: FeatureNetwork) -> None:
+    """A bright and a dark stripe in each quadrant: the mean colour of one image, nearly the pixels of another."""
+    grey, striped = torch.full((3, 64, 64), 100, dtype=torch.uint8), torch.zeros(3, 64, 64, dtype=torch.uint8)
+    striped[:, :, ::2] = 200
+    train = torch.stack([grey, (striped.int() + 20).to(torch.uint8)])
+    found = memorisation(striped[None], train, network=pooled, generator=torch.Generator().manual_seed(0))
+    assert isinstance(found.sheet, Image.Image)
+    pixels = torch.from_numpy(np.array(found.sheet)).permute(2, 0, 1)[:, 24 : 24 + 64, 8 : 8 + 192]
+    for shown, expected in zip(pixels.split(64, dim=2), (striped, train[0], train[1])):
+        assert torch.equal(shown, expected)
+
+
+def test_tiny_images_lose_only_the_edges(pooled: FeatureNetwork, tmp_path: Path) -> None:
+    samples, reference, said = random_images(20, size=6, seed=1), random_images(20, size=6, seed=2), []
+    report = evaluate(samples, reference, network=pooled, cache=tmp_path, say=said.append)
+    assert {"fid", "kid", "spectrum_error"} <= {v.name for v in report.values}
+    assert "edges" not in {v.name for v in report.values}
+    assert any(line.startswith("no edge statistics: ") for line in said)
+    with pytest.raises(ValueError, match="edges does not apply: images of 6×6"):
+        evaluate(samples, reference, network=pooled, cache=tmp_path, metrics=("edges",))
+
+
+def test_hashing_a_reference_is_told(pooled: FeatureNetwork, tmp_path: Path) -> None:
+    images, told = image_set(random_images(20)), []
+    for _ in range(2):
+        cached_survey(images, pooled, tmp_path, batch_size=8, reading=lambda done, total: told.append((done, total)))
+    assert told == [(8, 20), (16, 20), (20, 20)] * 2
