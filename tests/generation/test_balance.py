@@ -8,10 +8,25 @@ import torch
 import anisodiff
 from anisodiff.generation.balancing import NAME, balance_checkpoint, measure_balance, save_balance
 from anisodiff.train import find
+from anisodiff.train.slim import slim
 
 from .test_generator import TOLERANCE, shake
 
 CPU = ["--device", "cpu"]
+
+
+class Overwriting(torch.nn.Module):
+    """A network whose answers share one place."""
+
+    def __init__(self, network):
+        super().__init__()
+        self.network, self.place = network, None
+
+    def forward(self, *given):
+        found = self.network(*given)
+        if self.place is None or self.place.shape != found.shape:
+            self.place = found.clone()
+        return self.place.copy_(found)
 
 
 @pytest.fixture
@@ -42,8 +57,37 @@ def test_samples_are_balanced_and_edits_are_not(runs, process):
 def test_it_does_not_depend_on_the_parts(runs):
     generator = anisodiff.load(runs("heat"), "cpu")
     shake(generator)
-    whole, parts = (measure_balance(generator, trajectories=24, steps=8, batch=size) for size in (24, 6))
-    torch.testing.assert_close(parts.score, whole.score, rtol=0, atol=1e-4)
+    whole = measure_balance(generator, trajectories=24, steps=8, batch=24)
+    for size in (6, 7):
+        parts = measure_balance(generator, trajectories=24, steps=8, batch=size)
+        torch.testing.assert_close(parts.score, whole.score, rtol=0, atol=1e-4)
+
+
+def test_a_network_that_writes_over_its_answers_is_no_obstacle(runs):
+    """As a replayed one does on a GPU."""
+    generator = anisodiff.load(runs("heat"), "cpu")
+    shake(generator)
+    plain = measure_balance(generator, trajectories=12, steps=6, batch=4)
+    generator.model.network = Overwriting(generator.model.network)
+    again = measure_balance(generator, trajectories=12, steps=6, batch=4)
+    torch.testing.assert_close(again.score, plain.score, rtol=0, atol=1e-6)
+
+
+def test_a_model_that_diverges_has_none(runs):
+    generator = anisodiff.load(runs("heat"), "cpu")
+    for weight in generator.model.network.parameters():
+        weight.fill_(torch.nan)
+    with pytest.raises(ValueError, match="not finite"):
+        measure_balance(generator, trajectories=4, steps=4)
+
+
+def test_an_export_keeps_it(copied, tmp_path):
+    run = copied("heat")
+    found, _ = balance_checkpoint(run, device="cpu", trajectories=8, steps=6)
+    slim(run, tmp_path / "small")
+    kept = anisodiff.load(tmp_path / "small", "cpu").balance
+    assert kept is not None
+    assert torch.equal(kept.score, found.score)
 
 
 def test_it_is_kept_beside_the_checkpoint_and_left_out_on_request(copied):
@@ -60,7 +104,7 @@ def test_it_is_kept_beside_the_checkpoint_and_left_out_on_request(copied):
 def test_that_of_another_model_does_not_count(copied):
     run, said = copied("heat"), []
     found, place = balance_checkpoint(run, device="cpu", trajectories=8, steps=6)
-    save_balance(found, place.parent, "ab" * 32)
+    save_balance(found, place, "ab" * 32)
     assert anisodiff.load(run, "cpu", say=said.append).balance is None
     assert len(said) == 1
     assert "belongs to another model" in said[0]

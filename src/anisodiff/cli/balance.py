@@ -14,7 +14,7 @@ def balance(
     batch: int | None = typer.Option(None, "--batch", min=1, help="Of these, so many at a time."),
     device: str = common.DEVICE,
 ) -> None:
-    """Measure the balance of a model; `sample`, `evaluate --from` and `compare` then use it.
+    """Measure the balance of a model; `sample` and `evaluate --from` then use it.
 
     Samples of a network that is not trained to the end are flatter than the data: on states of its own making it
     takes structure for noise. The balance takes that lean out of its residual, frequency by frequency. No images are

@@ -77,13 +77,13 @@ class _Samples:
 
 
 def _from_checkpoint(
-    path: Path, n: int, seed: int, steps: int, sampler: str, prior: str, starts: Path | None, where: torch.device,
-    workers: Workers, say: Callable[[str], None],
+    path: Path, n: int, seed: int, steps: int, sampler: str, prior: str, starts: Path | None, balance: bool,
+    where: torch.device, workers: Workers, say: Callable[[str], None],
 ) -> _Samples:  # fmt: skip
     """Samples that a checkpoint makes while they are measured."""
     from anisodiff.generation import load  # a heavy import that samples on the disk do not need
 
-    model = load(path, device=where, images=starts, say=say)
+    model = load(path, device=where, images=starts, balance=balance, say=say)
     start, route = model.start(prior), model.route(sampler, steps)
     say(
         f"{path}: {n} samples, {route.sampler} with {route.evaluations} evaluations; prior: {start.words}"
@@ -136,6 +136,8 @@ def evaluate(
         None, "--n", "--count", min=2, help="The first so many samples; with --from how many to make (50000)."),
     steps: int = typer.Option(50, "--steps", min=1, help="With --from: evaluations of the network a sample."),
     sampler: str = typer.Option("auto", "--sampler", help="With --from: how to go back."),
+    balance: bool = typer.Option(
+        True, "--balance/--no-balance", help="With --from: use the balance beside the checkpoint, if there is one."),
     prior: str = typer.Option("gaussian", "--prior", help="With --from: where to start."),
     images: Path | None = typer.Option(None, "--images", help="With --from: what priors but gaussian start from."),
     seed: int = typer.Option(0, "--seed", min=0, help="With --from: the first seed."),
@@ -192,7 +194,7 @@ def evaluate(
 
     settings = Settings(batch_size=batch)
     if start is not None:
-        made = _from_checkpoint(start, n or 50_000, seed, steps, sampler, prior, images, where, workers, say)
+        made = _from_checkpoint(start, n or 50_000, seed, steps, sampler, prior, images, balance, where, workers, say)
     else:
         assert samples is not None
         made = _from_disk(samples, say)

@@ -29,7 +29,7 @@ _START, _PATH = 5, 6
 
 
 class _InParts(nn.Module):
-    """A network that sees a large batch part by part."""
+    """A network that sees a large batch in parts of one size, the last one filled up: recorded once, any count."""
 
     def __init__(self, network: nn.Module, size: int) -> None:
         super().__init__()
@@ -37,8 +37,10 @@ class _InParts(nn.Module):
 
     def forward(self, x: Tensor, condition: Tensor, dropout_key: Tensor | None = None) -> Tensor:
         """As the network's."""
-        parts = zip(torch.split(x, self.size), torch.split(condition, self.size))
-        return torch.cat([self.network(seen, told, dropout_key) for seen, told in parts])
+        rows = torch.arange(-(-len(x) // self.size) * self.size, device=x.device).clamp(max=len(x) - 1)
+        parts = zip(torch.split(x[rows], self.size), torch.split(condition[rows], self.size))
+        # a replayed network writes its next answer over this one
+        return torch.cat([self.network(seen, told, dropout_key).clone() for seen, told in parts])[: len(x)]
 
 
 @contextmanager
@@ -72,9 +74,8 @@ def measure_balance(
     if trajectories < 2 or size < 1:
         raise ValueError(f"got {trajectories} trajectories, {size} at a time; expected 2 or more, 1 or more")
     size = min(size, trajectories)
-    count = -(-trajectories // size) * size  # parts of one shape: recorded once
-    route, seeds = generator.route("auto", steps), tuple(range(count))
-    start = generator.prior("gaussian").draw(count, KeyedNoise(keys_of(seeds, _START, generator.device)))
+    route, seeds = generator.route("auto", steps), tuple(range(trajectories))
+    start = generator.prior("gaussian").draw(trajectories, KeyedNoise(keys_of(seeds, _START, generator.device)))
     measuring = Measuring(rings(*generator.size).to(generator.device))
     whole = model.network
     model.network = _InParts(whole, size)
@@ -105,30 +106,27 @@ def balance_checkpoint(
     saved = open_checkpoint(path)
     generator = load(saved.path, device, balance=False)
     found = measure_balance(generator, trajectories=trajectories, steps=steps, batch=batch, progress=progress)
-    save_balance(found, saved.path, generator.origin.model)
-    return found, saved.path / NAME
+    place = saved.path / NAME
+    save_balance(found, place, generator.origin.model)
+    return found, place
 
 
-def save_balance(balance: Balance, checkpoint: Path, model: str) -> str:
-    """Beside the checkpoint's files, whole or not at all; ``model`` is the sha256 it belongs to. Its own sha256."""
-    target = checkpoint / NAME
+def save_balance(balance: Balance, target: Path, model: str) -> str:
+    """Write it, whole or not at all; ``model`` is the sha256 it belongs to. Its own sha256."""
     named = {**balance.tensors(), "model": torch.tensor(list(bytes.fromhex(model)), dtype=torch.uint8)}
     with replacing(target) as temporary:
         temporary.unlink()  # the file must be new
         return files.put_tensors(temporary, named)
 
 
-def stored_balance(
-    checkpoint: Path, model: str, say: Callable[[str], None] = lambda _: None
-) -> tuple[Balance, str] | None:
-    """The balance of a checkpoint and its sha256; None where there is none, or only that of another model."""
-    path = checkpoint / NAME
+def stored_balance(path: Path, model: str, say: Callable[[str], None] = lambda _: None) -> tuple[Balance, str] | None:
+    """The balance in a file and its sha256; None where there is none, or only that of another model."""
     if not path.is_file():
         return None
     tensors = files.get_tensors(path)
     try:
         if bytes(tensors.pop("model").tolist()).hex() != model:
-            say(f"{path} belongs to another model and is not used; measure it again: anisodiff balance {checkpoint}")
+            say(f"{path} belongs to another model and is not used; measure it again: anisodiff balance {path.parent}")
             return None
         return Balance.of(tensors), files.sha256(path)
     except KeyError as error:

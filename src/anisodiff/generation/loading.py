@@ -6,6 +6,7 @@ from pathlib import Path
 import torch
 
 from anisodiff.devices import pick_device
+from anisodiff.generation.balancing import NAME as BALANCE
 from anisodiff.generation.balancing import stored_balance
 from anisodiff.generation.generator import Generator, Origin
 from anisodiff.generation.pool import Pictures
@@ -67,7 +68,7 @@ def load(
     saved = open_checkpoint(path, say)
     codes = files.get_json(saved.path / "manifest.json")["files"]
     model = codes["model.safetensors"]
-    kept, code = (stored_balance(saved.path, model, say) if balance else None) or (None, None)
+    kept, code = (stored_balance(saved.path / BALANCE, model, say) if balance else None) or (None, None)
     origin = Origin(path=str(path), model=model, prior=codes.get("prior.safetensors"), balance=code)
     return Generator(
         _trained(saved, where),

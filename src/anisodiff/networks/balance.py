@@ -103,6 +103,10 @@ class Measuring:
         if len(times) < 2:
             raise ValueError(f"a balance needs two times or more, got {len(times)}: take more steps")
         score, drift = (torch.stack([self.found[t][i] for t in times]).float() for i in (0, 1))
+        if not bool((score.isfinite() & drift.isfinite()).all()):
+            raise ValueError(
+                "the trajectories are not finite: the model diverges; take more steps, or train it longer"
+            )
         return Balance(torch.tensor(times, dtype=torch.float64), score, drift, self.ring.cpu())
 
 

@@ -10,7 +10,7 @@ so that the reverse drift −b_ref + α2² s̃ has s̃ = score − d. The loss i
 residual, weighted ω_k(t) ∝ (S_k N_k/V_k)^γ (γ = 1: mean squared error of the noise-free state, as EDM's) and divided
 by the power of the targets themselves. With a kernel from 0 to t (one cell) mode by mode: that power is 1 when the
 noise of the state is isotropic; where an operator shapes the noise, the score of modes without any signal is a matter
-of that shape alone, which undivided would be most of the loss at high noise, and none of it is of use to an image.
+of that shape alone, which undivided would be most of the loss at high noise.
 """
 
 import math
@@ -132,7 +132,8 @@ class ScoreModel(Model):
         f, g = self.residuals(z, c, dropout_key)
         weight = (c.signal * c.noise / c.power) ** self.gamma
         error = (f - (dct2(drawn.score) + z / c.power) / c.scale).square()
-        spread = ((c.target - 1.0 / c.power) / c.scale.square()).clamp(min=1.0)  # Y ≥ 1/N
+        # (Y − 1/V)/c², without the cancellation; Y ≥ 1/N
+        spread = 1.0 + torch.expm1(c.target.log() + c.noise.log()).clamp(min=0.0) * c.power / c.signal
         if g is not None:
             assert drawn.drift is not None
             rate = c.alpha1 * c.weight * frequencies(z.shape[-2], z.shape[-1], z.dtype, z.device)
@@ -141,7 +142,7 @@ class ScoreModel(Model):
             error = error + relative * (g - residual / c.residual).square()
             spread = spread + relative
         weight = weight / weight.mean((-2, -1), keepdim=True)
-        if len(self.level) > 1:  # targets of a last piece are noisy in every mode: only their sum is
+        if len(self.level) > 1:  # the target of a last piece is noisy in every mode, with signal or without
             return (weight * error).mean((-3, -2, -1)) / (weight * spread).mean((-3, -2, -1))
         return (weight * error / spread).mean((-3, -2, -1))
 

@@ -38,7 +38,7 @@ class VelocityModel(Signed[FlowMatching]):
 
     def _spectrum(self, t: Tensor) -> tuple[Tensor, Tensor]:
         """V_k and dV_k/dt, [B, 1, H, W] for ``t`` [B, 1, 1, 1]; a signed image has four times the power."""
-        data, least = 4 * self.moments.data, self.process.sigma_min
+        data, least = 4 * self.moments.data.clamp(min=1e-12), self.process.sigma_min
         noise = t + least * (1 - t)
         return (1 - t) ** 2 * data + noise**2, 2 * (noise * (1 - least) - (1 - t) * data)
 

@@ -49,7 +49,7 @@ class Terms:
     keep_weights: bool = False
     compile: bool = False
     balance: int = 0
-    """Trajectories on which the balance of every model of a score is measured; 0: none."""
+    """Trajectories on which the balance of every model that has one is measured; 0: none."""
 
     def __post_init__(self) -> None:
         for name, least in (("n", 10), ("track", 0), ("track_n", 2)):

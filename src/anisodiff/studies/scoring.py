@@ -10,8 +10,8 @@ import numpy as np
 
 import anisodiff
 from anisodiff.files import replacing
-from anisodiff.generation.balancing import measure_balance, save_balance
-from anisodiff.generation.loading import open_checkpoint
+from anisodiff.generation import Generator
+from anisodiff.generation.balancing import measure_balance, save_balance, stored_balance
 from anisodiff.metrics import Generation
 from anisodiff.studies.contender import Contender
 from anisodiff.studies.edits import Studio, file_of, make_edits, measure_edits
@@ -70,17 +70,27 @@ class Scorer:
             return self._maker
         path = checkpoint or self._weights()
         generator = anisodiff.load(
-            path, self.study.device, self.study.dataset, compile=self.terms.compile, balance=self.balance > 0
+            path, self.study.device, self.study.dataset, compile=self.terms.compile, balance=False
         )
-        if self.balance and generator.balance is None and generator.model.leans:
-            measured = measure_balance(generator, trajectories=self.balance, batch=self.terms.batch)
-            generator.use_balance(
-                measured, save_balance(measured, open_checkpoint(path).path, generator.origin.model)
-            )
+        if self.balance and generator.model.leans:
+            self._balance(generator)
         made = Maker(generator, self.terms.batch)
         if checkpoint is None:
             self._maker = made
         return made
+
+    def _balance(self, generator: Generator) -> None:
+        """Measured once; kept in the study, not beside a checkpoint that may be somebody's own."""
+        model = generator.origin.model
+        place = self.place.work / f"balance-{self.balance}-{model[:12]}.safetensors"
+        found = stored_balance(place, model)
+        if found is None:
+            try:
+                measured = measure_balance(generator, trajectories=self.balance, batch=self.terms.batch)
+            except ValueError as error:
+                raise Failed(f"balance: {error}") from None
+            found = measured, save_balance(measured, place, model)
+        generator.use_balance(*found)
 
     def _weights(self) -> str | Path:
         if self.one.checkpoint:
@@ -127,7 +137,7 @@ class Scorer:
             evaluations=protocol["evaluations"],
             prior=column.prior,
             seed=protocol["seed"],
-            balanced=protocol["balance"] is not None,
+            balanced=protocol.get("balance") is not None,
         )
         report = study.yardstick().report(chunks.image_set(self.place.name, self.n), generation, limit=self.n)
         self._keep_sheet(column.name, chunks)
