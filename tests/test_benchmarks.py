@@ -8,6 +8,8 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
+from anisodiff.data import prepare
+
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 
 
@@ -50,3 +52,18 @@ def test_short_runs_benchmark(tmp_path):
     assert result["steps"] == 20
     assert result["evaluations"] == 2
     assert Image.open(tmp_path / "out" / "grid-0.png").size == (512, 512)
+
+
+def test_flatness_benchmark(tmp_path):
+    pixels = np.random.default_rng(0).integers(0, 255, (8, 3, 32, 32), dtype=np.uint8)
+    np.save(tmp_path / "raw.npy", pixels)
+    prepare(tmp_path / "raw.npy", tmp_path / "data", size=32, channels=3)
+    words = ["cifar10-tiny", "--images", str(tmp_path / "data"), "--samples", "2", "--evaluations", "4"]
+    words += ["--times", "1", "--device", "cpu"]
+    run = subprocess.run([sys.executable, BENCHMARKS / "flatness.py", *words], check=True, capture_output=True)
+    lines = run.stdout.decode().splitlines()
+    assert [line.split(":")[0] for line in lines[1:3]] == ["power, without balance", "power,    with balance"]
+    found = [[float(x) for x in line.split(": ")[1].split()] for line in lines[1:]]
+    assert found[0] != found[1]
+    assert all(len(row) == 6 for row in found)
+    assert all(abs(x) <= 1 for row in found[2:] for x in row)

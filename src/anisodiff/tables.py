@@ -23,7 +23,7 @@ from anisodiff.hashing import combine
 from anisodiff.linear import grid_decay, grid_variance
 from anisodiff.noise import KeyedNoise
 from anisodiff.objectives import Exact, Objective
-from anisodiff.transforms import dct2, frequencies, radial_bands
+from anisodiff.transforms import band_sums, dct2, frequencies, radial_bands
 
 _RINGS = 8
 
@@ -79,10 +79,10 @@ def _excess(x: Tensor, count: int) -> Tensor:
     Chance moves a mode's estimate by 2/√count: what is less than twice that of a whole ring counts as nothing.
     """
     height, width = x.shape[-2:]
-    ring = radial_bands(height, width, _RINGS).to(x.device).flatten()
-    modes = torch.bincount(ring, minlength=_RINGS).to(x).clamp(min=1)
-    mean = torch.zeros(_RINGS).to(x).index_add(0, ring, x.flatten() - 1) / modes
-    return torch.where(mean > 4 / (count * modes).sqrt(), mean, 0.0)[ring].reshape(x.shape)
+    ring = radial_bands(height, width, _RINGS).to(x.device)
+    modes = band_sums(torch.ones_like(x), ring, _RINGS).clamp(min=1)
+    mean = band_sums(x - 1, ring, _RINGS) / modes
+    return torch.where(mean > 4 / (count * modes).sqrt(), mean, 0.0)[ring]
 
 
 def measure(

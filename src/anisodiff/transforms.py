@@ -57,3 +57,8 @@ def radial_bands(height: int, width: int, bands: int) -> Tensor:
     band = 1 + torch.clamp((radius * (bands - 1)).floor().long(), max=bands - 2)
     band[0, 0] = 0
     return band
+
+
+def band_sums(x: Tensor, band: Tensor, bands: int) -> Tensor:
+    """Sums of a field ``x`` [H, W] over the modes of every band, [bands]."""
+    return x.new_zeros(bands).index_add(0, band.flatten(), x.flatten())

@@ -52,7 +52,6 @@ class Generator:
         images: Pictures | None = None,
         compile: bool = False,
         precision: str = "auto",
-        balance: Balance | None = None,
     ) -> None:
         if precision not in ("auto", "bf16", "fp32"):
             raise ValueError(f"precision: got {precision!r}, expected auto, bf16 or fp32")
@@ -61,7 +60,7 @@ class Generator:
         self.model: Model = trained.model.requires_grad_(False)
         self.meta: dict[str, Any] = trained.meta
         self.origin, self.device = origin, device
-        self._balance = None if balance is None else balance.to(device)
+        self._balance: Balance | None = None
         self.channels, self.size = self.plan.config.channels, self.plan.config.size
         cuda, single = device.type == "cuda", self.plan.dtype == torch.float32
         self.half = single and (precision == "bf16" or (precision == "auto" and cuda))

@@ -68,17 +68,13 @@ def load(
     saved = open_checkpoint(path, say)
     codes = files.get_json(saved.path / "manifest.json")["files"]
     model = codes["model.safetensors"]
-    kept, code = (stored_balance(saved.path / BALANCE, model, say) if balance else None) or (None, None)
-    origin = Origin(path=str(path), model=model, prior=codes.get("prior.safetensors"), balance=code)
-    return Generator(
-        _trained(saved, where),
-        origin,
-        device=where,
-        images=images,
-        compile=compile,
-        precision=precision,
-        balance=kept,
+    origin = Origin(path=str(path), model=model, prior=codes.get("prior.safetensors"))
+    generator = Generator(
+        _trained(saved, where), origin, device=where, images=images, compile=compile, precision=precision
     )
+    if balance and (kept := stored_balance(saved.path / BALANCE, model, say)) is not None:
+        generator.use_balance(*kept)
+    return generator
 
 
 def _trained(saved: Checkpoint, device: torch.device) -> Trained:

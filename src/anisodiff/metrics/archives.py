@@ -30,6 +30,6 @@ def opened(path: Path, kind: str) -> Iterator[zipfile.ZipFile]:
     try:
         with archive:
             yield archive
-    # zipfile says RuntimeError of an encrypted member, NotImplementedError of a compression it does not know
-    except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, NotImplementedError) as error:
+    # an encrypted member and an unknown compression are RuntimeErrors of zipfile
+    except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError) as error:
         raise ValueError(f"{path}: damaged or unreadable ({one_line(error)})") from error

@@ -20,18 +20,14 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from anisodiff.transforms import frequencies
+from anisodiff.transforms import band_sums, radial_bands
 
 Leaning = tuple[Tensor, Tensor | None]
 
 
 def rings(height: int, width: int) -> Tensor:
-    """Which ring a frequency belongs to, int64 [H, W]: 0 is the constant mode, the others of equal width in √z."""
-    z = frequencies(height, width, torch.float64, torch.device("cpu"))
-    count = max(height, width)
-    ring = 1 + (z.sqrt() / 8**0.5 * (count - 1)).long().clamp(max=count - 2)
-    ring[0, 0] = 0
-    return ring
+    """Which ring a frequency belongs to, int64 [H, W]: about one ring a pixel of the longer side."""
+    return radial_bands(height, width, max(2, height, width))
 
 
 class Balancing(Protocol):
@@ -116,8 +112,7 @@ def _lean(w: Tensor, residual: Tensor, ring: Tensor) -> Tensor:
     samples = w.shape[0] * w.shape[1]
 
     def total(x: Tensor) -> Tensor:
-        field = x.double().sum((0, 1))
-        return torch.zeros(count, dtype=torch.float64, device=x.device).index_add(0, ring.flatten(), field.flatten())
+        return band_sums(x.double().sum((0, 1)), ring, count)
 
     squares, modes = total(w * w), total(torch.ones_like(w[:1, :1])) * samples
     kappa = total(w * residual) / squares.clamp(min=1e-300)
