@@ -5,7 +5,7 @@ import torch
 
 import anisodiff
 from anisodiff.hashing import combine
-from anisodiff.networks.precondition import ScoreModel, draw_times, level_density
+from anisodiff.networks.precondition import WEIGHTINGS, ScoreModel, draw_times, level_density
 from anisodiff.noise import KeyedNoise
 from anisodiff.objectives import objective_for
 from anisodiff.priors import fit_gaussian
@@ -45,11 +45,13 @@ CASES = {
 }
 
 
+@pytest.mark.parametrize("weighting", WEIGHTINGS)
 @pytest.mark.parametrize("case", CASES)
-def test_loss_of_wieners_predictor_is_one(case):
+def test_loss_of_wieners_predictor_is_one(case, weighting):
     name, overrides = CASES[case]
     images = gaussian_images(600, 8).float()
     _, objective, model = build(name, images, **overrides)
+    model.weighting = weighting
     times, cumulative = level_density(model, mean=-0.5, std=1.2, t_min=T_MIN)
     noise = KeyedNoise(keys(600, 5))
     t = draw_times(times, cumulative, noise.uniform())
@@ -57,6 +59,43 @@ def test_loss_of_wieners_predictor_is_one(case):
     loss = model.loss(objective.draw(images, t, noise), t)
     assert loss.shape == (600,)
     assert float(loss.mean()) == pytest.approx(1.0, abs=0.1)
+
+
+class Smooth(torch.nn.Module):
+    """A network that is wrong in a way of its own, both outputs."""
+
+    def forward(self, x, c, dropout_key=None):
+        return torch.tanh(x + c[:, None, None, None]).repeat(1, 2, 1, 1)
+
+
+@pytest.mark.parametrize("name", ["ve", "heat"])
+def test_the_loss_is_the_squared_error_of_the_score(name):
+    """ω_k = c_k², and targets of power 1: the sum over modes is the one over pixels, in units of Σ_k c_k²."""
+    images = gaussian_images(64, 8)
+    _, objective, model = build(name, images)
+    model = model.double()
+    model.network, model.weighting = Smooth(), "score"
+    t = torch.linspace(0.1, 1.9, 64, dtype=F64)
+    drawn = objective.draw(images, t, KeyedNoise(keys(64, 2)))
+    score, _ = model(drawn.state, t)
+    unit = model.coefficients(t).scale.square().sum((-3, -2, -1)) * images.shape[1]
+    expected = (score - drawn.score).square().sum((-3, -2, -1)) / unit
+    torch.testing.assert_close(model.loss(drawn, t), expected, rtol=1e-9, atol=0)
+
+
+def test_weighting_matters_where_modes_differ_in_noise():
+    images = gaussian_images(64, 8)
+    for name, agree in (("ve", True), ("heat", False)):
+        _, objective, model = build(name, images)
+        model = model.double()
+        model.network = Smooth()
+        t = torch.full((64,), 1.0, dtype=F64)
+        drawn = objective.draw(images, t, KeyedNoise(keys(64, 2)))
+        losses = []
+        for word in ("score", "state"):
+            model.weighting = word
+            losses.append(model.loss(drawn, t).mean())
+        assert torch.allclose(*losses, rtol=1e-9) == agree
 
 
 def test_modes_without_signal_have_no_more_weight_than_their_signal():

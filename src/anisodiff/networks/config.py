@@ -7,7 +7,7 @@ decides on which levels attention stands; the network runs on any H×W divisible
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 Progressive = Literal["none", "output_skip", "residual"]
 ProgressiveInput = Literal["none", "input_skip", "residual"]
@@ -59,11 +59,21 @@ class NCSNppConfig:
     def __post_init__(self) -> None:
         for name in ("image_size", "in_channels", "out_channels", "nf", "blocks"):
             value = getattr(self, name)
-            if not isinstance(value, int) or value < 1:
+            if not _whole(value) or value < 1:
                 raise ValueError(f"{name}: got {value!r}, expected an integer ≥ 1")
         # JSON gives lists back: both are welcome, the tuple is what is kept (the config must hash)
         for name in ("multipliers", "attention"):
-            object.__setattr__(self, name, tuple(getattr(self, name)))
+            value = getattr(self, name)
+            if not isinstance(value, list | tuple) or not all(map(_whole, value)):
+                raise ValueError(f"{name}: got {value!r}, expected a list of integers")
+            object.__setattr__(self, name, tuple(value))
+        for name in ("fir", "skip_rescale"):  # any word would count as true
+            if not isinstance(getattr(self, name), bool):
+                raise ValueError(f"{name}: got {getattr(self, name)!r}, expected true or false")
+        for name in ("dropout", "fourier_scale", "init_scale"):
+            value = getattr(self, name)
+            if not isinstance(value, int | float) or isinstance(value, bool):
+                raise ValueError(f"{name}: got {value!r}, expected a number")
         if not self.multipliers or min(self.multipliers) < 1:
             raise ValueError(f"multipliers: got {self.multipliers}, expected one integer ≥ 1 per level")
         if self.image_size % self.factor:
@@ -115,3 +125,8 @@ class NCSNppConfig:
     def resolutions(self) -> tuple[int, ...]:
         """Nominal resolution of each level."""
         return tuple(self.image_size // 2**level for level in range(self.levels))
+
+
+def _whole(value: Any) -> bool:
+    """An integer, and not true or false, which Python counts among them."""
+    return isinstance(value, int) and not isinstance(value, bool)

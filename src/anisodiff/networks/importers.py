@@ -160,7 +160,7 @@ def _read(path: Path) -> Mapping[str, Any]:
         content = torch.load(path, map_location="cpu", weights_only=True)
     except (pickle.UnpicklingError, RuntimeError, EOFError, KeyError) as error:
         raise ValueError(
-            f"{path}: cannot be read as a file of tensors only ({str(error).splitlines()[0]}); "
+            f"{path}: cannot be read as a file of tensors only ({type(error).__name__}); "
             "expected a checkpoint written by torch.save of score_sde_pytorch"
         ) from error
     if not isinstance(content, Mapping) or not isinstance(content.get("model"), Mapping):

@@ -7,14 +7,22 @@ In the DCT, with the moments V, S, N of `tables` (û about the channel means):
     drift      (b̂_k + α1 w_k z_k û_k)/α2² = d_k G_k            the second output, where the drift is not known
 
 so that the reverse drift −b_ref + α2² s̃ has s̃ = score − d. The loss is the error of score and d in units of the
-residual, weighted ω_k(t) ∝ (S_k N_k/V_k)^γ (γ = 1: mean squared error of the noise-free state, as EDM's) and divided
-by the power of the targets themselves. With a kernel from 0 to t (one cell) mode by mode: that power is 1 when the
-noise of the state is isotropic; where an operator shapes the noise, the score of modes without any signal is a matter
-of that shape alone, which undivided would be most of the loss at high noise.
+residual, divided by the power of the targets themselves and weighted ω_k(t)^γ, normalised over k:
+
+    state      ω_k ∝ S_k N_k/V_k               with γ = 1 ‖error of the noise-free state‖², EDM's
+    score      ω_k ∝ c_k² = S_k/(N_k V_k)      with γ = 1 ‖error of the score‖², which is what path laws diverge by
+
+They are one where all modes have the same noise (`ve`). Where smoothing leaves fine modes less noise than coarse
+ones, `state` looks at what is known already, `score` at what is being made at that time.
+
+The power of a target is 1 where the score of a whole kernel with isotropic noise is regressed. It is more where an
+operator shapes the noise (one window) or where only the last piece's noise is seen (several). Modes without any
+signal would then be most of the loss: it is divided mode by mode, but for `state` with several windows, which gives
+such modes next to no weight.
 """
 
 import math
-from typing import ClassVar
+from typing import ClassVar, Literal, get_args
 
 import numpy as np
 import torch
@@ -26,7 +34,10 @@ from anisodiff.objectives.contract import Draw
 from anisodiff.tables import Moments
 from anisodiff.transforms import dct2, frequencies, idct2
 
-__all__ = ["Coefficients", "ScoreModel", "draw_times", "level_density", "noise_level"]
+__all__ = ["WEIGHTINGS", "Coefficients", "ScoreModel", "Weighting", "draw_times", "level_density", "noise_level"]
+
+Weighting = Literal["state", "score"]
+WEIGHTINGS: tuple[Weighting, ...] = get_args(Weighting)
 
 
 class Coefficients:
@@ -59,9 +70,18 @@ class ScoreModel(Model):
     usual: ClassVar[str] = "exponential"
     leans: ClassVar[bool] = True
 
-    def __init__(self, network: nn.Module, equation: Equation, moments: Moments, *, drift: bool, gamma: float = 1.0):
+    def __init__(
+        self,
+        network: nn.Module,
+        equation: Equation,
+        moments: Moments,
+        *,
+        drift: bool,
+        weighting: Weighting = "state",
+        gamma: float = 1.0,
+    ) -> None:
         super().__init__(network, moments)
-        self.equation, self.learns_drift, self.gamma = equation, drift, gamma
+        self.equation, self.learns_drift, self.weighting, self.gamma = equation, drift, weighting, gamma
 
     @property
     def T(self) -> float:
@@ -130,7 +150,7 @@ class ScoreModel(Model):
         """Weighted squared error per sample, [B]; about 1 when the network knows no more than Wiener's predictor."""
         z, c = self.centred(drawn.state), self.coefficients(t)
         f, g = self.residuals(z, c, dropout_key)
-        weight = (c.signal * c.noise / c.power) ** self.gamma
+        weight = (c.scale.square() if self.weighting == "score" else c.signal * c.noise / c.power) ** self.gamma
         error = (f - (dct2(drawn.score) + z / c.power) / c.scale).square()
         # (Y − 1/V)/c², without the cancellation; Y ≥ 1/N
         spread = 1.0 + torch.expm1(c.target.log() + c.noise.log()).clamp(min=0.0) * c.power / c.signal
@@ -142,7 +162,7 @@ class ScoreModel(Model):
             error = error + relative * (g - residual / c.residual).square()
             spread = spread + relative
         weight = weight / weight.mean((-2, -1), keepdim=True)
-        if len(self.level) > 1:  # the target of a last piece is noisy in every mode, with signal or without
+        if len(self.level) > 1 and self.weighting == "state":
             return (weight * error).mean((-3, -2, -1)) / (weight * spread).mean((-3, -2, -1))
         return (weight * error / spread).mean((-3, -2, -1))
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from anisodiff import notation, objectives
 from anisodiff.networks import SIZES, NCSNppConfig
+from anisodiff.networks.precondition import WEIGHTINGS, Weighting
 from anisodiff.processes.config import check_keys
 from anisodiff.processes.presets import NAMES, OVERRIDES
 from anisodiff.train.ema import profile
@@ -38,8 +39,10 @@ class TrainConfig:
     """The batch is pairs of one image, one time, one path up to its last piece, one dropout mask, and there ±ξ."""
     parametrisation: str = "residual"
     """What the network is given and asked for: residual (see `ScoreModel`), or ve, as published (see `VENetwork`)."""
+    weighting: Weighting = "state"
+    """Whose error counts alike in all frequencies: the noise-free state's, or the score's; see `ScoreModel`."""
     gamma: float = 1.0
-    """Exponent of the loss weight over frequencies, see `ScoreModel`."""
+    """Exponent of that weight."""
     level_mean: float = -0.5
     """Density of t: noise level ln(σ/σ_d) ~ N(level_mean, level_std²), cut to [t_min, T]."""
     level_std: float = 1.2
@@ -104,7 +107,8 @@ class TrainConfig:
                 raise ValueError(f"{f.name}: got {getattr(self, f.name)!r}, expected true or false")
         if self.precision not in PRECISIONS:
             raise ValueError(f"precision: got {self.precision!r}, expected fp32, bf16 (on CUDA) or fp64 (for tests)")
-        for name, known in (("objective", objectives.NAMES), ("parametrisation", PARAMETRISATIONS)):
+        words = {"objective": objectives.NAMES, "parametrisation": PARAMETRISATIONS, "weighting": WEIGHTINGS}
+        for name, known in words.items():
             if getattr(self, name) not in known:
                 value = getattr(self, name)
                 raise ValueError(f"{name}: unknown {value!r}; {notation.nearest(str(value), known)}")

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from anisodiff.networks.conditional import ConditionalModel, measure_conditional
 from anisodiff.networks.deblurring import DeblurringModel
 from anisodiff.networks.model import Model
-from anisodiff.networks.precondition import ScoreModel
+from anisodiff.networks.precondition import ScoreModel, Weighting
 from anisodiff.networks.scaled_noise import ScaledNoiseModel
 from anisodiff.networks.ve_network import VENetwork
 from anisodiff.networks.velocity import VelocityModel
@@ -51,6 +51,7 @@ class ScoreMatching(Method):
     """The score, preconditioned per frequency."""
 
     score: Objective
+    weighting: Weighting
     gamma: float
     parametrisation: str
 
@@ -66,7 +67,9 @@ class ScoreMatching(Method):
     def model(self, network: nn.Module, moments: Moments) -> ScoreModel:
         """Around a network of ours, or around one as published."""
         score = self.score
-        model = ScoreModel(network, score.equation, moments, drift=score.learns_drift, gamma=self.gamma)
+        model = ScoreModel(
+            network, score.equation, moments, drift=score.learns_drift, weighting=self.weighting, gamma=self.gamma
+        )
         if self.parametrisation == "ve":
             model.network = VENetwork(network, model)
         return model
@@ -109,7 +112,9 @@ def method_for(process: Process, config: TrainConfig) -> Method:
     """The method for ``process``; settings that it does not have are refused."""
     if not isinstance(process, Conditional):
         score = objective_for(process, config.objective)
-        return ScoreMatching(score=score, gamma=config.gamma, parametrisation=config.parametrisation)
+        return ScoreMatching(
+            score=score, weighting=config.weighting, gamma=config.gamma, parametrisation=config.parametrisation
+        )
     for name, own in (("objective", "auto"), ("parametrisation", "residual")):
         if getattr(config, name) != own:
             raise ValueError(

@@ -98,9 +98,12 @@ class Plan:
 
     @classmethod
     def of(cls, config: TrainConfig, device: torch.device | None = None) -> "Plan":
-        """Contradictions are refused here. ``device``: where the process will run; for CUDA it may be compiled."""
+        """Contradictions are refused here. ``device``: where the process will run.
+
+        On CUDA its steps are compiled even where the network is not: seconds, and at 256² six times as fast.
+        """
         process = process_of(config)
-        if config.compile and device is not None and device.type == "cuda":
+        if device is not None and device.type == "cuda":
             process = _compiled(process)
         method = method_for(process, config)
         network = network_config(config, method.objective.learns_drift)
