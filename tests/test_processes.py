@@ -23,6 +23,7 @@ TABLE = [
     ("design-4c", {"step": "tamed(dt=0.1)"}),
     ("anisotropic", {"step": "tamed(dt=0.02, gamma=2, norm=rms)", "correlation_length": 1.5}),
     ("anisotropic", {"step": "exponential(windows=3)"}),
+    ("anisotropic", {"step": "signal(windows=3)", "correlation_length": 0.7}),
     ("heat", {"diffusivity": "power(0, 8, 2.5)", "correlation_length": 1.0}),
 ]
 """Rows that are the equation, with any coefficients."""
@@ -177,7 +178,7 @@ def test_no_drift_is_pure_noise():
         ("anisotropic", {"difusivity": 1}, "did you mean 'diffusivity'"),
         ("anisotropic", {"diffusivity": -1}, "≥ 0"),
         ("anisotropic", {"noise_anisotropy": 0.1}, "noise_anisotropy='infinite' or step='tamed'"),
-        ("anisotropic", {"correlation_length": 2}, "correlation_length=0 or step='tamed'"),
+        ("anisotropic", {"correlation_length": 2}, "correlation_length=0, or step='signal' or 'tamed'"),
         ("anisotropic", {"stencil": "paper"}, "stencil='flux'"),
         ("anisotropic", {"step": "exact"}, "step='exponential'"),
         ("heat", {"noise_anisotropy": 0.1}, "step='tamed'"),
@@ -289,10 +290,10 @@ def test_closed_forms_check_their_states():
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-@pytest.mark.parametrize("name", presets.MAIN)
-def test_steps_never_wait_for_the_gpu(name):
+@rows([*((name, {}) for name in presets.MAIN), ("anisotropic", {"step": "signal"})])
+def test_steps_never_wait_for_the_gpu(name, overrides):
     """Two looks at values before the first step are allowed; a step itself may not synchronise."""
-    process = anisodiff.process(name, 8)
+    process = anisodiff.process(name, 8, **overrides)
     x0, source = image(2, 1, 8, 8).cuda(), torch.Generator("cuda").manual_seed(0)
     want = process.simulate(x0, process.T, source)  # also fills the caches
     assert torch.isfinite(want).all()

@@ -2,7 +2,7 @@
 
 from anisodiff.equation import Equation
 from anisodiff.generation import Generator, load
-from anisodiff.integrators import Exponential, TamedEuler
+from anisodiff.integrators import Exponential, Signal, TamedEuler
 from anisodiff.processes import SPDE, ClosedForm, Process, ProcessConfig, process
 from anisodiff.schedules import Transition, transition
 from anisodiff.stencils import drift, noise_scale
@@ -17,6 +17,7 @@ __all__ = [
     "Generator",
     "Process",
     "ProcessConfig",
+    "Signal",
     "TamedEuler",
     "Transition",
     "drift",

@@ -3,7 +3,9 @@
 With z the eigenvalues of −L and A(t) = ∫α1, U_t given U_s is Gaussian with, per eigenvalue,
 
     mean factor   e^{−ΔA z},                ΔA = A(t) − A(s)
-    variance      φ(z) = ∫_s^t α2(r)² e^{−2(A(t)−A(r)) z} dr.
+    variance      φ(z) = ∫_s^t α2(r)² e^{−2(A(t)−A(r)) z} dr,
+
+times q_k where the noise is correlated (on the grid only, where L is the Laplacian and both are diagonal).
 
 The integral is taken by double-exponential (tanh–sinh) quadrature, which resolves both the boundary layer of a
 stiff drift at r = t and the power-law start of a schedule at r = 0 with one fixed set of nodes:
@@ -18,6 +20,7 @@ from torch import Tensor
 
 from anisodiff.caching import made_once
 from anisodiff.equation import Equation
+from anisodiff.noise import spectrum
 from anisodiff.transforms import axis_frequencies
 
 _STEP, _REACH = 0.05, 3.5
@@ -63,10 +66,16 @@ def grid_decay(equation: Equation, s: Tensor, t: Tensor, u: Tensor) -> Tensor:
 
 
 def grid_variance(equation: Equation, s: Tensor, t: Tensor, u: Tensor) -> Tensor:
-    """φ(z) on the DCT grid of ``u`` [B, C, H, W]: [B, 1, H, W]."""
+    """q φ(z) on the DCT grid of ``u`` [B, C, H, W]: [B, 1, H, W]."""
     z1 = axis_frequencies(u.shape[-2], u.dtype, u.device)
     z2 = axis_frequencies(u.shape[-1], u.dtype, u.device)
     mass, rate = (x.to(u.dtype) for x in quadrature(equation, s, t))
     rows = mass[:, :, None] * torch.exp(-rate[:, :, None] * z1)
     columns = torch.exp(-rate[:, :, None] * z2)
-    return torch.einsum("bqi,bqj->bij", rows, columns)[:, None]
+    return coloured(equation, torch.einsum("bqi,bqj->bij", rows, columns)[:, None])
+
+
+def coloured(equation: Equation, x: Tensor) -> Tensor:
+    """``x`` [..., H, W] times the spectrum q of the noise; white noise is left alone."""
+    length = equation.correlation_length
+    return x if length == 0 else x * spectrum(x.shape[-2], x.shape[-1], length, x.dtype, x.device)

@@ -61,7 +61,9 @@ def fit_gaussian(states: Tensor, low: int = 8) -> GaussianPrior:
     covariance = power[:, :, None, None] * torch.eye(channels, dtype=torch.float64, device=states.device)
     lows = centred[:, :, :low, :low]
     covariance[:low, :low] = torch.einsum("bchw,bdhw->hwcd", lows, lows) / count
-    root = torch.linalg.cholesky(covariance + 1e-12 * torch.eye(channels, dtype=torch.float64, device=states.device))
+    # of few states it is singular up to rounding: what is added follows its size
+    ridge = 1e-12 * (1 + covariance.diagonal(dim1=-2, dim2=-1).mean(-1))[..., None, None]
+    root = torch.linalg.cholesky(covariance + ridge * torch.eye(channels, dtype=torch.float64, device=states.device))
     return GaussianPrior(mean.float(), root.float())
 
 

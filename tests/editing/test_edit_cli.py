@@ -158,6 +158,51 @@ def test_the_sweep_picks_the_strength(command, runs):
     assert Image.open("s.png").size[0] > 1000
 
 
+def test_a_sweep_may_lie_beside_the_results(command, runs):
+    save("ramp.png", pixels(3)[2, 0])
+    words = ["edit", runs("ve"), "ramp.png", "--sweep", "made/s.png", "--steps", 3, "--out", "made", *CPU]
+    for made in (1, 0):
+        code, out, err = command(*words)
+        assert code == 0, err
+        assert f"{made} of 1 results made" in out
+    assert {"edit.json", "s.png", "s.png.json"} < set(files("made"))
+
+
+def test_a_mask_that_keeps_less_than_it_seems_is_said(command, runs):
+    save("ramp.png", pixels(3)[2, 0])
+    clear = np.zeros((8, 8, 2), np.uint8)  # white strokes on nothing, as painting programs make them
+    clear[2:4] = 255
+    save("clear.png", clear)
+    save("white.png", np.full((8, 8), 255, np.uint8))
+    words = ["edit", runs("heat"), "ramp.png", "--t", "0.4", "--steps", 3, *CPU]
+    code, out, err = command(*words, "--mask", "clear.png", "--out", "a")
+    assert code == 0, err
+    assert "clear.png: where the mask is transparent it counts as white, and is edited" in out
+    assert "clear.png: the mask is white everywhere: nothing is kept" in out
+    code, out, _ = command(*words, "--mask", "white.png", "--out", "b")
+    assert "white.png: the mask is white everywhere: nothing is kept" in out
+    assert "transparent" not in out
+
+
+def test_an_edit_that_is_stopped_says_what_is_kept(command, runs, monkeypatch):
+    save("ramp.png", pixels(3)[2, 0])
+    words = ["edit", runs("heat"), "ramp.png", "--t", "0.4", "--steps", 3, "-n", 3, "--out", "made", *CPU]
+    replace = Path.replace
+
+    def stop(source, target):
+        if Path(target).name == "ramp-0002.png":
+            raise KeyboardInterrupt
+        return replace(source, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "replace", stop)
+        code, out, _ = command(*words)
+    assert code == 130
+    assert out.splitlines()[-1] == "stopped: finished results are kept; the same command again makes the rest"
+    assert len(list(Path("made/t0.4").glob("*.png"))) == 2
+    assert "1 of 3 results made" in command(*words)[1]
+
+
 def test_checkpoints_are_compared_at_equal_strength(command, runs):
     save("ramp.png", pixels(3)[2, 0])
     code, out, err = command(
@@ -236,7 +281,9 @@ MISTAKES = [
     ([*GOOD, "--t", "nan"], "--t expects finite numbers"),
     ([*GOOD, "--t", "1", "--strength", "0.5"], "give one of them"),
     ([*GOOD, "--strength", "1.2"], "strength: got 1.2, expected a number in"),
-    ([*GOOD, "--candidates", "0"], "--candidates: got 0, expected 1 or more"),
+    ([*GOOD, "--candidates", "0"], "--candidates: got 0, expected 1 to 100,000"),
+    ([*GOOD, "--candidates", "2000000000"], "--candidates: got 2000000000, expected 1 to 100,000"),
+    ([*GOOD, "--seed", str(2**62 - 1), "--candidates", "2"], f"seeds must lie below 2^62, got {2**62}"),
     ([*GOOD, "--repeats", "0"], "--repeats: got 0"),
     ([*GOOD, "--steps", "0"], "steps: got 0"),
     ([*GOOD, "--strokes", "0"], "got 0 colours"),
@@ -250,6 +297,10 @@ MISTAKES = [
     ([*GOOD, "--restore"], "--restore needs --t or --strength"),
     ([*GOOD, "--restore", "--t", "1", "--strokes", "3"], "leave --strokes, --repeats and --sweep away"),
     ([*GOOD, "--figure", "f.jpg"], "--figure must end in .png"),
+    ([*GOOD, "--figure", "ramp.png"], "--figure ramp.png is one of the pictures given, and would overwrite it"),
+    ([*GOOD, "--sweep", "./ramp.png"], "is one of the pictures given, and would overwrite it"),
+    ([*GOOD, "--mask", "black.png", "--figure", "black.png"], "--figure black.png is one of the pictures given"),
+    (["edit", "good", ".", "--figure", "f.png"], "--figure f.png would lie among the pictures and be taken for one"),
     ([*GOOD, "--sweep", "s.txt"], "--sweep must end in .png"),
     ([*GOOD, "--figure", "a.png", "--sweep", "a.png"], "two of them are the same"),
     ([*GOOD, "--also", "good"], "say where to draw it with --figure"),

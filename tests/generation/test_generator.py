@@ -13,10 +13,11 @@ from anisodiff.generation.seeds import parse_seeds, write_seeds
 from anisodiff.noise import KeyedNoise
 from anisodiff.priors import GaussianPrior
 from anisodiff.samplers import SAMPLERS
-from anisodiff.train import find
+from anisodiff.train import Hooks, find, train
+from anisodiff.train.preview import fit_prior
 from anisodiff.train.slim import slim
 
-from ..train.conftest import pixels
+from ..train.conftest import pixels, tiny
 
 TOLERANCE = 2e-5
 """Between batch sizes, in units of the images' range, float32 on a CPU; a level of a PNG is 4e-3."""
@@ -93,6 +94,19 @@ def test_a_callback_sees_the_way_from_noise_to_image(runs):
     torch.testing.assert_close(first[0].state, start)
 
 
+def test_where_the_noise_stops_at_edges_auto_is_a_sampler_that_can_follow_it(data, tmp_path):
+    process = {"preset": "anisotropic-paper", "noise_anisotropy": 1.0, "step": "tamed(dt=0.1)"}
+    train(tiny(process=process), data, tmp_path, hooks=Hooks(fit_prior=fit_prior), tensorboard=False)
+    generator = anisodiff.load(tmp_path, "cpu")
+    route = generator.route(steps=25)
+    assert str(route.sampler).startswith("euler(")
+    assert "drift=projected" in str(route.sampler)
+    assert generator.sample(2, steps=25).isfinite().all()
+    with pytest.raises(ValueError, match="take 'euler'"):
+        generator.route("exponential", 25)
+    assert str(anisodiff.load(tmp_path, "cpu").route(route.sampler, 25).sampler) == str(route.sampler)
+
+
 def test_loads_runs_checkpoints_and_exports(runs, tmp_path):
     run = runs("heat")
     slim(run, tmp_path / "half")
@@ -152,7 +166,9 @@ def test_mistakes_are_named(runs, data):
         (lambda: generator.sample(2, prior="gausian"), "did you mean 'gaussian'"),
         (lambda: generator.sample(2, prior="simulate"), "starts from images"),
         (lambda: generator.sample(2, sampler="exponentail"), "exponential"),
+        (lambda: generator.sample_seeds([1.7]), "seeds must be whole numbers"),
         (lambda: generator.reverse(states, 1.0, seeds=[0]), "one for every seed"),
+        (lambda: generator.reverse(states / 0, 1.0, seeds=[0, 1]), "states: they hold NaN or infinite values"),
         (lambda: generator.prior("simulate", torch.zeros(2, 3, 8, 8)), "the model makes 1×8×8"),
         (lambda: generator.prior("simulate", torch.full((2, 1, 8, 8), 2.0)), r"in \[0, 1\]"),
         (lambda: anisodiff.load(runs("heat"), "cpu", precision="fp8"), "precision"),

@@ -59,6 +59,21 @@ def test_the_fitted_gaussian_has_the_moments_of_terminal_states(process):
     assert shift.abs().max() < 5
 
 
+@pytest.mark.parametrize("count", [1, 2, 3, 4])
+def test_a_gaussian_is_fitted_to_very_few_images(count):
+    """Of no more images than channels a covariance is singular, and at σ = 50 its rounding is not small."""
+    made = anisodiff.process("ve", SIZE)
+    for seed in range(4):
+        images = torch.rand(count, 3, SIZE, SIZE, generator=torch.Generator().manual_seed(seed))
+        prior = made.prior(images)
+        assert prior.draw(5, keys(5)).isfinite().all()
+        states = dct2(made.simulate(images, made.T, KeyedNoise(combine(0x9121, torch.arange(count)))).double())
+        centred = states - states.mean(0)
+        covariance = torch.einsum("bchw,bdhw->hwcd", centred, centred) / count
+        found = prior.root.double() @ prior.root.double().mT
+        assert (found - covariance).abs().max() < 1e-6 * states.square().mean()
+
+
 @pytest.mark.parametrize("process", ["heat", "ve"])
 def test_conditional_is_the_process_itself_where_it_is_linear(process):
     made, images = anisodiff.process(process, SIZE), pool(9)

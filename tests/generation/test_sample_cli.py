@@ -45,6 +45,7 @@ def test_everything_at_once_as_json(command, runs, data, tmp_path):
     facts = json.loads(out)
     assert facts["written"] == ["set.npz", "g.png", "s.png", "a.gif"]
     assert (facts["count"], facts["made"], facts["evaluations"], facts["prior"]) == (4, 4, 12, "simulate")
+    assert facts["spent"] == 48
     assert facts["leakage"]["images"] == len(data)
     assert "the training set" in facts["prior_words"]
     assert facts["note"].startswith("leakage: ")
@@ -74,6 +75,17 @@ def test_help_has_an_example(command):
     code, out, _ = command("sample", "--help")
     assert code == 0
     assert "Example: anisodiff sample" in out
+    assert "cifar10-tiny" in out
+
+
+def test_a_sampler_that_goes_astray_is_one_line_on_standard_error(command, runs):
+    """Tamed steps cannot take away the noise of σ = 50."""
+    words = ["sample", runs("ve"), "--sampler", "euler(norm=image)", "--steps", 6, "--n", 2, "--out", "out", *CPU]
+    code, out, err = command(*words)
+    assert code == 0
+    assert "2 of 2 images made" in out
+    assert err.startswith("anisodiff: warning: most pixels of seeds 0 to 1 lie outside [0, 1]: euler(")
+    assert err.count("\n") == 1
 
 
 MISTAKES = [
@@ -100,6 +112,11 @@ MISTAKES = [
     (["sample", "good", "--out", "samples.tar"], "ending in .zip, .npz, .png"),
     (["sample", "good", "--out", "a.png", "--grid", "b.png"], "is a grid already"),
     (["sample", "good", "--grid", "g.jpg"], "--grid must end in .png"),
+    (["sample", "good", "--out", "new", "--grid", "new/g.png"], "--grid new/g.png would lie among the samples"),
+    (["sample", "good", "--out", "new", "--strip", "./new/../new/s.png"], "taken for one: put it beside new"),
+    (["sample", "good", "--images", "data"], "prior 'gaussian' is in the checkpoint and needs no image"),
+    (["sample", "good", "--images", "nowhere"], "leave --images away, or choose --prior simulate"),
+    (["sample", "good", "--n", "2", "--seed", str(2**62 - 1)], f"seeds must lie below 2^62, got {2**62}"),
     (["sample", "good", "--strip", "a.png", "--animation", "a.png"], "same file"),
     (["sample", "good", "--animation", "a.mp4"], "--animation must end in .gif"),
     (["sample", "good", "--precision", "fp8"], "precision: got 'fp8'"),

@@ -28,6 +28,8 @@ T_MIN = 0.02
 CASES = {
     "ve": ("ve", {}),
     "heat": ("heat", {}),
+    "correlated": ("heat", {"diffusivity": "geometric(0.1, 1)", "correlation_length": 0.8}),
+    "signal": ("anisotropic", {"diffusivity": "geometric(0.1, 1)", "step": "signal(windows=4)"}),
     "windows": ("anisotropic", {"diffusivity": "geometric(0.1, 1)", "step": "exponential(windows=4)"}),
 }
 
@@ -70,14 +72,15 @@ def ratios(model: ScoreModel, chosen: Sampler, steps: int) -> Tensor:
 
 TABLE = [
     # sampler                            cases                        limit at 160 steps; of first order
-    ("exponential(order=1)", ("ve", "heat", "windows"), 0.08, True),
-    ("exponential(order=1, wiener=1)", ("ve", "heat", "windows"), 0.02, False),
-    ("exponential", ("ve", "heat", "windows"), 0.02, False),
-    ("exponential(wiener=1)", ("ve", "heat", "windows"), 0.02, False),
+    ("exponential(order=1)", ("ve", "heat", "correlated", "windows", "signal"), 0.08, True),
+    ("exponential(order=1, wiener=1)", ("ve", "heat", "correlated", "windows", "signal"), 0.02, False),
+    ("exponential", ("ve", "heat", "correlated", "windows", "signal"), 0.02, False),
+    ("exponential(wiener=1)", ("ve", "heat", "correlated", "windows", "signal"), 0.02, False),
     ("ode", ("ve", "heat"), 0.02, False),
     ("ode", ("windows",), 0.12, False),
-    ("ancestral", ("ve", "heat"), 0.08, True),
+    ("ancestral", ("ve", "heat", "correlated"), 0.08, True),
     ("euler(norm=none, drift=projected)", ("ve", "heat", "windows"), 0.08, True),
+    ("euler(norm=none, drift=projected)", ("correlated",), 0.08, True),
 ]
 ROWS = [(text, case, limit, first) for text, cases, limit, first in TABLE for case in cases]
 
@@ -92,7 +95,7 @@ def test_generated_spectrum_converges_to_the_forward_one(text, case, limit, firs
     chosen = sampler(text, process)
     fine = ratios(model, chosen, 160)
     assert (fine - 1).abs().max() < limit
-    if first and case != "windows":
+    if first and case not in ("windows", "signal"):
         coarse = ratios(model, chosen, 40)
         assert 3.0 < float((coarse - 1).abs().max() / (fine - 1).abs().max()) < 5.5
 

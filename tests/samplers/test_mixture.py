@@ -28,6 +28,7 @@ PROCESSES = {
     "ve": ("ve", {}),
     "heat": ("heat", {}),
     "anisotropic": ("anisotropic", {"step": "exponential(windows=5)"}),
+    "signal": ("anisotropic", {"step": "signal(windows=5)", "correlation_length": 0.4}),
     "anisotropic-paper": ("anisotropic-paper", {"step": f"tamed(dt={DT})"}),
     "anisotropic noise": ("anisotropic-paper", {"step": f"tamed(dt={DT})", "noise_anisotropy": 1.0}),
 }
@@ -104,6 +105,7 @@ ROWS = [
     ("anisotropic", "exponential", 41, 0.035),
     ("anisotropic", "exponential(wiener=1)", 41, 0.035),
     ("anisotropic", "euler(drift=projected)", 101, 0.04),
+    ("signal", "exponential", 41, 0.025),
     ("anisotropic-paper", "exponential", 41, 0.04),
     ("anisotropic-paper", "euler(drift=projected)", 101, 0.04),
     ("anisotropic noise", "euler(drift=projected)", 101, 0.04),

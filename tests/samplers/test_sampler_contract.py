@@ -94,6 +94,8 @@ def test_names():
         ("ve", "euler(drift=projcted)", "did you mean 'projected'?"),
         ("ve", "euler(norm=imge)", "did you mean 'image'?"),
         ("windows", "ancestral", "take 'exponential'"),
+        ("windows", "heun", "take 'exponential' or 'ode' or 'euler'"),
+        ("anisotropic noise", "heun", "is not for a SPDE; take 'euler'"),
         ("anisotropic noise", "exponential", "take 'euler'"),
         ("anisotropic noise", "ode", "take 'euler'"),
     ],
@@ -102,6 +104,7 @@ def test_mistakes_are_refused_with_a_remedy(name, text, words):
     with pytest.raises(ValueError, match="sampler") as refused:
         sampler(text, process(name))
     assert words in str(refused.value)
+    assert text == "ancestral" or "'ancestral'" not in str(refused.value)  # that serves closed forms alone
 
 
 def test_euler_takes_stencil_and_taming_from_the_process():

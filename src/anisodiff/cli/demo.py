@@ -17,7 +17,7 @@ from anisodiff.processes import process
 MODEL = "cifar10-tiny"
 STRENGTH, COLOURS = 0.6, 6
 PAINTED = (37, 45)
-"""Samples that are painted over and made anew; with the seed 0 a horse and a truck."""
+"""Samples that are painted over and made anew; with the seed 0 a horse, and something red on grass."""
 
 
 def demo(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from anisodiff.cli import common
+from anisodiff.cli.sample import plain_warnings
 from anisodiff.devices import pick_device
 
 if TYPE_CHECKING:  # imported when it runs: --help stays quick
@@ -17,12 +18,14 @@ if TYPE_CHECKING:  # imported when it runs: --help stays quick
     from anisodiff.editing.methods import Method
     from anisodiff.editing.sweep import Sweep
 
-STRENGTH, SWEPT = 0.7, 4
-"""Where nothing is said; and pictures, and candidates of each, that a sweep looks at."""
+STRENGTH, SWEPT, MOST = 0.7, 4, 100_000
+"""Where nothing is said; pictures, and candidates of each, that a sweep looks at; candidates at most."""
 
 
 def edit(
-    checkpoint: Path = typer.Argument(..., help="A run's folder (its newest checkpoint), or a checkpoint's."),
+    checkpoint: Path = typer.Argument(
+        ..., help="A run's folder (its newest checkpoint), a checkpoint's, or cifar10-tiny, which comes along."
+    ),
     images: list[Path] = typer.Argument(..., metavar="IMAGE…", help="Paintings or photographs, or folders of them."),
     strokes: int | None = typer.Option(None, "--strokes", help="Paint each photograph in this many colours first."),
     smooth: int = typer.Option(0, "--smooth", help="Radius in pixels within which strokes swallow specks."),
@@ -61,6 +64,7 @@ def edit(
     asked = _asked(t, strength)
     _check(restore, strokes, smooth, position, repeats, candidates, asked, sweep)
     _check_files(out, figure, sweep, also)
+    _check_overwriting(figure, sweep, [*images, *([] if mask is None else [mask])])
     say: Callable[[str], None] = lambda line: typer.echo(line, err=as_json)  # noqa: E731
     painter = Painter(colours=strokes, smooth=smooth, position=position)
     where = pick_device(device)
@@ -70,10 +74,14 @@ def edit(
     times = [method.times(asked) for method in methods] if asked is not None else []
     swept = None
     seeds = tuple(range(seed, seed + candidates))
+    within = (
+        sweep is not None and out.resolve() in sweep.resolve().parents
+    )  # then out must be a folder of edits first
     if sweep is not None:
-        with _bar("sweep, images") as bar:
+        with plain_warnings(), _bar("sweep, images") as bar:
             swept = main.sweep(seeds[:SWEPT], SWEPT, steps=steps, sampler=sampler, repeats=repeats, progress=bar)
-        _draw_sweep(main, swept, sweep, steps)
+        if not within:
+            _draw_sweep(main, swept, sweep, steps)
     if asked is None:
         picked = STRENGTH if swept is None else swept.strengths[swept.elbow]
         say(f"strength {picked:.2f}: {'the default' if swept is None else 'the elbow of the sweep'}")
@@ -87,11 +95,17 @@ def edit(
     ]  # fmt: skip
     for method, plan in zip(methods, plans):
         say(method.line(plan))
-    with _bar("network evaluations") as bar:
-        done = write_edits(main.generator, main.pictures, plans[0], out, mask=main.mask, say=say, progress=bar)
+    try:
+        with plain_warnings(), _bar("network evaluations") as bar:
+            done = write_edits(main.generator, main.pictures, plans[0], out, mask=main.mask, say=say, progress=bar)
+    except KeyboardInterrupt:
+        say("stopped: finished results are kept; the same command again makes the rest")
+        raise
     written = [out]
+    if within and sweep is not None and swept is not None:
+        _draw_sweep(main, swept, sweep, steps)
     if figure is not None:
-        with _bar("other checkpoints, images") as bar:
+        with plain_warnings(), _bar("other checkpoints, images") as bar:
             _draw_figure(methods, plans, out, figure, bar)
         written.append(figure)
     written += [sweep] if sweep is not None else []
@@ -131,8 +145,8 @@ def _check(
     sweep: Path | None,
 ) -> None:  # fmt: skip
     """What can be refused before anything is read."""
-    if candidates < 1:
-        raise ValueError(f"--candidates: got {candidates}, expected 1 or more for every image")
+    if not 1 <= candidates <= MOST:
+        raise ValueError(f"--candidates: got {candidates}, expected 1 to {MOST:,} for every image")
     if repeats < 1:
         raise ValueError(f"--repeats: got {repeats}, expected 1 or more")
     if strokes is None and (smooth or position):
@@ -156,6 +170,16 @@ def _check_files(out: Path, figure: Path | None, sweep: Path | None, also: Seque
     given = [path.resolve() for path in (out, figure, sweep) if path is not None]
     if len(set(given)) < len(given):
         raise ValueError("--out, --figure and --sweep: two of them are the same; give other names")
+
+
+def _check_overwriting(figure: Path | None, sweep: Path | None, given: Sequence[Path]) -> None:
+    """A picture that was given is not overwritten, and no figure is put where the next call would take it for one."""
+    places = {path.resolve() for path in given}
+    for name, path in (("--figure", figure), ("--sweep", sweep)):
+        if path is not None and path.resolve() in places:
+            raise ValueError(f"{name} {path} is one of the pictures given, and would overwrite it: give another name")
+        if path is not None and path.resolve().parent in places:
+            raise ValueError(f"{name} {path} would lie among the pictures and be taken for one: put it elsewhere")
 
 
 def _bar(what: str) -> AbstractContextManager[Callable[[int, int], None]]:

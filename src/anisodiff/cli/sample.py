@@ -3,10 +3,11 @@
 import json
 import os
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 import typer
 
@@ -23,7 +24,9 @@ SHOWN, FOLLOWED = 64, 4
 
 
 def sample(
-    checkpoint: Path = typer.Argument(..., help="A run's folder (its newest checkpoint), or a checkpoint's."),
+    checkpoint: Path = typer.Argument(
+        ..., help="A run's folder (its newest checkpoint), a checkpoint's, or cifar10-tiny, which comes along."
+    ),
     out: Path | None = typer.Option(
         None, "--out", "--output", "-o", help="A folder, or a .zip, .npz or .png (a grid). Without it: samples/."
     ),
@@ -71,6 +74,11 @@ def sample(
     if compile and team.device.type != "cuda":
         say(f"on a {team.device.type} without compile: the network runs as it is")
     route, start = generator.route(sampler, steps), generator.start(prior)
+    if images is not None and start.pool is None:
+        raise ValueError(
+            f"prior {prior!r} is in the checkpoint and needs no image: leave --images away, "
+            "or choose --prior simulate, conditional or heldout"
+        )
     say(f"prior {start.name}: {start.words}")
     with _bar("what the prior leaks") as bar:
         leakage = start.leakage(generator.device, bar) if team.leads else None
@@ -79,10 +87,10 @@ def sample(
     kept = "" if generator.balance is None else ", balanced"
     say(f"sampler {route.sampler}: {route.evaluations} evaluations of the network for each image{kept}")
     try:
-        with _bar(f"{len(chosen)} images, network evaluations") as bar:
+        with plain_warnings(), _bar(f"{len(chosen)} images, network evaluations") as bar:
             outcome = write_samples(
                 generator, chosen, out, steps=steps, sampler=sampler, prior=prior, batch=batch, leakage=leakage,
-                team=team, say=say, progress=_ticker(bar, say) if team.leads else lambda _, __: None,
+                team=team, say=say, progress=_ticker(bar) if team.leads else lambda _, __: None,
             )  # fmt: skip
     except KeyboardInterrupt:
         say("stopped: finished images are kept; the same command again makes the rest")
@@ -118,6 +126,8 @@ def _check_pictures(out: Path, grid: Path | None, strip: Path | None, animation:
     for name, path, kinds in pictures:
         if path is not None and path.suffix.lower() not in kinds:
             raise ValueError(f"{name} must end in {' or '.join(kinds)}, got {path}")
+        if path is not None and out.resolve() in path.resolve().parents:
+            raise ValueError(f"{name} {path} would lie among the samples and be taken for one: put it beside {out}")
     if grid is not None and out.suffix.lower() == ".png":
         raise ValueError(f"--out {out} is a grid already: leave --grid away, or write to a folder, .zip or .npz")
     given = [path.resolve() for path in (out, grid, strip, animation) if path is not None]
@@ -130,12 +140,27 @@ def _bar(what: str) -> AbstractContextManager[Callable[[int, int], None]]:
     return common.progress(what) if common.console.is_terminal else nullcontext(lambda _, __: None)
 
 
+@contextmanager
+def plain_warnings() -> Iterator[None]:
+    """A warning is one line on standard error, without the place in our code that it comes from."""
+
+    def show(
+        message: Warning | str, category: type[Warning], filename: str, lineno: int,
+        file: TextIO | None = None, line: str | None = None,
+    ) -> None:  # fmt: skip
+        typer.echo(f"anisodiff: warning: {message}", err=True)
+
+    with warnings.catch_warnings():
+        warnings.showwarning = show
+        yield
+
+
 def _speaker(leads: bool, as_json: bool) -> Callable[[str], None]:
     """Lines of the first process; beside JSON they go to standard error."""
     return lambda line: typer.echo(line, err=as_json) if leads else None
 
 
-def _ticker(bar: Callable[[int, int], None], say: Callable[[str], None]) -> Callable[[int, int], None]:
+def _ticker(bar: Callable[[int, int], None]) -> Callable[[int, int], None]:
     """The bar; where there is no terminal a line a minute, with the time that remains."""
     begun = last = time.monotonic()
 
@@ -191,16 +216,16 @@ def _tell(outcome: "Outcome", written: list[Path], note: str | None, as_json: bo
     rate = outcome.made / max(outcome.seconds, 1e-9)
     if as_json:
         facts = {
-            **outcome.protocol, "path": str(outcome.path), "made": outcome.made, "seconds": round(outcome.seconds, 3),
+            **outcome.protocol, "path": str(outcome.path), "made": outcome.made, "spent": outcome.spent,
+            "seconds": round(outcome.seconds, 3),
             "images_per_second": round(rate, 3), "written": [str(path) for path in written], "note": note,
             "processes": int(os.environ.get("WORLD_SIZE", "1")),
         }  # fmt: skip
         typer.echo(json.dumps(facts, indent=2))
         return
     if outcome.made:
-        total = outcome.made * outcome.evaluations
         typer.echo(
-            f"{outcome.made} of {outcome.count} images made: {total} evaluations of the network, "
+            f"{outcome.made} of {outcome.count} images made: {outcome.spent} evaluations of the network, "
             f"{outcome.seconds:.1f} s, {rate:.3g} images/s"
         )
     for path in written if outcome.made else written[1:]:

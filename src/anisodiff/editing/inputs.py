@@ -71,8 +71,8 @@ def read_picture(path: Path, name: str, channels: int, size: tuple[int, int]) ->
     return Picture(name=name, photo=photo, start=photo, shape=(height, width), notes=tuple(notes))
 
 
-def read_mask(path: Path, pictures: Sequence[Picture], size: tuple[int, int]) -> tuple[Tensor, str | None]:
-    """A mask, bool [1, H, W], white (above ½) = edit; and a note where it was resized.
+def read_mask(path: Path, pictures: Sequence[Picture], size: tuple[int, int]) -> tuple[Tensor, tuple[str, ...]]:
+    """A mask, bool [1, H, W], white (above ½) = edit; and a line for everything that may not be meant.
 
     It has the shape of the pictures, which it is cut and resized like, or exactly the model's size.
     """
@@ -88,8 +88,13 @@ def read_mask(path: Path, pictures: Sequence[Picture], size: tuple[int, int]) ->
     mask = _fitted(full, 1, size) > 0.5
     if not bool(mask.any()):
         raise ValueError(f"{path}: the mask is black and keeps every pixel; expected white where to edit")
-    note = None if shape == size else f"{path}: mask of {shape[1]}×{shape[0]} resized to {size[1]}×{size[0]}"
-    return mask, note
+    notes = [] if shape == size else [f"{path}: mask of {shape[1]}×{shape[0]} resized to {size[1]}×{size[0]}"]
+    with Image.open(path) as opened:
+        if opened.has_transparency_data:
+            notes.append(f"{path}: where the mask is transparent it counts as white, and is edited")
+    if bool(mask.all()):
+        notes.append(f"{path}: the mask is white everywhere: nothing is kept")
+    return mask, tuple(notes)
 
 
 def painted(

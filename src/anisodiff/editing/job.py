@@ -17,6 +17,7 @@ from anisodiff.editing.records import FORMAT, NAME, VERSION, merged, place, read
 from anisodiff.editing.sdedit import edit, restore
 from anisodiff.editing.strength import strength_of_t
 from anisodiff.generation import Generator, Step
+from anisodiff.generation.seeds import check_seeds
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,6 +36,7 @@ class EditConfig:
     def __post_init__(self) -> None:
         if not self.seeds:
             raise ValueError("candidates: got 0, expected 1 or more for every picture")
+        check_seeds(self.seeds)
         if not self.times:
             raise ValueError("times: got none, expected one at least")
         if self.repeats < 1:

@@ -116,9 +116,9 @@ def open_method(
     tell = say or (lambda _: None)
     generator = load(checkpoint, device, say=tell)
     read = read_pictures(images, generator.channels, generator.size)
-    free, note = (None, None) if mask is None else read_mask(mask, read, generator.size)
+    free, doubts = (None, ()) if mask is None else read_mask(mask, read, generator.size)
     pictures = tuple(painter(picture, free) for picture in read)
-    notes = [line for picture in pictures for line in picture.notes] + ([] if note is None else [note])
+    notes = [*(line for picture in pictures for line in picture.notes), *doubts]
     for line in notes:
         tell(line)
     short = str(generator.plan.config.process["preset"])

@@ -123,7 +123,10 @@ def stored_balance(path: Path, model: str, say: Callable[[str], None] = lambda _
     """The balance in a file and its sha256; None where there is none, or only that of another model."""
     if not path.is_file():
         return None
-    tensors = files.get_tensors(path)
+    try:
+        tensors = files.get_tensors(path)
+    except ValueError as error:
+        raise ValueError(f"{error}; remove it, or measure it again: anisodiff balance {path.parent}") from None
     try:
         if bytes(tensors.pop("model").tolist()).hex() != model:
             say(f"{path} belongs to another model and is not used; measure it again: anisodiff balance {path.parent}")

@@ -25,7 +25,7 @@ from anisodiff.networks.ve_network import VENetwork
 from anisodiff.noise import KeyedNoise
 from anisodiff.priors import Prior
 from anisodiff.processes import Process
-from anisodiff.samplers import Sampler
+from anisodiff.samplers import Sampler, usual
 from anisodiff.samplers import sampler as sampler_named
 from anisodiff.train.model import Plan, Trained
 
@@ -112,15 +112,19 @@ class Generator:
         """The way back from ``t`` (T, where none is given) in ``steps`` evaluations of the network.
 
         A sampler may need a few more than were asked for, to stop where the drift jumps: `Route.evaluations` counts.
-        ``auto`` is the one that is usual for the model.
+        ``auto`` is the one that is usual for the model (`samplers.usual`).
         """
         t_min, T = self.plan.config.t_min, self.process.T
         if steps < 1:
             raise ValueError(f"steps: got {steps}, expected 1 evaluation of the network or more")
         if t is not None and not t_min < t <= T:
             raise ValueError(f"t: got {t:g}, expected a time in (t_min, T] = ({t_min:g}, {T:g}]")
-        named = self.model.usual if sampler == "auto" else sampler
-        given = sampler_named(named, self.process) if isinstance(named, str) else named.prepared(self.process)
+        if sampler == "auto":
+            given = usual(self.model, self.process)
+        elif isinstance(sampler, str):
+            given = sampler_named(sampler, self.process)
+        else:
+            given = sampler.prepared(self.process)
         chosen = given.within(steps)
         times = chosen.times(self.model, steps, t_min=t_min, t_max=t)
         return Route(sampler=chosen, times=times, evaluations=chosen.evaluations(times))
@@ -191,6 +195,8 @@ class Generator:
         expected = (len(chosen), self.channels, *self.size)
         if tuple(states.shape) != expected:
             raise ValueError(f"states: got {list(states.shape)}, expected {list(expected)}, one for every seed")
+        if not bool(states.isfinite().all()):  # or the sampler would be blamed for them
+            raise ValueError("states: they hold NaN or infinite values; expected numbers")
         return self._back(lambda rows: states[rows.to(states.device)].to(self.device), chosen, route, batch, callback)
 
     @torch.no_grad()

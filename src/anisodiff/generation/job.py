@@ -35,6 +35,8 @@ class Outcome:
     """Images made by this call, by all processes; the others were already there."""
     evaluations: int
     """Of the network, per image."""
+    spent: int
+    """Evaluations of this call, by all processes: a batch that was half written is made again as a whole."""
     seconds: float
     protocol: dict[str, Any]
 
@@ -89,20 +91,24 @@ def write_samples(
             say(f"continuing: {len(chosen) - len(todo)} of {len(chosen)} images are already there")
         return todo
 
-    def outcome(made: int) -> Outcome:
+    def outcome(made: int, drawn: int) -> Outcome:
         return Outcome(
-            path=out, count=len(chosen), made=made, evaluations=route.evaluations,
+            path=out, count=len(chosen), made=made, evaluations=route.evaluations, spent=drawn * route.evaluations,
             seconds=time.perf_counter() - begun, protocol=protocol,
         )  # fmt: skip
 
     team.agree(lambda: _refuse(store, out, protocol))
     if join is not None and team.agree(lambda: not folder.is_dir() and _finished(out, protocol)):
         say(f"{out} is already there, made in the same way: nothing to do")
-        return outcome(0)
+        return outcome(0, 0)
     with alone(folder) if team.leads else nullcontext():
-        todo: list[int] = team.agree(missing)
-        size = max(1, min(size, len(chosen)))  # not of what is left: the same shape after a restart
-        parts = [todo[first : first + size] for first in range(0, len(todo), size)][team.rank :: team.world]
+        todo: set[int] = team.agree(lambda: set(missing()))
+        size = max(1, min(size, len(chosen)))
+        # batches of all seeds, not of those left: rounding sees the batch, and a restart must give the same bytes
+        batches = [chosen[first : first + size] for first in range(0, len(chosen), size)]
+        parts = [batch for batch in batches if not todo.isdisjoint(batch)]
+        drawn = sum(map(len, parts))  # by all processes
+        parts = parts[team.rank :: team.world]
         total, done = sum(map(len, parts)) * route.evaluations, 0
 
         def watch(step: Step) -> None:
@@ -111,7 +117,8 @@ def write_samples(
         for part in parts:
             images = generator.sample_along(route, part, start.prior, batch=size, callback=watch)
             for seed, pixels in zip(part, to_pixels(images)):
-                store.put(seed, pixels)
+                if seed in todo:
+                    store.put(seed, pixels)
             done += len(part) * route.evaluations
         team.total(torch.zeros(1, device=team.device))  # all have written
         if join is not None and team.leads:
@@ -121,7 +128,7 @@ def write_samples(
             except ValueError as error:
                 raise ValueError(f"{error}; all {len(chosen)} images are kept in {folder}") from None
             shutil.rmtree(folder, ignore_errors=True)
-    return outcome(len(todo))
+    return outcome(len(todo), drawn)
 
 
 def _refuse(store: Store, out: Path, protocol: dict[str, Any]) -> None:

@@ -4,6 +4,7 @@
 """
 
 from collections.abc import Iterable, Sequence
+from operator import index
 
 MOST = 10_000_000
 LIMIT = 2**62
@@ -44,10 +45,13 @@ def write_seeds(seeds: Sequence[int]) -> str:
 
 def check_seeds(seeds: Iterable[int]) -> tuple[int, ...]:
     """Seeds as whole numbers in [0, 2^62)."""
-    found = tuple(int(seed) for seed in seeds)
+    try:
+        found = tuple(index(seed) for seed in seeds)
+    except TypeError as error:
+        raise ValueError(f"seeds must be whole numbers, such as range(16): {error}") from None
     wrong = [seed for seed in found if not 0 <= seed < LIMIT]
     if wrong:
-        raise ValueError(f"seeds must lie from 0 to 2^62, got {wrong[0]}")
+        raise ValueError(f"seeds must lie {'from 0 on' if wrong[0] < 0 else 'below 2^62'}, got {wrong[0]}")
     if not found:
         raise ValueError("no samples asked for: got 0 seeds, expected one at least")
     return found

@@ -1,15 +1,17 @@
 """What a time step is.
 
-Both of our time steps freeze something at the nodes of a fixed time grid and then move *exactly* until the next
-node: tamed Euler–Maruyama freezes drift and noise scale, the exponential step freezes the edge weights. So one
-contract serves both, and the piece between two nodes is a Gaussian kernel for both.
+All our time steps freeze something at the nodes of a fixed time grid and then move *exactly* until the next node:
+tamed Euler–Maruyama freezes drift and noise scale, the exponential step the edge weights, `signal` the image. So one
+contract serves all, and the piece between two nodes is a Gaussian kernel.
 """
 
 from abc import ABC, abstractmethod
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
+import torch
 from torch import Tensor
 
+from anisodiff.caching import made_once
 from anisodiff.equation import Equation
 from anisodiff.stencils import Drift
 
@@ -44,6 +46,9 @@ class Frozen(ABC):
 class TimeStep(ABC):
     """Discretisation in time; subclasses are frozen dataclasses, part of a process's identity."""
 
+    colours: ClassVar[bool] = False
+    """Whether its kernels have the score of correlated noise, too."""
+
     @abstractmethod
     def check(self, equation: Equation, stencil: str) -> None:
         """Refuse a combination this step cannot integrate, naming what to change."""
@@ -55,3 +60,9 @@ class TimeStep(ABC):
     @abstractmethod
     def freeze(self, equation: Equation, drift: Drift, u: Tensor, node: int | Tensor) -> Frozen:
         """Freeze the equation at state ``u`` of node number ``node`` (one for all, or one per sample, int64 [B])."""
+
+
+@made_once
+def node_times(equation: Equation, step: TimeStep, device: torch.device) -> Tensor:
+    """The time grid of ``step``, float64 [K+1], on a device."""
+    return torch.tensor(step.nodes(equation), dtype=torch.float64).to(device)

@@ -130,6 +130,17 @@ class FrozenOperator(Frozen):
         return LocalKernel(state, score, drift)
 
 
+def require_flux(equation: Equation, stencil: str, step: str) -> None:
+    """What ``step`` needs for its polynomials: the symmetric stencil, and noise that does not depend on the state."""
+    if stencil != "flux":
+        raise ValueError(f"the {step} step needs stencil='flux' (symmetric), got {stencil!r}; or step='tamed'")
+    if not equation.additive:
+        raise ValueError(
+            f"the {step} step needs isotropic noise, got noise_anisotropy={equation.noise_anisotropy}; "
+            "set noise_anisotropy='infinite' or step='tamed'"
+        )
+
+
 @dataclass(frozen=True)
 class Exponential(TimeStep):
     """``exponential(windows=10, tolerance=1e-06)``: equal windows; Chebyshev error at most ``tolerance``."""
@@ -151,20 +162,16 @@ class Exponential(TimeStep):
 
     def check(self, equation: Equation, stencil: str) -> None:
         """Needs the symmetric stencil and white, isotropic noise."""
-        if stencil != "flux":
-            raise ValueError(
-                f"the exponential step needs stencil='flux' (symmetric), got {stencil!r}; or step='tamed'"
-            )
-        if not equation.additive:
-            raise ValueError(
-                f"the exponential step needs isotropic noise, got noise_anisotropy={equation.noise_anisotropy}; "
-                "set noise_anisotropy='infinite' or step='tamed'"
-            )
+        require_flux(equation, stencil, "exponential")
         if equation.correlation_length > 0 and equation.noisy:
             raise ValueError(
                 f"the exponential step needs white noise, got correlation_length={equation.correlation_length:g}; "
-                "set correlation_length=0 or step='tamed'"
+                "set correlation_length=0, or step='signal' or 'tamed'"
             )
+        self.check_windows(equation)
+
+    def check_windows(self, equation: Equation) -> None:
+        """Refuse windows too stiff for polynomials."""
         for s, e in pairwise(self.nodes(equation)):
             window_degree(equation, s, e, self.tolerance)
 

@@ -72,6 +72,9 @@ class Objective(Regression):
         """Places in a cell between two edges where tables are measured, in (0, 1], ascending to 1; float64 [P]."""
 
 
+LONGEST = 1.8
+"""Longest correlation of the noise, in pixels: the finest modes then have e^{−4ℓ²} = 2e-6 of the coarsest's noise."""
+
 ProcessT = TypeVar("ProcessT", SPDE, ClosedForm)
 
 
@@ -82,9 +85,20 @@ class OfProcess(Objective, Generic[ProcessT]):
     process: ProcessT
 
     def __post_init__(self) -> None:
-        """A score exists only where there is noise, and Q⁻¹ is unbounded unless it is white."""
-        if not self.equation.noisy or self.equation.correlation_length > 0:
-            raise ValueError("a score needs white noise: set intensity > 0 and correlation_length = 0")
+        """A score exists only where there is noise, and where it is correlated only if that can be undone."""
+        length = self.equation.correlation_length
+        if not self.equation.noisy:
+            raise ValueError("a score needs noise: set intensity > 0")
+        if length > 0 and not isinstance(self.process, ClosedForm) and not self.process.step.colours:
+            raise ValueError(
+                f"a score needs white noise with step='{self.process.step}', got correlation_length={length:g}; "
+                "set correlation_length = 0, or step='signal'"
+            )
+        if length > LONGEST:
+            raise ValueError(
+                f"correlation_length = {length:g} leaves the finest modes no noise to learn a score from; "
+                f"expected at most {LONGEST:g}"
+            )
 
     @property
     def equation(self) -> Equation:

@@ -16,7 +16,7 @@ from torch import Tensor
 from anisodiff.checks import check_images, check_state
 from anisodiff.equation import Equation
 from anisodiff.linear import grid_decay, grid_variance
-from anisodiff.noise import Randomness, spectrum, white
+from anisodiff.noise import Randomness, white
 from anisodiff.processes.base import Process, check_increasing
 from anisodiff.processes.spde import describe
 from anisodiff.transforms import dct2, idct2
@@ -53,8 +53,7 @@ class ClosedForm(Process):
     def variance(self, u: Tensor, s: Tensor | float, t: Tensor | float) -> Tensor:
         """Eigenvalues of Cov[U_t | U_s] in DCT order, [B, 1, H, W]; ``u`` gives shape, precision and place."""
         begin, end = self._interval(u, s, t)
-        q = spectrum(u.shape[-2], u.shape[-1], self.equation.correlation_length, u.dtype, u.device)
-        return q * grid_variance(self.equation, begin, end, u)
+        return grid_variance(self.equation, begin, end, u)
 
     def transition(self, u: Tensor, s: Tensor | float, t: Tensor | float, generator: Randomness = None) -> Tensor:
         """A draw of U_t given U_s = ``u``, exact for any s ≤ t (each one time, or one per sample)."""

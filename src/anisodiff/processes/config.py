@@ -8,7 +8,7 @@ from typing import Any
 
 from anisodiff import notation
 from anisodiff.equation import Equation
-from anisodiff.integrators import Exponential, TamedEuler, TimeStep
+from anisodiff.integrators import Exponential, Signal, TamedEuler, TimeStep
 from anisodiff.processes.base import Process
 from anisodiff.processes.closed_form import ClosedForm
 from anisodiff.processes.spde import SPDE
@@ -23,7 +23,7 @@ class Exact:
         return "exact"
 
 
-STEPS: dict[str, type] = {"tamed": TamedEuler, "exponential": Exponential, "exact": Exact}
+STEPS: dict[str, type] = {"tamed": TamedEuler, "exponential": Exponential, "signal": Signal, "exact": Exact}
 
 
 @dataclass(frozen=True, kw_only=True)

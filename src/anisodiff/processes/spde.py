@@ -9,11 +9,10 @@ import torch
 from torch import Tensor
 
 from anisodiff import notation
-from anisodiff.caching import made_once
 from anisodiff.checks import check_images, check_state
 from anisodiff.devices import send
 from anisodiff.equation import Equation
-from anisodiff.integrators import Exponential, Frozen, LocalKernel, TimeStep
+from anisodiff.integrators import Exponential, Frozen, LocalKernel, TimeStep, node_times
 from anisodiff.noise import Randomness, white
 from anisodiff.processes.base import Process, check_increasing
 from anisodiff.stencils import STENCILS
@@ -29,12 +28,6 @@ def describe(equation: Equation) -> dict[str, Any]:
         "correlation_length": equation.correlation_length,
         "T": equation.T,
     }
-
-
-@made_once
-def _node_times(equation: Equation, step: TimeStep, device: torch.device) -> Tensor:
-    """The time grid, float64 [K+1]."""
-    return torch.tensor(step.nodes(equation), dtype=torch.float64).to(device)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,12 +68,12 @@ class SPDE(Process):
         """
         u = check_state(x0)
         when = self.equation.times(t, len(u), torch.device("cpu"))
-        nodes = _node_times(self.equation, self.step, torch.device("cpu"))
+        nodes = node_times(self.equation, self.step, torch.device("cpu"))
         # t in (t_k, t_{k+1}] belongs to node k; a node that was missed by rounding is still that node
         node = torch.searchsorted(nodes + 1e-9 * self.T, when.contiguous()) - 1
         if bool((node < 0).any()):
             raise ValueError("the kernel of the last piece needs t > 0 for every sample")
-        last, at = int(node.max()), _node_times(self.equation, self.step, u.device)
+        last, at = int(node.max()), node_times(self.equation, self.step, u.device)
         when, node = send(when, u.device), send(node, u.device)
         xi = white(u, source)  # drawn first: what a sample meets must not depend on how far its neighbours go
         begin = u

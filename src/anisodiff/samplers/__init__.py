@@ -7,7 +7,7 @@ from anisodiff.samplers.ancestral import Ancestral
 from anisodiff.samplers.contract import Sampler
 from anisodiff.samplers.deblurring import Deblurring
 from anisodiff.samplers.dopri5 import Dopri5
-from anisodiff.samplers.euler import Euler
+from anisodiff.samplers.euler import PROJECTED, Euler
 from anisodiff.samplers.exponential import Exponential
 from anisodiff.samplers.flow import Heun, Midpoint
 from anisodiff.samplers.ode import Ode
@@ -48,13 +48,30 @@ def sampler(text: str, process: Process) -> Sampler:
     """
     found: Sampler = notation.read(text, _KINDS, "sampler")
     if not isinstance(process, found.serves):
-        known = [word for word, kind in _KINDS.items() if isinstance(process, kind.serves)]
+        known = [word for word, kind in _KINDS.items() if _suits(kind, process)]
         raise ValueError(
             f"the sampler {found.word!r} is not for a {type(process).__name__}; take {' or '.join(map(repr, known))}"
         )
     return found.prepared(process)
 
 
-def usual(model: Model) -> Sampler:
-    """The sampler that is meant for a model where none is named."""
-    return _KINDS[model.usual]()
+def _suits(kind: type[Sampler], process: Process) -> bool:
+    """Whether a sampler with its usual options can integrate ``process``."""
+    if not isinstance(process, kind.serves):
+        return False
+    try:
+        kind().prepared(process)
+    except ValueError:
+        return False
+    return True
+
+
+def usual(model: Model, process: Process | None = None) -> Sampler:
+    """The sampler that is meant for a model where none is named; with ``process``, made ready for it.
+
+    Where the noise stops at edges (λ2 < ∞) only explicit steps can follow it, along the drift that was learned.
+    """
+    own = _KINDS[model.usual]
+    if process is None:
+        return own()
+    return (own() if _suits(own, process) else Euler(drift=PROJECTED)).prepared(process)

@@ -42,13 +42,13 @@ class Ancestral(Sampler):
     cost: ClassVar[int] = 1
 
     def prepared(self, process: Process) -> Self:
-        """For closed-form processes with white noise."""
+        """For closed-form processes."""
         if not isinstance(process, ClosedForm):
             raise ValueError(
                 f"the sampler 'ancestral' needs a closed-form process (step=exact), got a {type(process).__name__}; "
                 "take 'exponential'"
             )
-        require_additive(process, self.word)
+        require_additive(process, self.word, white=False)
         return self
 
     def stepper(self, model: ScoreModel, source: Randomness) -> Step:

@@ -44,13 +44,18 @@ def whole(value: float, what: str, valid: tuple[int, ...]) -> int:
     return int(found)
 
 
-def require_additive(process: Process, what: str) -> None:
-    """Samplers that integrate the noise per frequency need Σ = α2²."""
+def require_additive(process: Process, what: str, *, white: bool = True) -> None:
+    """Samplers that integrate the noise per frequency need Σ = α2² Q, with Q = 1 where it must be ``white``."""
     if not isinstance(process, SPDE | ClosedForm):
         raise ValueError(f"no sampler is known for a {type(process).__name__}")
     equation = process.equation
-    if not equation.additive or equation.correlation_length > 0:
-        raise ValueError(f"the sampler {what!r} needs white noise with noise_anisotropy=infinite; take 'euler'")
+    if not equation.additive:
+        raise ValueError(f"the sampler {what!r} needs noise_anisotropy=infinite; take 'euler'")
+    if white and equation.correlation_length > 0:
+        raise ValueError(
+            f"the sampler {what!r} needs white noise, got correlation_length={equation.correlation_length:g}; "
+            "take 'exponential'"
+        )
 
 
 @torch.no_grad()

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from anisodiff import notation
-from anisodiff.integrators import TamedEuler
+from anisodiff.integrators import Signal, TamedEuler
 from anisodiff.integrators.tamed_euler import NORMS, tame
 from anisodiff.networks.precondition import ScoreModel
 from anisodiff.noise import Randomness, correlate, white
@@ -89,7 +89,7 @@ class Euler(Sampler):
 
     grid: str = "uniform"
     drift: str = "stencil"
-    """``stencil``: that of the process, ``flux`` or ``paper``; ``projected``: the model's."""
+    """``stencil``: that of the process, ``flux`` or ``paper``; ``projected``: the model's, always with ``signal``."""
     norm: str = "process"
     """The norm that tames; ``process``: with γ that of the process's own step, else see `taming`."""
     gamma: float = 1.0
@@ -103,9 +103,16 @@ class Euler(Sampler):
             raise ValueError(f"unknown taming norm {self.norm!r}; {notation.nearest(str(self.norm), NORMS)}")
 
     def prepared(self, process: Process) -> Self:
-        """With stencil and taming of ``process``."""
+        """With stencil and taming of ``process``; the drift of an image's own path can only be projected."""
         found = self
-        if found.drift == "stencil":
+        if isinstance(process, SPDE) and isinstance(process.step, Signal):
+            if found.drift in STENCILS:
+                raise ValueError(
+                    f"the sampler 'euler' knows the drift of step='signal' from the model alone, got "
+                    f"drift={found.drift}; take drift=projected"
+                )
+            found = dataclasses.replace(found, drift=PROJECTED)
+        elif found.drift == "stencil":
             found = dataclasses.replace(found, drift=process.stencil if isinstance(process, SPDE) else "flux")
         if found.norm == "process":
             tamed = taming(process)

@@ -129,8 +129,8 @@ class Exponential(Sampler):
         object.__setattr__(self, "wiener", option(self.wiener, "wiener", 0.0, 1.0))
 
     def prepared(self, process: Process) -> Self:
-        """For white, isotropic noise."""
-        require_additive(process, self.word)
+        """For isotropic noise, white or not."""
+        require_additive(process, self.word, white=False)
         return self
 
     def stepper(self, model: ScoreModel, source: Randomness) -> Step:

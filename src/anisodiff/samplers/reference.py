@@ -1,6 +1,6 @@
-"""The linear reference of one reverse step, dû = −α1 w_k z_k û dt + α2 dŴ between t' < t.
+"""The linear reference of one reverse step, dû = −α1 w_k z_k û dt + α2 √q_k dŴ between t' < t.
 
-    B = e^{−w z ∫α1},     Q = ∫ α2² e^{−2 w z ∫_r^t α1} dr,     m = ∫ α2² dr
+    B = e^{−w z ∫α1},     Q = q ∫ α2² e^{−2 w z ∫_r^t α1} dr,     m = ∫ α2² dr
 
 A moment X of the state that obeys it (noise N, power V, N + θS between them) has X = B²X' + Q, the signal S = B²S'.
 Going down, X' = (X − Q)/B² integrates the model's own reverse equation, whatever the tables say at t'; but where a
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from anisodiff.linear import quadrature
+from anisodiff.linear import coloured, quadrature
 from anisodiff.networks.precondition import Coefficients, ScoreModel
 from anisodiff.transforms import frequencies
 
@@ -50,7 +50,7 @@ def reference(model: ScoreModel, c: Coefficients, after: Tensor, t: Tensor) -> R
     rate = weight * frequencies(weight.shape[-2], weight.shape[-1], weight.dtype, weight.device)
     decay = torch.exp(-model.equation.smoothing(after, t).to(rate.dtype) * rate)
     mass, speed = (x[0].to(rate.dtype) for x in quadrature(model.equation, after, t))
-    gained = torch.einsum("q,qhw->hw", mass, torch.exp(-speed[:, None, None] * rate))
+    gained = coloured(model.equation, torch.einsum("q,qhw->hw", mass, torch.exp(-speed[:, None, None] * rate)))
     return Reference(decay, gained, mass.sum())
 
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from anisodiff.data import Dataset
 from anisodiff.data.permutation import key, permute
-from anisodiff.integrators import Exponential, TamedEuler
+from anisodiff.integrators import Exponential, Signal, TamedEuler
 from anisodiff.networks import NCSNpp, NCSNppConfig, ncsnpp_config
 from anisodiff.networks.model import Model
 from anisodiff.objectives import Regression
@@ -77,7 +77,7 @@ class Execution(nn.Module):
 
 def _compiled(process: Process) -> Process:
     """The same law with compiled steps."""
-    if not isinstance(process, SPDE) or not isinstance(process.step, Exponential | TamedEuler):
+    if not isinstance(process, SPDE) or not isinstance(process.step, Exponential | Signal | TamedEuler):
         return process
     return dataclasses.replace(process, step=dataclasses.replace(process.step, compile=True))
 

@@ -1,0 +1,118 @@
+"""Smooth the image, not the noise: the drift is that of the image's own path.
+
+    dU = L(M)M dt + α2 dW,      dM = L(M)M dt,  M_0 = U_0,      so      U_t = M_t + ∫_0^t α2 dW
+
+M, the noise-free part of the state, is the Perona–Malik flow of the image. The edge detector sees the image at all
+times, never the noise, and the noise is white (or has the spectrum q of its correlation length) however long the
+image has been smoothed: it does not draw the edges of an image that it hides, as noise does that a frozen operator
+has smoothed. Given the image the state is Gaussian, so the target of the score has the variance of `ve`'s. The drift
+depends on the image and has to be learned.
+
+The flow of M is that of `exponential`: weights w(M_s; λ1 at the window's midpoint) in windows from s on.
+"""
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from anisodiff import notation
+from anisodiff.equation import Equation
+from anisodiff.integrators.contract import Frozen, LocalKernel, TimeStep, node_times
+from anisodiff.integrators.exponential import Exponential, require_flux
+from anisodiff.linear import coloured, quadrature
+from anisodiff.stencils import Drift
+from anisodiff.stencils.flux import apply_edges
+from anisodiff.transforms import dct2, idct2
+
+
+@dataclass(frozen=True)
+class FrozenImage(Frozen):
+    """An image, and with it everything but the noise."""
+
+    equation: Equation
+    flow: Exponential
+    drift: Drift
+    image: Tensor
+
+    def path(self, t: Tensor) -> tuple[Tensor, Tensor]:
+        """M_t and α1 L(w) M_t [B, C, H, W] at times ``t``, float64 [B] or [1]."""
+        u = begin = self.image
+        if not self.equation.smooths:
+            return u, torch.zeros_like(u)
+        t = t.expand(len(u))
+        nodes = node_times(self.equation, self.flow, t.device)
+        # t in (t_k, t_{k+1}] belongs to node k; a node that was missed by rounding is still that node
+        node = (torch.searchsorted(nodes + 1e-9 * self.equation.T, t.contiguous()) - 1).clamp(min=0)
+        for k in range(self.flow.windows - 1):
+            u = self.flow.freeze(self.equation, self.drift, u, k).across(u, None)
+            begin = torch.where((node == k + 1)[:, None, None, None], u, begin)
+        frozen = self.flow.freeze(self.equation, self.drift, begin, node)
+        mean = frozen.advance(begin, None, nodes[node], t)
+        alpha1 = self.equation.alpha1(t).to(u.dtype)[:, None, None, None]
+        return mean, alpha1 * apply_edges(frozen.weights, mean)
+
+    def root(self, s: Tensor, t: Tensor) -> Tensor:
+        """√(q ∫_s^t α2²), [B, 1, H, W]: the standard deviation of the modes of the noise."""
+        mass = quadrature(self.equation, s, t)[0].sum(1).to(self.image.dtype)[:, None, None, None]
+        return coloured(self.equation, mass.expand(-1, 1, *self.image.shape[-2:])).sqrt()
+
+    def _shaped(self, xi: Tensor, factor: Tensor) -> Tensor:
+        """White noise with its modes multiplied."""
+        return factor * xi if self.equation.correlation_length == 0 else idct2(factor * dct2(xi))
+
+    def advance(self, u: Tensor, xi: Tensor | None, s: Tensor, t: Tensor) -> Tensor:
+        """U_s + M_t − M_s + noise; where t = s, u to the last bit."""
+        moved = u + (self.path(t)[0] - self.path(s)[0])
+        if xi is not None and self.equation.noisy:
+            moved = moved + self._shaped(xi, self.root(s, t))
+        return torch.where((t > s)[:, None, None, None], moved, u)
+
+    def across(self, u: Tensor, xi: Tensor | None) -> Tensor:
+        """From 0 to T: there are no nodes between."""
+        nodes = node_times(self.equation, self.flow, u.device)
+        return self.advance(u, xi, nodes[:1], nodes[-1:])
+
+    def kernel(self, u: Tensor, xi: Tensor, s: Tensor, t: Tensor) -> LocalKernel:
+        """The kernel from the image itself: s is 0."""
+        mean, drift = self.path(t)
+        root = self.root(s, t)
+        return LocalKernel(mean + self._shaped(xi, root), self._shaped(xi, -1.0 / root), drift)
+
+
+@dataclass(frozen=True)
+class Signal(TimeStep):
+    """``signal(windows=10, tolerance=1e-06)``: Perona–Malik on the image in so many windows, noise beside it."""
+
+    colours: ClassVar[bool] = True
+
+    windows: int = 10
+    tolerance: float = 1e-6
+    compile: bool = field(default=False, compare=False, metadata={"law": False})
+
+    def __post_init__(self) -> None:
+        flow = self.flow
+        for name in ("windows", "tolerance", "compile"):
+            object.__setattr__(self, name, getattr(flow, name))
+
+    @property
+    def flow(self) -> Exponential:
+        """The steps of the image's path."""
+        return Exponential(windows=self.windows, tolerance=self.tolerance, compile=self.compile)
+
+    def check(self, equation: Equation, stencil: str) -> None:
+        """Needs the symmetric stencil and isotropic noise."""
+        require_flux(equation, stencil, "signal")
+        self.flow.check_windows(equation)
+
+    def nodes(self, equation: Equation) -> tuple[float, ...]:
+        """The image is frozen once and for all."""
+        return (0.0, equation.T)
+
+    def freeze(self, equation: Equation, drift: Drift, u: Tensor, node: int | Tensor) -> FrozenImage:
+        """The image ``u``."""
+        return FrozenImage(equation, self.flow, drift, u)
+
+    def __str__(self) -> str:
+        return notation.write("signal", self)
