@@ -27,6 +27,7 @@ SIZE, DT = 4, 0.05
 PROCESSES = {
     "ve": ("ve", {}),
     "heat": ("heat", {}),
+    "heat-paper": ("heat-paper", {"step": f"tamed(dt={DT})"}),
     "anisotropic": ("anisotropic", {"step": "exponential(windows=5)"}),
     "signal": ("anisotropic", {"step": "signal(windows=5)", "correlation_length": 0.4}),
     "anisotropic-paper": ("anisotropic-paper", {"step": f"tamed(dt={DT})"}),
@@ -102,6 +103,7 @@ ROWS = [
     ("heat", "exponential", 41, 0.025),
     ("heat", "ode", 41, 0.025),
     ("heat", "euler", 101, 0.025),
+    ("heat-paper", "euler(drift=projected)", 101, 0.035),
     ("anisotropic", "exponential", 41, 0.035),
     ("anisotropic", "exponential(wiener=1)", 41, 0.035),
     ("anisotropic", "euler(drift=projected)", 101, 0.04),
