@@ -24,6 +24,7 @@ LINEAR = {"diffusivity": "geometric(0.3, 3)", "intensity": "geometric(0.1, 1)", 
 WINDOWS = anisodiff.process("anisotropic", 6, **LINEAR, step="exponential(windows=5)")
 OBJECTIVES = {
     "exact": objective_for(anisodiff.process("heat", 6, **LINEAR)),
+    "correlated": objective_for(anisodiff.process("heat", 6, **LINEAR, correlation_length=0.8)),
     "window": objective_for(WINDOWS),
     "total-noise": objective_for(WINDOWS, "total-noise"),
     "x0": objective_for(WINDOWS, "x0"),
@@ -31,7 +32,7 @@ OBJECTIVES = {
 }
 
 
-UNBIASED = ("exact", "window", "one step")
+UNBIASED = ("exact", "correlated", "window", "one step")
 
 
 def times(count: int, t: float) -> torch.Tensor:
@@ -106,8 +107,10 @@ def test_a_draw_depends_on_its_keys_alone():
 
 
 def test_what_cannot_be_learned_is_refused():
-    with pytest.raises(ValueError, match="white noise"):
-        objective_for(anisodiff.process("heat", 8, correlation_length=1.0))
+    with pytest.raises(ValueError, match="white noise with step='tamed"):
+        objective_for(anisodiff.process("anisotropic-paper", 8, correlation_length=1.0))
+    with pytest.raises(ValueError, match=r"correlation_length = 2 leaves .* at most 1\.8"):
+        objective_for(anisodiff.process("heat", 8, correlation_length=2.0))
     with pytest.raises(ValueError, match="intensity > 0"):
         objective_for(anisodiff.process("gallery-anisotropic-drift", 8))
     with pytest.raises(ValueError, match="t > 0"):
@@ -219,10 +222,19 @@ def test_on_two_pixels_the_ablations_miss_the_score():
     assert errors(-(m - kept * m0) / spread).min() > 40
 
 
-@pytest.mark.parametrize("step", ["exponential(windows=5)", "tamed(dt=0.05)"])
-def test_on_a_nonlinear_process_only_the_local_target_is_unbiased(step):
+@pytest.mark.parametrize(
+    ("step", "own"),
+    [
+        ("exponential(windows=5)", {}),
+        ("tamed(dt=0.05)", {}),
+        ("tamed(dt=0.05)", {"noise_anisotropy": 0.3}),
+        ("tamed(dt=0.05)", {"noise_anisotropy": 0.3, "stencil": "paper"}),
+    ],
+)
+def test_on_a_nonlinear_process_only_the_local_target_is_unbiased(step, own):
     """Stein: the true score has E[score_k û_k] = −1 in every mode, whatever the density. In standard errors."""
     coefficients = {"diffusivity": "geometric(0.5, 3)", "intensity": "geometric(0.3, 1)", "drift_anisotropy": 0.4}
+    coefficients |= own
     process, n = anisodiff.process("anisotropic", 4, **coefficients, T=1.0, step=step), 10_000
     g = torch.Generator().manual_seed(1)
     edge = torch.where(torch.rand(n, 1, 1, 1, generator=g) < 0.5, -0.4, 0.4) * torch.tensor([1.0, 1.0, -1.0, -1.0])

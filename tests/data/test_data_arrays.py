@@ -59,6 +59,7 @@ def test_named_member_and_given_layout(tmp_path: Path) -> None:
         (np.zeros((4, 8, 8, 5), np.uint8), "no axis has 1 or 3 channels"),
         (np.zeros((4, 8, 8, 3), np.int64), "dtype int64"),
         (np.zeros((4, 8), np.uint8), r"shape \[4, 8\]"),
+        (np.zeros((64, 48, 3), np.uint8), r"shape \[64, 48, 3\], which looks like one picture .* array\[None\]"),
         (np.zeros((0, 8, 8, 3), np.uint8), "one at least"),
         (np.asfortranarray(NHWC), "Fortran order"),
         (np.array([{}, {}]), "nothing is unpickled"),

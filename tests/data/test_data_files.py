@@ -62,7 +62,17 @@ def test_under_and_labels(tmp_path: Path) -> None:
             ("train/y/0.png", 1),
             ("train/y/1.png", 1),
         ]
-    assert len(imagenet(tmp_path / "f", "val")) == 4
+    for root in (tmp_path / "f", tmp_path / "z.zip"):
+        source = imagenet(root, "val")
+        assert [item.name for item in source.items()] == [f"val/{name}.png" for name in ("x/0", "x/1", "y/0", "y/1")]
+        assert source.classes == ("x", "y")
+        with pytest.raises(ValueError, match=r"no folder 'test'.*it holds train, val"):
+            imagenet(root, "test")  # not all of it, with 'train' and 'val' for classes
+    only = pack(tmp_path / "val.zip", {name: data for name, data in files.items() if name.startswith("val")})
+    with pytest.raises(ValueError, match=r"no folder 'train'.*it holds val"):
+        imagenet(only)
+    direct = imagenet(tmp_path / "f" / "train")
+    assert direct.classes == ("x", "y")
     done = prepare(named_source("imagenet", tmp_path / "f"), tmp_path / "out", size=8).dataset
     assert done.labels is not None
     assert done.labels.tolist() == [0, 0, 1, 1]
@@ -164,3 +174,8 @@ def test_unknown_name_offers_the_nearest() -> None:
         named_source("cifar-10", "x")
     with pytest.raises(ValueError, match="say where its folder or archive lies"):
         named_source("cifar10")
+
+
+def test_an_lsun_folder_is_one_split(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="--split test: a folder of LSUN holds one split"):
+        named_source("lsun", tmp_path, split="test")

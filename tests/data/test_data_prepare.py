@@ -269,3 +269,20 @@ def test_guessed_channels_and_orientation(tmp_path: Path) -> None:
     assert (guess(tmp_path).size, guess(tmp_path).channels) == ((32, 16), 1)
     Image.new("RGB", (32, 16)).save(tmp_path / "colour.png", exif=exif)
     assert guess(tmp_path).channels == 3
+
+
+def test_names_that_are_no_utf8_are_written_legibly(tmp_path: Path) -> None:
+    """Names from old systems: neither a bad picture nor the folder's own name may cost the whole preparation."""
+    root = os.fsencode(tmp_path / "in") + b"-\xe9"
+    try:
+        os.makedirs(root)
+    except OSError:
+        pytest.skip("this file system takes UTF-8 names only")
+    Image.new("L", (16, 16), 7).save(os.fsdecode(root + b"/caf\xe9.png"))
+    Path(os.fsdecode(root + b"/b\xe9d.png")).write_bytes(b"no picture")
+    done = prepare(os.fsdecode(root), tmp_path / "out")
+    assert len(done.dataset) == 1
+    assert [skipped["name"] for skipped in open_dataset(tmp_path / "out").meta["skipped"]] == ["b\\udce9d.png"]
+    assert "in-\\udce9" in done.message
+    done.message.encode()  # can be printed
+    assert not prepare(os.fsdecode(root), tmp_path / "out").made

@@ -122,7 +122,12 @@ def test_unknown_names_and_sizes() -> None:
     [
         ({"nf": 0}, "nf: got 0"),
         ({"nf": 48}, "nf: got 48, expected a multiple of 32"),
+        ({"nf": True}, "nf: got True, expected an integer"),
         ({"multipliers": ()}, "multipliers: got"),
+        ({"multipliers": 2}, r"multipliers: got 2, expected a list of integers"),
+        ({"multipliers": (1, "a")}, r"multipliers: got \(1, 'a'\), expected a list of integers"),
+        ({"multipliers": (1, 1.5)}, r"multipliers: got \(1, 1.5\), expected a list of integers"),
+        ({"attention": 16}, r"attention: got 16, expected a list of integers"),
         ({"image_size": 30}, "image_size: got 30, expected a multiple of 8"),
         (
             {"attention": (12,)},
@@ -133,6 +138,9 @@ def test_unknown_names_and_sizes() -> None:
         ({"combine": "add"}, "combine: got"),
         ({"block": "resnet"}, "block: got"),
         ({"embedding": "learned"}, "embedding: got"),
+        ({"fir": "maybe"}, "fir: got 'maybe', expected true or false"),
+        ({"skip_rescale": 2}, "skip_rescale: got 2, expected true or false"),
+        ({"dropout": "abc"}, "dropout: got 'abc', expected a number"),
         ({"dropout": 1.0}, "dropout: got 1.0"),
         ({"fourier_scale": 0.0}, "fourier_scale: got"),
         ({"init_scale": -1.0}, "init_scale: got"),

@@ -179,9 +179,11 @@ def test_one_bad_batch_does_not_stop_a_run(dataset, tmp_path, monkeypatch):
 
 def test_many_bad_batches_stop_a_run_and_say_where(dataset, tmp_path, monkeypatch):
     spoil(monkeypatch, tuple(range(4, 100)))
-    with pytest.raises(Diverged, match=r"5 times in a row, last in step 9 for t from .* noise level from"):
+    with pytest.raises(Diverged, match=r"5 times in a row, last in step 9 for t from .* noise level from") as told:
         train(tiny(), dataset, tmp_path, tensorboard=False)
     assert everything(tmp_path)  # the checkpoint of step 3 or 6 stands
+    # a run cannot be continued with another lr or precision: the way that is left must be named
+    assert "a new run --from this one" in str(told.value)
 
 
 def test_it_learns(tmp_path):

@@ -11,6 +11,7 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from anisodiff.cli import data, train
+from anisodiff.samplers import Sampler
 from anisodiff.train import Plan, TrainConfig, find, load_model, read_log
 from tests.networks.published_ncsnpp import forward, published_file
 
@@ -146,6 +147,8 @@ def test_fine_tuning_from_a_published_file(command, tmp_path):
         (["cifar10-ve", "--resume", "sometimes"], "unknown --resume"),
         (["heat", "--data", "empty"], "empty"),
         (["cifar10-ve", "--data", "prepared"], "the data are 1×16×16"),
+        (["cifar10-ve", "--data", "prepared", "--dry-run"], "the data are 1×16×16"),
+        (["ve", "--data", "prepared", "--dry-run", "--set", "size=8"], "the data are 1×16×16"),
     ],
 )
 def test_a_mistake_is_one_line(command, tmp_path, words, expected):
@@ -176,7 +179,15 @@ def test_data_prepare(command, tmp_path):
         command("data", "prepare", "photos", "-o", "set", "--size", 8, "--channels", 3, "--json").stdout
     )
     assert (facts["made"], facts["images"], facts["channels"], facts["size"]) == (False, 12, 3, [8, 8])
-    for words, expected in ((["cifar11"], "cifar10"), (["cifar10"], "say where"), (["photo"], "photo")):
+    for words, expected in (
+        (["cifar11"], "cifar10"),
+        (["cifar10"], "say where"),
+        (["./photo/"], "there is no ./photo/"),
+        (["photo"], "there is no photo"),
+        (["photos", "more"], "photos is a path: expected no second one"),
+        (["photos", "--split", "test"], "--split is for sets given by name"),
+        (["photos", "--max-skipped", 0], "1 images cannot be used, expected at most 0"),
+    ):
         told = command("data", "prepare", *words, "-o", "other")
         assert isinstance(told.exception, ValueError)
         assert expected in str(told.exception)
@@ -197,3 +208,59 @@ def test_keeps_a_prior_and_writes_grids_also_after_a_restart(command, tmp_path):
     picture = np.asarray(Image.open(tmp_path / "run" / "samples" / grids[-1]))
     assert picture.shape == (512, 512, 3)
     assert picture.std() > 1
+
+
+def test_what_is_picked_follows_what_was_asked_for(command, tmp_path):
+    """Batch and length on the command line are in the line that says what was picked; dry or not, it is the same."""
+    folder(tmp_path / "photos", side=256)
+    words = ["train", "heat", "--data", "photos", "--images", 8, "--device", "cpu"]
+    settings = [*SMALL, "size=8"]
+    picked = "picked for 12 images of 8×8, greyscale: process heat, network small, batch 4, 8 images seen"
+    dry = command(*words, "--dry-run", "--json", settings=settings)
+    assert picked in dry.output
+    assert not (tmp_path / "run").exists()
+    ran = command(*words, "-o", "run", settings=settings)
+    assert picked in ran.output
+    resolved = json.loads(dry.stdout[dry.stdout.index("{\n") :])["config"]
+    assert resolved == find("run").meta["config"]
+    assert not resolved["recompute"]  # that is for 256², and 8² was asked for
+
+
+def test_a_mistake_is_told_before_the_images_are_prepared(command, tmp_path):
+    folder(tmp_path / "photos")
+    for setting, expected in (
+        ("lrr=1", "did you mean 'lr'"),
+        ("network.nf=33", "nf: got 33"),
+        ("process.noise_anisotropy=0.1", "step='tamed'"),
+        ("t_min=3", "less than T"),
+    ):
+        told = command("train", "--data", "photos", "-o", "run", "--device", "cpu", settings=[setting])
+        assert expected in str(told.exception)
+        assert not (tmp_path / "run").exists()
+
+
+def test_a_run_that_ends_within_its_warm_up_is_told(command, tmp_path):
+    folder(tmp_path / "photos")
+    words = ["train", "heat", "--data", "photos", "--device", "cpu", "--images", 8]
+    short = command(*words, "-o", "short", settings=[*SMALL, "size=8"])
+    assert (
+        "the warm-up of 20 images is longer than the run of 8: the learning rate ends at 8e-05, not" in short.output
+    )
+    assert "--set warm_up=" in short.output
+    enough = command(*words, "-o", "enough", settings=[*SMALL, "size=8", "warm_up=8"])
+    assert "warm-up" not in enough.output
+
+
+def test_grids_of_anisotropic_noise_are_drawn_with_its_own_noise(command, tmp_path, monkeypatch):
+    """The usual sampler takes Σ for α2²: where the noise stops at edges another one must draw the grids."""
+    folder(tmp_path / "photos")
+    used = []
+    run = Sampler.run
+    monkeypatch.setattr(Sampler, "run", lambda self, *a, **k: used.append(self.word) or run(self, *a, **k))
+    settings = [*SMALL, "size=8", "sample_every=4", "process.step=tamed(dt=0.1)"]
+    for changes, word in (([], "exponential"), (["process.noise_anisotropy=0.1"], "euler")):
+        words = ["train", "--data", "photos", "-o", word, "--images", 4, "--device", "cpu"]
+        told = command(*words, settings=[*settings, *changes])
+        assert told.exit_code == 0, told.output
+        assert used.pop() == word
+        assert (tmp_path / word / "samples" / "step-00000001.png").is_file()

@@ -75,6 +75,8 @@ def test_garbage_in_a_group_is_refused(group, values):
         ("objective", "totalnoise", "did you mean 'total-noise'"),
         ("objective", "exact", "set objective='local'"),
         ("calibration", 8, "calibration: got 8, expected a whole number ≥ 16"),
+        ("batch", 1e99, r"batch: got 1e\+99, expected a whole number ≥ 1 and < 2\^53"),
+        ("seed", 2**53, r"seed: got 9007199254740992, expected a whole number ≥ 0 and < 2\^53"),
         ("parametrisation", "vee", "did you mean 've'"),
         ("process.sigma_max", 90, "only the process 've'"),
     ],

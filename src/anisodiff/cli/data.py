@@ -6,7 +6,7 @@ from pathlib import Path
 import typer
 
 from anisodiff.cli import common
-from anisodiff.data import NAMED, named_source, open_source
+from anisodiff.data import NAMED, Source, named_source, open_source
 from anisodiff.data import prepare as prepare_images
 
 app = typer.Typer(help="Prepare images for training.", no_args_is_help=True, rich_markup_mode="rich")
@@ -24,7 +24,10 @@ def prepare(
     output: Path = typer.Option(..., "--output", "-o", help="Folder for the prepared dataset."),
     size: int = typer.Option(None, "--size", min=3, help="Side in pixels; without it one that suits is picked."),
     channels: int = typer.Option(None, "--channels", min=1, help="1: greyscale, 3: colour; without it what suits."),
-    split: str = typer.Option("train", "--split", help="Part of a set given by name."),
+    split: str = typer.Option(None, "--split", help="Part of a set given by name; without it train."),
+    max_skipped: int = typer.Option(
+        None, "--max-skipped", min=0, help="So many unreadable images are left out; without it 10 or 1 %."
+    ),
     overwrite: bool = typer.Option(False, "--overwrite", help="Replace another dataset in the folder."),
     as_json: bool = typer.Option(False, "--json", help="Print the facts as JSON."),
 ) -> None:
@@ -34,12 +37,11 @@ def prepare(
 
     Your own images: anisodiff data prepare photos/ --output photos-64 --size 64
     """
-    by_name = name in NAMED or name.startswith("hf:")
-    if not by_name and (path is not None or not Path(name).exists()):
-        named_source(name, path)  # neither a name nor a path: says which names there are
-    source = named_source(name, path, split=split) if by_name else open_source(name)
+    source = _source(name, path, split)
     with common.progress("preparing") as tick:
-        made = prepare_images(source, output, size=size, channels=channels, overwrite=overwrite, progress=tick)
+        made = prepare_images(
+            source, output, size=size, channels=channels, max_skipped=max_skipped, overwrite=overwrite, progress=tick
+        )
     dataset = made.dataset
     if as_json:
         facts = {
@@ -52,3 +54,21 @@ def prepare(
     for skipped in dataset.meta["skipped"]:
         typer.echo(f"  left out {skipped['name']}: {skipped['reason']}")
     common.wrote(dataset.path)
+
+
+def _source(name: str, path: Path | None, split: str | None) -> Source:
+    """A set by its name and place, or whatever lies at a path."""
+    if name in NAMED or name.startswith("hf:"):
+        return named_source(name, path, split=split or "train")
+    if not Path(name).exists():
+        try:
+            return named_source(name, path)
+        except ValueError as error:  # says which names there are
+            raise ValueError(f"there is no {name}, and as a name: {error}") from None
+    if path is not None:
+        raise ValueError(
+            f"{name} is a path: expected no second one, got {path}; or a name first ({', '.join(NAMED)})"
+        )
+    if split is not None:
+        raise ValueError(f"--split is for sets given by name, got a path, {name}; give the folder of that part alone")
+    return open_source(name)

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from anisodiff import notation
 from anisodiff.cli import common
-from anisodiff.data import Dataset, guess, is_dataset, named_source, open_dataset, open_source, prepare
+from anisodiff.data import Dataset, Source, guess, is_dataset, named_source, open_dataset, open_source, prepare
 from anisodiff.devices import pick_device
 from anisodiff.networks.model import Model
 from anisodiff.processes import Process
@@ -28,7 +28,8 @@ from anisodiff.train.config import TrainConfig
 from anisodiff.train.contract import Hooks
 from anisodiff.train.estimate import Estimate, estimate
 from anisodiff.train.loop import train as run_training
-from anisodiff.train.model import Plan
+from anisodiff.train.model import Plan, process_of
+from anisodiff.train.setup import check_data
 
 
 def _changes(items: list[str], seed: int | None, images: int | None) -> dict[str, Any]:
@@ -48,11 +49,8 @@ def _own_process(name: str) -> str | None:
     return None
 
 
-def _open(data: Path, name: str, output: Path, size: tuple[int, int] | None, channels: int | None) -> Dataset:
-    """A prepared dataset, or images that are prepared beside the run first."""
-    if is_dataset(data):
-        return open_dataset(data)
-    source = named_source(name, data) if name else open_source(data)
+def _prepared(source: Source, output: Path, size: tuple[int, int] | None, channels: int | None) -> Dataset:
+    """Images that are prepared beside the run first."""
     with common.progress("preparing the images") as tick:
         made = prepare(source, output / "data", size=size, channels=channels, progress=tick)
     common.console.print(made.message, highlight=False, soft_wrap=True)
@@ -68,31 +66,43 @@ class _Job:
 def _job(name: str, data: Path | None, output: Path, changes: dict[str, Any], dry: bool) -> _Job:
     """The config and the data of a command line."""
     process = _own_process(name)
-    if process is None:
-        config = recipe(name).changed(changes)
-        if data is None or (dry and not is_dataset(data)):
-            if not dry:
-                raise ValueError(f"say where {config.dataset} lies: --data PATH (its archive, or a prepared dataset)")
-            return _Job(config, None)
-        return _Job(config, _open(data, config.dataset, output, config.size, config.channels))
+    if process is not None:
+        return _own_job(process, data, output, changes, dry)
+    config = recipe(name).changed(changes)
+    if data is not None and is_dataset(data):
+        return _Job(config, open_dataset(data))
+    if dry:
+        return _Job(config, None)
+    if data is None:
+        raise ValueError(f"say where {config.dataset} lies: --data PATH (its archive, or a prepared dataset)")
+    Plan.of(config)  # contradictions show before hours of preparing
+    source = named_source(config.dataset, data) if config.dataset else open_source(data)
+    return _Job(config, _prepared(source, output, config.size, config.channels))
+
+
+def _own_job(process: str, data: Path | None, output: Path, changes: dict[str, Any], dry: bool) -> _Job:
+    """The same for one's own images: what is not said is picked, and said."""
     if data is None:
         if not dry:
             raise ValueError("say what to train on: a recipe, or --data PATH with your own images")
-        return _Job(for_images(50_000, 3, (32, 32), process)[0].changed(changes), None)
-    if dry and not is_dataset(data):  # look, but write nothing
+        return _Job(for_images(50_000, 3, (32, 32), process, changes)[0], None)
+    if is_dataset(data):
+        dataset = open_dataset(data)
+    else:
         source = open_source(data)
+        asked = TrainConfig.from_dict({key: changes[key] for key in ("size", "channels") if key in changes})
+        size = asked.size if "size" in changes else None
+        channels = asked.channels if "channels" in changes else None
         seen = guess(source)
-        config, words = for_images(len(source), seen.channels, seen.size, process)
-        common.console.print(words, highlight=False, soft_wrap=True)
-        return _Job(config.changed(changes), None)
-    wanted: dict[str, Any] = {key: changes[key] for key in ("size", "channels") if key in changes}
-    shape = TrainConfig.from_dict(wanted)  # checks them
-    dataset = _open(
-        data, "", output, shape.size if "size" in wanted else None, shape.channels if "channels" in wanted else None
-    )
-    config, words = for_dataset(dataset, process)
+        config, words = for_images(len(source), channels or seen.channels, size or seen.size, process, changes)
+        Plan.of(config)  # contradictions show before hours of preparing
+        if dry:  # look, but write nothing
+            common.console.print(words, highlight=False, soft_wrap=True)
+            return _Job(config, None)
+        dataset = _prepared(source, output, size, channels)
+    config, words = for_dataset(dataset, process, changes)
     common.console.print(words, highlight=False, soft_wrap=True)
-    return _Job(config.changed(changes), dataset)
+    return _Job(config, dataset)
 
 
 def _span(seconds: float) -> str:
@@ -106,13 +116,14 @@ def _span(seconds: float) -> str:
 def _dry(job: _Job, device: torch.device, as_json: bool) -> None:
     """Print what the run would be; nothing is written."""
     plan = Plan.of(job.config)
-    height, width = job.config.size
     if job.dataset is not None:
+        check_data(job.config, job.dataset)
         few = torch.from_numpy(np.asarray(job.dataset.images[:64]).copy()).float() / 255
     else:
-        few = torch.rand(64, job.config.channels, height, width, generator=torch.Generator().manual_seed(0))
+        few = torch.rand(64, job.config.channels, *job.config.size, generator=torch.Generator().manual_seed(0))
     said: list[str] = []
-    found: Estimate = estimate(job.config, device, few[: 64 if device.type == "cuda" else 16], said.append)
+    with common.progress("trying a few steps"):
+        found: Estimate = estimate(job.config, device, few, said.append)
     numbers = {
         **asdict(found),
         "config": job.config.to_dict(),
@@ -223,7 +234,7 @@ def _hooks(bar: Progress, output: Path, config: TrainConfig) -> Hooks:
             if saved is None or not saved.has("prior"):
                 return
             kept["prior"] = saved.tensors("prior")
-        grid = preview.sample_grid(model, kept["prior"], t_min=config.t_min)
+        grid = preview.sample_grid(model, kept["prior"], t_min=config.t_min, process=process_of(config))
         preview.write_grid(grid, output / "samples" / f"step-{step:08d}.png")
 
     task = bar.add_task("training", total=1, rate="")

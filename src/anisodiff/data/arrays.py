@@ -58,6 +58,11 @@ def layout_of(header: Header, where: str) -> Layout:
     shape = header.shape
     if not (header.dtype == np.uint8 or header.dtype.kind == "f"):
         raise ValueError(f"{where} has dtype {header.dtype}: expected uint8, or float in [0, 1]; convert it")
+    if len(shape) == 3 and shape[2] in (1, 3, 4) and min(shape[:2]) > 4:
+        raise ValueError(
+            f"{where} has shape {list(shape)}, which looks like one picture [H,W,C]: expected [N,H,W,C], [N,C,H,W] "
+            "or [N,H,W]; save array[None] if it is one"
+        )
     if len(shape) == 3:
         return "NHW"
     last, second = (len(shape) == 4 and shape[i] in (1, 3) for i in (-1, 1))

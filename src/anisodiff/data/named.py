@@ -11,7 +11,7 @@ from anisodiff.data import cifar10, idx
 from anisodiff.data.arrays import array_file
 from anisodiff.data.cifar10 import Cifar10
 from anisodiff.data.external import HuggingFace, Lsun
-from anisodiff.data.files import Pictures, folder, open_zip, zip_file
+from anisodiff.data.files import Pictures, classes_of, folder, is_picture, open_zip, zip_file
 from anisodiff.data.idx import FashionMnist
 from anisodiff.data.source import Source, existing
 
@@ -21,6 +21,7 @@ CELEBA_SPLITS = {
     "test": (182638, 202599),
     "all": (1, 202599),
 }
+IMAGENET_SPLITS = {"train", "val", "valid", "validation", "test"}
 
 
 def _pictures(path: Path, under: str = "", labels: bool = False) -> Pictures:
@@ -74,10 +75,23 @@ def celeba(path: str | Path, split: str = "train") -> Pictures:
 
 
 def imagenet(path: str | Path, split: str = "train") -> Pictures:
-    """ImageNet as class folders, given directly or below a folder named as the split; labels sorted."""
+    """ImageNet as class folders below a folder named as the split, or, for `train`, given directly; labels sorted."""
     path = existing(path, "ImageNet's folder")
-    under = split if path.is_dir() and (path / split).is_dir() else ""
-    return _pictures(path, under, labels=True)
+    files = _pictures(path)
+    tops = {name.split("/")[0] for name, _, _ in files.entries}
+    if split not in tops and (split != "train" or tops & IMAGENET_SPLITS):
+        # else the splits themselves would pass for classes
+        held = ", ".join(sorted(tops)[:4])
+        raise ValueError(f"{path} has no folder {split!r} with pictures: expected that of the split; it holds {held}")
+    under = split if split in tops else ""
+    entries = tuple(entry for entry in files.entries if is_picture(entry[0], under))
+    return dataclasses.replace(files, entries=entries, under=under, classes=classes_of(entries, under, path))
+
+
+def _lsun(path: Path, split: str) -> Source:
+    if split != "train":
+        raise ValueError(f"--split {split}: a folder of LSUN holds one split, the one in its name; leave --split out")
+    return Lsun(path)
 
 
 def _fashion(path: Path, split: str) -> Source:
@@ -94,7 +108,7 @@ NAMED: Mapping[str, Callable[[Path, str], Source]] = MappingProxyType(
         "fashion-mnist": _fashion,
         "celeba": celeba,
         "imagenet": imagenet,
-        "lsun": lambda path, split: Lsun(path),
+        "lsun": _lsun,
     }
 )
 

@@ -78,7 +78,7 @@ def prepare(
     with partial(out) as folder:
         with disk_named(out):
             meta = _write(source, fit, folder, limit, progress)
-            meta |= {"source": source.describe(), "classes": source.classes, "identity": identity}
+            meta |= {"source": _legible(source.describe()), "classes": source.classes, "identity": identity}
             _write_text(folder / "meta.json", json.dumps(meta, indent=1, ensure_ascii=False))
         publish(folder, out, identity)
     dataset = open_dataset(out)
@@ -98,7 +98,7 @@ def _write(source: Source, fit: Fit, folder: Path, limit: int, progress: Progres
             try:
                 pixels = fit(item.decode())
             except DecodeError as error:
-                skipped.append({"name": item.name, "reason": str(error)})
+                skipped.append({"name": _legible(item.name), "reason": _legible(str(error))})
                 if len(skipped) > limit:
                     raise ValueError(_too_many(source, skipped, limit)) from error
             else:
@@ -109,7 +109,7 @@ def _write(source: Source, fit: Fit, folder: Path, limit: int, progress: Progres
             if progress is not None:
                 progress(done, total)
         if not labels:
-            raise ValueError(_too_many(source, skipped, 0))
+            raise ValueError(_too_many(source, skipped, None))
         shape = (len(labels), fit.channels, *fit.size)
         file.seek(0)
         file.write(_header(shape))
@@ -131,11 +131,17 @@ def _write(source: Source, fit: Fit, folder: Path, limit: int, progress: Progres
     }
 
 
-def _too_many(source: Source, skipped: list[dict[str, str]], limit: int) -> str:
+def _too_many(source: Source, skipped: list[dict[str, str]], limit: int | None) -> str:
     first = "; ".join(f"{s['name']}: {s['reason']}" for s in skipped[:3])
     more = f"; and {len(skipped) - 3} more" if len(skipped) > 3 else ""
-    what = f"{len(skipped)} images cannot be used, expected at most {limit}" if limit else "no image can be used"
-    return f"{source.describe()}: {what} ({first}{more}); repair or remove them, or raise the limit"
+    what = f"{len(skipped)} images cannot be used, expected at most {limit}"
+    what = "no image can be used" if limit is None else what
+    return f"{source.describe()}: {what} ({first}{more}); repair or remove them, or raise max_skipped"
+
+
+def _legible(text: str) -> str:
+    """The names of files need not be UTF-8; what is written and printed must be."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def _header(shape: tuple[int, ...]) -> bytes:

@@ -169,6 +169,22 @@ def _read(path: Path) -> Mapping[str, Any]:
     return content
 
 
+def _step(content: Mapping[str, Any]) -> int:
+    step = content.get("step", 0)
+    if not isinstance(step, int | float | Tensor):
+        raise ValueError(f"step: got {step!r}, expected a whole number")
+    return int(step)
+
+
+def _usable(value: Any, name: str) -> Tensor:
+    """A tensor of finite values, in float32."""
+    if not isinstance(value, Tensor):
+        raise ValueError(f"{name}: got a {type(value).__name__}, expected a tensor")
+    if not bool(value.isfinite().all()):
+        raise ValueError(f"{name} holds values that are not finite: the file is damaged, or its training diverged")
+    return value.float()
+
+
 def _averaged(content: Mapping[str, Any], trained: list[str]) -> dict[str, Tensor]:
     """The list of averaged weights under the names of the trained parameters."""
     ema = content.get("ema")
@@ -218,7 +234,7 @@ def load_score_sde(
     loaded: dict[str, Tensor] = {}
     stacks: dict[str, list[Tensor]] = {}
     for name, mine in names:
-        value = published[name].float()
+        value = _usable(published[name], name)
         if name.endswith(".W") and value.ndim == 2:  # a map [in, out], ours a 1×1 convolution [out, in, 1, 1]
             value = value.t()[:, :, None, None].contiguous()
         whole = list(own[mine].shape)
@@ -233,7 +249,7 @@ def load_score_sde(
         loaded[mine] = torch.cat(values) if len(values) > 1 else values[0].clone()
     network.load_state_dict(widened(loaded, config), strict=True, assign=True)
     info = ScoreSdeInfo(
-        step=int(content.get("step", 0)),
+        step=_step(content),
         weights=weights,
         parameters=sum(p.numel() for p in network.parameters()),
         unused=tuple(sorted(state)),

@@ -1,14 +1,21 @@
 """A recipe for images nobody has trained on before: network, batch and length from their size and number."""
 
+from collections.abc import Mapping
+from typing import Any
+
 from anisodiff.data import Dataset
 from anisodiff.recipes import baselines
 from anisodiff.train.config import TrainConfig
 
 
 def for_images(
-    count: int, channels: int, size: tuple[int, int], process: str = "anisotropic"
+    count: int,
+    channels: int,
+    size: tuple[int, int],
+    process: str = "anisotropic",
+    changes: Mapping[str, Any] | None = None,
 ) -> tuple[TrainConfig, str]:
-    """A config for ``count`` images, and in words what was picked and why.
+    """A config for ``count`` images, with ``changes`` over what is picked, and the outcome in words.
 
     The network grows with the data: `small` up to 20,000 images, `base` above (62 M parameters want a recipe of
     their own). A run is 400 passes over the images, within 1 M and 50 M.
@@ -35,14 +42,17 @@ def for_images(
         checkpoint_every=max(100 * batch, images // 50),
         sample_every=max(100 * batch, images // 20),
     )
+    config = baselines.ended(config).changed(changes or {})
     colour = "greyscale" if channels == 1 else f"{channels} channels"
     words = (
-        f"picked for {count} images of {size[0]}×{size[1]}, {colour}: process {process}, network {network}, "
-        f"batch {batch}, {images} images seen"
+        f"picked for {count} images of {size[0]}×{size[1]}, {colour}: process {config.process['preset']}, "
+        f"network {config.network['size']}, batch {config.batch}, {config.images} images seen"
     )
-    return baselines.ended(config), words
+    return config, words
 
 
-def for_dataset(dataset: Dataset, process: str = "anisotropic") -> tuple[TrainConfig, str]:
+def for_dataset(
+    dataset: Dataset, process: str = "anisotropic", changes: Mapping[str, Any] | None = None
+) -> tuple[TrainConfig, str]:
     """The same for a prepared dataset."""
-    return for_images(len(dataset), dataset.channels, dataset.size, process)
+    return for_images(len(dataset), dataset.channels, dataset.size, process, changes)

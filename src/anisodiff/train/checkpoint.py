@@ -117,7 +117,13 @@ def _steps(folder: Path) -> list[Path]:
     """Checkpoints by step, whole or not."""
     if not folder.is_dir():
         return []
-    return sorted(p for p in folder.iterdir() if p.name.startswith(_STEP) and p.name[len(_STEP) :].isdecimal())
+    found = [p for p in folder.iterdir() if p.name.startswith(_STEP) and p.name[len(_STEP) :].isdecimal()]
+    return sorted(found, key=lambda p: _number(p.name))
+
+
+def _number(name: str) -> int:
+    """The step in a checkpoint's name: beyond eight digits names do not sort as numbers do."""
+    return int(name.removeprefix(_STEP))
 
 
 @dataclass
@@ -180,11 +186,11 @@ class Store:
 
     def _prune(self) -> None:
         """Leave the newest good ones, and nothing older; never fails, for the new one is already there."""
-        kept = sorted(self.good)[-self.keep :]
+        kept = sorted(self.good, key=_number)[-self.keep :]
         if len(kept) < self.keep:
             return  # an older one may be whole, too: nobody has looked
         for old in _steps(folder_of(self.run)):
-            if old.name < kept[0]:
+            if _number(old.name) < _number(kept[0]):
                 try:
                     self.observe(f"prune {old.name}")
                     hidden = old.with_name(f"{_PARTIAL}{old.name}")  # a kill in between leaves no half checkpoint

@@ -202,7 +202,7 @@ def _sequence(value: Any, name: str) -> list[Any]:
 def _whole(value: Any, name: str, least: int) -> int:
     number = notation.number(value, name)
     if not math.isfinite(number) or number != int(number) or not least <= number < 2**53:
-        raise ValueError(f"{name}: got {value!r}, expected a whole number ≥ {least}")
+        raise ValueError(f"{name}: got {value!r}, expected a whole number ≥ {least} and < 2^53")
     return int(number)
 
 

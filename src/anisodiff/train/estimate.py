@@ -10,7 +10,7 @@ from torch import Tensor
 
 from anisodiff.train.config import TrainConfig
 from anisodiff.train.model import Plan
-from anisodiff.train.setup import assemble, prepare_device
+from anisodiff.train.setup import assemble, memory_named, prepare_device
 from anisodiff.train.step import Stepper
 from anisodiff.train.team import Team
 
@@ -44,14 +44,23 @@ def estimate(
 ) -> Estimate:
     """Build the run on a few ``images`` [N, C, H, W] and time its steps; nothing is written.
 
-    A CPU times steps of at most four images, so that the answer comes soon, and scales.
+    A CPU times steps of at most four images (of more than 64² two) and measures its tables on no more than sixteen
+    (two), so that the answer comes soon, and scales: neither time nor memory depends on what the tables say.
     """
-    part = config.batch // config.accumulation
-    timed = part if device.type == "cuda" else min(part, 4)
+    part = timed = config.batch // config.accumulation
+    if device.type != "cuda":
+        small = max(config.size) <= 64
+        timed, images = min(part, 4 if small else 2), images[: 16 if small else 2]
     plan = Plan.of(replace(config, batch=timed, accumulation=1), device)
     for note in prepare_device(config, device):
         say(note)
-    team = _Single(device)
+    with memory_named(config):
+        return _measured(config, plan, images, timed, _Single(device))
+
+
+def _measured(config: TrainConfig, plan: Plan, images: Tensor, timed: int, team: Team) -> Estimate:
+    """The estimate, by doing ``timed`` images a step."""
+    device, part = team.device, config.batch // config.accumulation
     moments = plan.method.measure(images.to(device), seed=config.seed)
     network, model = assemble(plan, moments, team)
     stepper = Stepper(plan.config, plan.objective, model, network, team)

@@ -43,7 +43,7 @@ class Log:
                 from torch.utils.tensorboard import SummaryWriter
             except ImportError:
                 return
-            self._board = SummaryWriter(str(run / "tensorboard"), purge_step=step)
+            self._board = SummaryWriter(str(run / "tensorboard"), purge_step=step + 1)
 
     def write(self, record: dict[str, Any]) -> None:
         """One line; a disk that is full loses the line, not the run."""

@@ -1,7 +1,7 @@
 """The run: from a config and a dataset to a folder with checkpoints and a log, stopped and continued at will."""
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -16,13 +16,7 @@ from anisodiff.train.config import TrainConfig
 from anisodiff.train.contract import Hooks, Outcome
 from anisodiff.train.logging import Log
 from anisodiff.train.model import Plan, calibration_images, model_tensors, moments_from
-from anisodiff.train.setup import (
-    assemble,
-    check_data,
-    describe,
-    differences,
-    prepare_device,
-)
+from anisodiff.train.setup import assemble, check_data, describe, differences, memory_named, prepare_device, remarks
 from anisodiff.train.start import load_start
 from anisodiff.train.step import Stepper
 from anisodiff.train.stopping import Stop, on_signals
@@ -49,12 +43,13 @@ def train(
     team = Team(torch.device(device))
     plan = Plan.of(config, team.device)
     config.check_batch(team.world)
-    notes = prepare_device(config, team.device)
+    notes = [*prepare_device(config, team.device), *remarks(config)]
     if not team.leads:
-        return _Run(plan, dataset, Path(output), team, resume, start, Hooks(), False).go()
+        with memory_named(config, team.world):
+            return _Run(plan, dataset, Path(output), team, resume, start, Hooks(), False).go()
     for note in notes:
         hooks.say(note)
-    with alone(Path(output)):
+    with alone(Path(output)), memory_named(config, team.world):
         return _Run(plan, dataset, Path(output), team, resume, start, hooks, tensorboard).go()
 
 
@@ -164,8 +159,7 @@ class _Run:
             if self._due(config.checkpoint_every) and not last and not stopped:
                 self._save(final=False)
             if self.hooks.on_interval is not None and self._due(config.sample_every):
-                with self._aside():
-                    self.hooks.on_interval(self.averaged(), self.done)
+                self._show(self.hooks.on_interval)
         if stopped and self.done < steps:
             self.hooks.say(f"asked to stop: saving at step {self.done}, to be continued with --resume auto")
         return Outcome(
@@ -177,6 +171,14 @@ class _Run:
         """Whether the last step passed a multiple of ``interval`` images."""
         seen, batch = self.done * self.config.batch, self.config.batch
         return interval > 0 and seen // interval > (seen - batch) // interval
+
+    def _show(self, on_interval: Callable[[Model, int], None]) -> None:
+        """Sample grids. Where there is no room or no memory for them, training goes on: weights are worth more."""
+        with self._aside():
+            try:
+                on_interval(self.averaged(), self.done)
+            except (OSError, ValueError, MemoryError, torch.OutOfMemoryError) as error:
+                self.hooks.say(f"no samples at step {self.done}: {' '.join(str(error).split())}; training goes on")
 
     @contextmanager
     def _aside(self) -> Iterator[None]:

@@ -14,8 +14,8 @@ from anisodiff.networks.model import Model
 from anisodiff.noise import KeyedNoise
 from anisodiff.photos import to_display
 from anisodiff.priors import GaussianPrior
-from anisodiff.processes import Process
-from anisodiff.samplers import usual
+from anisodiff.processes import SPDE, Process
+from anisodiff.samplers import Sampler, sampler, usual
 
 
 def fit_prior(process: Process, images: Tensor) -> Mapping[str, Tensor]:
@@ -29,20 +29,31 @@ def sample_grid(
     prior: Mapping[str, Tensor],
     *,
     t_min: float,
+    process: Process | None = None,
     side: int = 8,
     evaluations: int = 32,
     seed: int = 0,
 ) -> Tensor:
-    """side² images [side², C, H, W] from the Gaussian prior; the same seeds every time, so that grids compare."""
+    """side² images [side², C, H, W] from the Gaussian prior; the same seeds every time, so that grids compare.
+
+    ``process`` is needed where its noise is anisotropic: the usual sampler takes Σ for α2².
+    """
     device = model.level.device
     place = torch.arange(side * side, device=device)
     gaussian = GaussianPrior(prior["mean"].to(device).float(), prior["root"].to(device).float())
     start = gaussian.draw(side * side, KeyedNoise(combine(seed, 1, place)))
     dtype = next(model.network.parameters()).dtype
     start = start.to(dtype) if dtype == torch.float64 else start
-    chosen = usual(model)
+    chosen = _sampler(model, process)
     times = chosen.times(model, max(evaluations, chosen.least(model, t_min, model.T)), t_min=t_min)
     return chosen.run(model, start, times, KeyedNoise(combine(seed, 2, place)))
+
+
+def _sampler(model: Model, process: Process | None) -> Sampler:
+    """The model's usual one, or Euler–Maruyama where the noise stops at edges."""
+    if isinstance(process, SPDE) and not process.equation.additive:
+        return sampler("euler", process)
+    return usual(model)
 
 
 def write_grid(images: Tensor, path: Path) -> None:

@@ -3,7 +3,8 @@
 import dataclasses
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -43,6 +44,35 @@ def prepare_device(config: TrainConfig, device: torch.device) -> list[str]:
     if not wanted:
         return []
     return [f"on a {device.type} without {' and '.join(wanted)}: the network runs as it is, in float32"]
+
+
+def remarks(config: TrainConfig) -> list[str]:
+    """What is allowed but hardly meant, in words."""
+    seen = config.steps * config.batch
+    if seen >= config.warm_up:
+        return []
+    return [
+        f"the warm-up of {config.warm_up} images is longer than the run of {config.images}: the learning rate ends "
+        f"at {config.lr * seen / config.warm_up:.2g}, not {config.lr:g}; try --set warm_up={config.images // 20}"
+    ]
+
+
+@contextmanager
+def memory_named(config: TrainConfig, world: int = 1) -> Iterator[None]:
+    """Too little memory as one line, with a remedy that changes no result: the run can be continued with it."""
+    try:
+        yield
+    except RuntimeError as error:
+        if not isinstance(error, torch.OutOfMemoryError) and "can't allocate memory" not in str(error):
+            raise
+        share = world * (2 if config.antithetic else 1)
+        finer = [n for n in range(config.accumulation + 1, config.batch + 1) if config.batch % (n * share) == 0]
+        remedy = "take a smaller network or smaller images" if config.recompute else "--set recompute=true"
+        if finer:
+            remedy = f"--set accumulation={finer[0]} or more: smaller parts of the same batch"
+        raise MemoryError(
+            f"not enough memory for {config.batch // (world * config.accumulation)} images at a time; {remedy}"
+        ) from error
 
 
 def assemble(plan: Plan, moments: Moments, team: Team) -> tuple[NCSNpp, Model]:

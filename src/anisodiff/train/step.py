@@ -167,7 +167,7 @@ class Stepper:
         raise Diverged(
             f"the loss or its gradient was not finite {bad} times in a row, last in step {int(step)} for t from "
             f"{low:.4g} to {high:.4g}, noise level from {first:.3g} to {last:.3g}; none of it is in the weights, and "
-            "the last checkpoint stands; try a smaller lr, or precision fp32"
+            "the last checkpoint stands; try a smaller lr, or precision fp32, in a new run --from this one"
         )
 
     def state(self) -> dict[str, dict[str, Tensor]]:
