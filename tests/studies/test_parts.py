@@ -173,3 +173,12 @@ def test_a_study_grows_but_does_not_change(tmp_path):
     (tmp_path / "t" / "thesis.tex").write_text("")
     with pytest.raises(ValueError, match="no study"):
         open_study(tmp_path / "t", "sweep", {}, {})
+
+
+def test_a_setting_that_did_not_exist_yet_was_at_its_default(tmp_path):
+    config = tiny().to_dict()
+    older = {key: value for key, value in config.items() if key != "weighting"}
+    open_study(tmp_path / "s", "sweep", {}, {"a": {"config": older}})
+    open_study(tmp_path / "s", "sweep", {}, {"a": {"config": config}})
+    with pytest.raises(ValueError, match="a: weighting was state, now score"):
+        open_study(tmp_path / "s", "sweep", {}, {"a": {"config": {**config, "weighting": "score"}}})

@@ -17,6 +17,7 @@ from typing import Any
 
 import anisodiff
 from anisodiff.files import replacing
+from anisodiff.train.config import TrainConfig
 from anisodiff.train.files import get_json
 
 FORMAT, VERSION = "anisodiff study", 1
@@ -131,9 +132,14 @@ def read_study(out: Path, kind: str) -> dict[str, Any]:
 
 
 def _differences(name: str, old: Any, new: Any) -> list[str]:
-    """Of two descriptions of one contender, key by key."""
+    """Of two descriptions of one contender, key by key.
+
+    A setting that an older version did not have yet was at its default.
+    """
     if old is None or old == new:
         return []
+    if isinstance(old.get("config"), dict):
+        old = {**old, "config": {**json.loads(json.dumps(TrainConfig().to_dict())), **old["config"]}}
     keys = [key for key in {**old, **new} if old.get(key) != new.get(key)]
     if keys == ["config"] and isinstance(old["config"], dict) and isinstance(new["config"], dict):
         inner = [k for k in {**old["config"], **new["config"]} if old["config"].get(k) != new["config"].get(k)]
