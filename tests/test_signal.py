@@ -10,7 +10,8 @@ from anisodiff.hashing import combine
 from anisodiff.linear import quadrature
 from anisodiff.noise import KeyedNoise, spectrum
 from anisodiff.objectives import objective_for
-from anisodiff.samplers import sampler
+from anisodiff.samplers import Euler, sampler
+from anisodiff.tables import measure
 from anisodiff.transforms import dct2, frequencies
 from tests.oracles import gaussian_images
 from tests.oracles import spectrum as data_spectrum
@@ -133,11 +134,40 @@ def test_its_target_has_the_exact_score_as_conditional_mean(length):
 
 
 def test_explicit_steps_take_its_drift_from_the_model():
-    assert sampler("euler", signal()).drift == "projected"
+    assert sampler("euler", signal(diffusivity=64)) == Euler(drift="projected", norm="none")
     with pytest.raises(ValueError, match="take drift=projected"):
         sampler("euler(drift=flux)", signal())
     with pytest.raises(ValueError, match=r"needs white noise, got correlation_length=0\.5; take 'exponential'"):
         sampler("ode", signal(correlation_length=0.5))
+
+
+def test_tables_know_its_noise_and_where_its_drift_jumps():
+    process = signal(correlation_length=0.5)
+    objective = objective_for(process)
+    assert objective.edges == (*(2.0 * k / 6 for k in range(6)), 2.0)
+    moments = measure(objective, gaussian_images(64, 6))
+    for cell, phase in ((0, 3), (4, -1)):
+        t = moments.edges[cell] + moments.phases[phase] * (moments.edges[cell + 1] - moments.edges[cell])
+        mass = quadrature(process.equation, times(0.0), t[None])[0].sum()
+        exact = spectrum(6, 6, 0.5, F64, t.device) * mass
+        torch.testing.assert_close(moments.log_noise[cell, phase].exp().double(), exact, rtol=1e-5, atol=0)
+
+
+def test_objectives_that_take_its_noise_for_smoothed_are_refused():
+    for name in ("total-noise", "x0"):
+        with pytest.raises(ValueError, match="set objective='local'"):
+            objective_for(signal(), name)
+
+
+def test_a_path_is_walked_once(monkeypatch):
+    """Fifty looks at one path take the windows once, not fifty times."""
+    from anisodiff.integrators.exponential import FrozenOperator
+
+    taken = []
+    across = FrozenOperator.across
+    monkeypatch.setattr(FrozenOperator, "across", lambda self, u, xi: taken.append(1) or across(self, u, xi))
+    signal().trajectory(gaussian_images(2, 6), [0.04 * k for k in range(1, 51)], SILENT)
+    assert len(taken) == 5
 
 
 def test_its_notation_reads_back():

@@ -8,6 +8,7 @@ from anisodiff.objectives import objective_for
 from anisodiff.objectives.phases import step_phases, table_phases
 from anisodiff.tables import measure
 from anisodiff.transforms import frequencies, idct2
+from tests.oracles import gaussian_images
 
 LAW = {"diffusivity": "geometric(0.1, 2)", "intensity": "geometric(0.03, 140)"}
 
@@ -70,3 +71,9 @@ def test_single_steps_are_measured_at_their_ends(dt, cells):
     t = (edges[:-2, None] + objective.phases * edges.diff()[:-1, None]).flatten()  # the last cell may be shorter
     assert (objective.settle(t) - t).abs().max() < 1e-9
     assert step_phases(1).tolist() == [1.0]
+
+
+def test_noise_that_cannot_be_told_from_the_images_is_refused():
+    objective = objective_for(anisodiff.process("anisotropic", 16, intensity="geometric(1e-6, 2)"))
+    with pytest.raises(ValueError, match="set a larger intensity"):
+        measure(objective, gaussian_images(200, 16).float())

@@ -1,5 +1,11 @@
 """Anisotropic diffusion, both meanings: Perona–Malik processes as the forward process of a diffusion model."""
 
+import os
+
+# Threads of a convolution that wait for each other should sleep: spinning, as OpenMP does by default, a step takes
+# thirty times as long as soon as another process keeps a core busy. Read when torch is loaded, if it is not yet.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
 from anisodiff.equation import Equation
 from anisodiff.generation import Generator, load
 from anisodiff.integrators import Exponential, Signal, TamedEuler

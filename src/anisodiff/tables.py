@@ -131,6 +131,11 @@ def measure(
         "log_residual": residual.clamp(min=1e-30).log(),
     }  # fmt: skip
     single = {name: value.float().to(device) for name, value in tables.items()}
+    if not all(bool(table.isfinite().all()) for table in single.values()):
+        raise ValueError(
+            "the process has times with no noise that single precision could tell from the images: nothing can be "
+            "learned there; set a larger intensity"
+        )
     return Moments(edges=edges.to(device), phases=phases.to(device), mean=mean, data=data.float(), **single)
 
 
@@ -171,7 +176,11 @@ def _measure_at(
     linear = (_symmetric(sums["link"]) / (2 * count)).square() / data.clamp(min=1e-300)
     linear = torch.where(linear > 6 * chance, linear - chance, 0.0)
     signal = torch.where(signal > 10 * power / count**0.5, signal, linear)
-    noise = power - signal  # the score's linear part is −1/V: what two estimators do not share must not be lost in V
+    exact = objective.known_noise(t.reshape(1).to(images.device), images[:1].double())
+    if exact is not None:
+        noise, power = exact, signal + exact
+    else:  # the score's linear part is −1/V: what two estimators do not share must not be lost in V
+        noise = power - signal
     target = (1 + _excess(target * noise, count)) / noise  # Y ≥ 1/N, which is that of isotropic noise
     one = t.reshape(1)
     alpha1, alpha2 = float(objective.equation.alpha1(one)), float(objective.equation.alpha2(one))

@@ -57,6 +57,14 @@ class TimeStep(ABC):
     def nodes(self, equation: Equation) -> tuple[float, ...]:
         """The time grid 0 = t_0 < … < t_K = T."""
 
+    def jumps(self, equation: Equation) -> tuple[float, ...]:
+        """Times between which the drift of a path is smooth, 0 and T among them."""
+        return self.nodes(equation)
+
+    def noise(self, equation: Equation, t: Tensor, like: Tensor) -> Tensor | None:
+        """Variance of the modes of a state at ``t`` [1] given its image, [H, W]; None where it has to be measured."""
+        return None
+
     @abstractmethod
     def freeze(self, equation: Equation, drift: Drift, u: Tensor, node: int | Tensor) -> Frozen:
         """Freeze the equation at state ``u`` of node number ``node`` (one for all, or one per sample, int64 [B])."""

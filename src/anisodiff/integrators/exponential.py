@@ -150,12 +150,12 @@ class Exponential(TimeStep):
     compile: bool = field(default=False, compare=False, metadata={"law": False})
 
     def __post_init__(self) -> None:
-        windows = notation.number(self.windows, "windows of the exponential step")
+        windows = notation.number(self.windows, "windows of a step")
         if not 1 <= windows <= 100_000 or windows != int(windows):
             raise ValueError(f"windows must be a whole number from 1 to 100,000, got {windows:g}")
-        tolerance = notation.number(self.tolerance, "tolerance of the exponential step")
+        tolerance = notation.number(self.tolerance, "tolerance of a step")
         if not 1e-11 <= tolerance <= 0.1:
-            raise ValueError(f"tolerance of the exponential step must lie in [1e-11, 0.1], got {tolerance:g}")
+            raise ValueError(f"tolerance of a step must lie in [1e-11, 0.1], got {tolerance:g}")
         object.__setattr__(self, "windows", int(windows))
         object.__setattr__(self, "compile", notation.switch(self.compile, "compile"))
         object.__setattr__(self, "tolerance", tolerance)

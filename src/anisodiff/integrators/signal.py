@@ -12,6 +12,7 @@ The flow of M is that of `exponential`: weights w(M_s; λ1 at the window's midpo
 """
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import ClassVar
 
 import torch
@@ -27,6 +28,12 @@ from anisodiff.stencils.flux import apply_edges
 from anisodiff.transforms import dct2, idct2
 
 
+def _variance(equation: Equation, s: Tensor, t: Tensor, like: Tensor) -> Tensor:
+    """q ∫_s^t α2² of the modes of ``like`` [B, C, H, W], [B, 1, H, W]."""
+    mass = quadrature(equation, s, t)[0].sum(1).to(like.dtype)[:, None, None, None]
+    return coloured(equation, mass.expand(-1, 1, *like.shape[-2:]))
+
+
 @dataclass(frozen=True)
 class FrozenImage(Frozen):
     """An image, and with it everything but the noise."""
@@ -36,27 +43,38 @@ class FrozenImage(Frozen):
     drift: Drift
     image: Tensor
 
+    @cached_property
+    def _passed(self) -> list[Tensor]:
+        """M at the nodes passed so far, beginning with the image."""
+        return [self.image]
+
+    def _at_nodes(self, last: int) -> list[Tensor]:
+        while len(self._passed) <= last:
+            u, k = self._passed[-1], len(self._passed) - 1
+            self._passed.append(self.flow.freeze(self.equation, self.drift, u, k).across(u, None))
+        return self._passed
+
     def path(self, t: Tensor) -> tuple[Tensor, Tensor]:
         """M_t and α1 L(w) M_t [B, C, H, W] at times ``t``, float64 [B] or [1]."""
-        u = begin = self.image
+        begin = self.image
         if not self.equation.smooths:
-            return u, torch.zeros_like(u)
-        t = t.expand(len(u))
+            return begin, torch.zeros_like(begin)
+        t = t.expand(len(begin))
         nodes = node_times(self.equation, self.flow, t.device)
         # t in (t_k, t_{k+1}] belongs to node k; a node that was missed by rounding is still that node
         node = (torch.searchsorted(nodes + 1e-9 * self.equation.T, t.contiguous()) - 1).clamp(min=0)
-        for k in range(self.flow.windows - 1):
-            u = self.flow.freeze(self.equation, self.drift, u, k).across(u, None)
-            begin = torch.where((node == k + 1)[:, None, None, None], u, begin)
+        # on a GPU nobody may wait to see how far it is: all the way
+        last = int(node.max()) if t.device.type == "cpu" and len(t) else self.flow.windows - 1
+        for k, u in enumerate(self._at_nodes(last)):
+            begin = torch.where((node == k)[:, None, None, None], u, begin)
         frozen = self.flow.freeze(self.equation, self.drift, begin, node)
         mean = frozen.advance(begin, None, nodes[node], t)
-        alpha1 = self.equation.alpha1(t).to(u.dtype)[:, None, None, None]
+        alpha1 = self.equation.alpha1(t).to(begin.dtype)[:, None, None, None]
         return mean, alpha1 * apply_edges(frozen.weights, mean)
 
     def root(self, s: Tensor, t: Tensor) -> Tensor:
         """√(q ∫_s^t α2²), [B, 1, H, W]: the standard deviation of the modes of the noise."""
-        mass = quadrature(self.equation, s, t)[0].sum(1).to(self.image.dtype)[:, None, None, None]
-        return coloured(self.equation, mass.expand(-1, 1, *self.image.shape[-2:])).sqrt()
+        return _variance(self.equation, s, t, self.image).sqrt()
 
     def _shaped(self, xi: Tensor, factor: Tensor) -> Tensor:
         """White noise with its modes multiplied."""
@@ -109,6 +127,14 @@ class Signal(TimeStep):
     def nodes(self, equation: Equation) -> tuple[float, ...]:
         """The image is frozen once and for all."""
         return (0.0, equation.T)
+
+    def jumps(self, equation: Equation) -> tuple[float, ...]:
+        """The windows of the flow: weights and λ1 change there."""
+        return self.flow.nodes(equation)
+
+    def noise(self, equation: Equation, t: Tensor, like: Tensor) -> Tensor:
+        """q ∫_0^t α2²: nothing has smoothed it."""
+        return _variance(equation, torch.zeros_like(t), t, like)[0, 0]
 
     def freeze(self, equation: Equation, drift: Drift, u: Tensor, node: int | Tensor) -> FrozenImage:
         """The image ``u``."""

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from anisodiff import notation
+from anisodiff.integrators import Signal
 from anisodiff.objectives.ablations import InitialState, TotalNoise
 from anisodiff.objectives.closed_form import Exact
 from anisodiff.objectives.conditional import Deblurring, OfImage, ScaledNoise, Velocity
@@ -46,6 +47,11 @@ def objective_for(process: Process, name: str = "auto") -> Objective:
         if name == "exact":
             raise ValueError(
                 f"objective 'exact' is for linear processes with step='exact', got step='{process.step}'; "
+                "set objective='local'"
+            )
+        if isinstance(process.step, Signal) and name not in ("auto", "local"):
+            raise ValueError(
+                f"objective {name!r} takes the noise for smoothed, which step='{process.step}' does not; "
                 "set objective='local'"
             )
         return _SIMULATED["local" if name == "auto" else name](process)

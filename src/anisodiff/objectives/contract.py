@@ -71,6 +71,10 @@ class Objective(Regression):
     def phases(self) -> Tensor:
         """Places in a cell between two edges where tables are measured, in (0, 1], ascending to 1; float64 [P]."""
 
+    def known_noise(self, t: Tensor, like: Tensor) -> Tensor | None:
+        """Variance of the modes of a state at ``t`` [1] given its image, [H, W]; None where it has to be measured."""
+        return None
+
 
 LONGEST = 1.8
 """Longest correlation of the noise, in pixels: the finest modes then have e^{−4ℓ²} = 2e-6 of the coarsest's noise."""

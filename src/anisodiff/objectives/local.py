@@ -2,9 +2,10 @@
 
     simulate to the last node s before t;  u_t ~ N(m, C);  target −C^{−1/2} ξ,  E[target | u_t] = ∇ log p_t(u_t)
 
-With the exponential step the pieces are windows with a frozen operator, with tamed Euler–Maruyama single steps; both
-are exact for the chain they belong to. The drift inside a piece follows what was frozen at s, so the reverse drift
-needs its projection E[b_frozen | u_t], the second target.
+With the exponential step the pieces are windows with a frozen operator, with tamed Euler–Maruyama single steps, with
+`signal` there is one piece from the image to t; all are exact for the process they belong to. The drift inside a
+piece follows what was frozen at its start, so the reverse drift needs its projection E[b_frozen | u_t], the second
+target.
 """
 
 from abc import abstractmethod
@@ -13,10 +14,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from anisodiff.integrators import LocalKernel, TamedEuler
+from anisodiff.integrators import LocalKernel, Signal, TamedEuler
 from anisodiff.noise import Randomness
 from anisodiff.objectives.contract import Draw, OfProcess
-from anisodiff.objectives.phases import step_phases, table_phases
+from anisodiff.objectives.phases import from_the_start, step_phases, table_phases
 from anisodiff.processes.spde import SPDE
 
 _CELLS = 20
@@ -32,8 +33,8 @@ class Simulated(OfProcess[SPDE]):
 
     @property
     def edges(self) -> tuple[float, ...]:
-        """Window edges; single steps are so short that their jumps need no edges: twenty cells of whole steps."""
-        nodes = self.process.step.nodes(self.equation)
+        """Where the drift jumps; single steps are so short that they need no edges: twenty cells of whole steps."""
+        nodes = self.process.step.jumps(self.equation)
         if not isinstance(self.process.step, TamedEuler):
             return nodes
         return (*nodes[: -1 : self._together], nodes[-1])
@@ -43,7 +44,8 @@ class Simulated(OfProcess[SPDE]):
         """In a window from where the target's variance diverges on; of single steps the ends."""
         if isinstance(self.process.step, TamedEuler):
             return step_phases(self._together)
-        return table_phases(len(self.edges) - 1)
+        phases = table_phases(len(self.edges) - 1)
+        return from_the_start(phases) if isinstance(self.process.step, Signal) else phases
 
     @property
     def _together(self) -> int:
@@ -54,6 +56,10 @@ class Simulated(OfProcess[SPDE]):
     def learns_drift(self) -> bool:
         """Where there is a drift at all."""
         return self.equation.smooths
+
+    def known_noise(self, t: Tensor, like: Tensor) -> Tensor | None:
+        """The step's, if it knows."""
+        return self.process.step.noise(self.equation, t, like)
 
     def settle(self, t: Tensor) -> Tensor:
         """With single steps the end of the step t lies in: the last piece is a whole one. With windows any time."""

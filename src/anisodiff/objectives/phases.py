@@ -26,6 +26,11 @@ def table_phases(cells: int) -> Tensor:
     return fine[index]
 
 
+def from_the_start(phases: Tensor) -> Tensor:
+    """The same places and one at the very beginning, for cells in which nothing diverges."""
+    return torch.cat([phases.new_tensor([1e-3]), phases])
+
+
 def step_phases(steps: int) -> Tensor:
     """For cells of ``steps`` time steps each: ends of steps, six at most, where single steps are learned."""
     chosen = {max(1, round(steps * phase)) for phase in _SHORT}

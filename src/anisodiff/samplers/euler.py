@@ -69,8 +69,11 @@ def euler_step(
 def taming(process: Process) -> TamedEuler:
     """The process's own; else the paper's where fifty explicit steps would be unstable, and none elsewhere.
 
-    The norm ``image`` caps what a step moves: without need it would keep the process from removing its noise.
+    The norm ``image`` caps what a step moves: without need it would keep the process from removing its noise. A drift
+    that acts on the image alone is not stiff in the state.
     """
+    if isinstance(process, SPDE) and isinstance(process.step, Signal):
+        return TamedEuler(norm="none")
     if isinstance(process, SPDE) and isinstance(process.step, TamedEuler):
         return process.step
     if not isinstance(process, SPDE | ClosedForm):

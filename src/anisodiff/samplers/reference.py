@@ -5,6 +5,8 @@
 A moment X of the state that obeys it (noise N, power V, N + θS between them) has X = B²X' + Q, the signal S = B²S'.
 Going down, X' = (X − Q)/B² integrates the model's own reverse equation, whatever the tables say at t'; but where a
 step is stiff (Q ≈ X, B ≪ 1) it is a difference of measured numbers blown up by B⁻², and the tables' own X' is taken.
+Only V obeys it exactly. Where a process smooths image and noise unequally (frozen weights, `signal`) N and S do so to
+first order in the step, which is all that consistency asks of them.
 """
 
 from dataclasses import dataclass

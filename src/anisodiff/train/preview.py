@@ -14,8 +14,8 @@ from anisodiff.networks.model import Model
 from anisodiff.noise import KeyedNoise
 from anisodiff.photos import to_display
 from anisodiff.priors import GaussianPrior
-from anisodiff.processes import SPDE, Process
-from anisodiff.samplers import Sampler, sampler, usual
+from anisodiff.processes import Process
+from anisodiff.samplers import usual
 
 
 def fit_prior(process: Process, images: Tensor) -> Mapping[str, Tensor]:
@@ -44,16 +44,9 @@ def sample_grid(
     start = gaussian.draw(side * side, KeyedNoise(combine(seed, 1, place)))
     dtype = next(model.network.parameters()).dtype
     start = start.to(dtype) if dtype == torch.float64 else start
-    chosen = _sampler(model, process)
+    chosen = usual(model, process)
     times = chosen.times(model, max(evaluations, chosen.least(model, t_min, model.T)), t_min=t_min)
     return chosen.run(model, start, times, KeyedNoise(combine(seed, 2, place)))
-
-
-def _sampler(model: Model, process: Process | None) -> Sampler:
-    """The model's usual one, or Euler–Maruyama where the noise stops at edges."""
-    if isinstance(process, SPDE) and not process.equation.additive:
-        return sampler("euler", process)
-    return usual(model)
 
 
 def write_grid(images: Tensor, path: Path) -> None:
