@@ -138,8 +138,9 @@ def _differences(name: str, old: Any, new: Any) -> list[str]:
     """
     if old is None or old == new:
         return []
-    if isinstance(old.get("config"), dict):
-        old = {**old, "config": {**json.loads(json.dumps(TrainConfig().to_dict())), **old["config"]}}
+    if isinstance(old.get("config"), dict) and isinstance(new.get("config"), dict):
+        usual = json.loads(json.dumps(TrainConfig().to_dict()))
+        old = {**old, "config": {**{key: usual.get(key) for key in new["config"]}, **old["config"]}}
     keys = [key for key in {**old, **new} if old.get(key) != new.get(key)]
     if keys == ["config"] and isinstance(old["config"], dict) and isinstance(new["config"], dict):
         inner = [k for k in {**old["config"], **new["config"]} if old["config"].get(k) != new["config"].get(k)]
