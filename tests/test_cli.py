@@ -12,6 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
+from anisodiff.data import prepare
+
 
 def photo(path: Path, size: tuple[int, int] = (40, 30), seed: int = 0) -> Path:
     brightest = 60 + 15 * (seed % 13)
@@ -89,6 +91,18 @@ def test_diagnose_prints_a_table_and_json(command, tmp_path):
     assert numbers["images"] == 12
     assert numbers["process"]["step"] == "exact"
     assert numbers["found_by_chance"] == pytest.approx(1 / 12)
+
+
+def test_diagnose_takes_a_prepared_dataset(command, tmp_path):
+    pixels = np.random.default_rng(0).integers(0, 255, (12, 3, 8, 8), dtype=np.uint8)
+    np.save(tmp_path / "raw.npy", pixels)
+    prepare(tmp_path / "raw.npy", tmp_path / "data", size=8, channels=3)
+    code, out, _ = command("diagnose", tmp_path / "data", "--size", "8", "--process", "heat", "--json")
+    assert code == 0
+    assert json.loads(out)["images"] == 12
+    code, _, err = command("diagnose", tmp_path / "data", "--process", "heat")
+    assert code == 2
+    assert "was prepared as 8x8, got --size 32; set --size 8" in err
 
 
 def test_help_of_every_verb_has_an_example(command):

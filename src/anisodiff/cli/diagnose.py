@@ -4,11 +4,14 @@ import json
 import math
 from pathlib import Path
 
+import torch
 import typer
 from rich.console import Console
 from rich.table import Table
+from torch import Tensor
 
 from anisodiff.cli import common
+from anisodiff.data import is_dataset, open_dataset
 from anisodiff.devices import pick_device
 from anisodiff.diagnostics.figures import FIGURES, caption, save_figure
 from anisodiff.diagnostics.forgetting import Forgetting, forgetting, forgetting_figure
@@ -31,8 +34,20 @@ def _table(title: str, result: Forgetting) -> Table:
     return table
 
 
+def _images(folder: Path, size: int, most: int) -> Tensor:
+    """Pictures brought to size², or images that `data prepare` has brought there."""
+    if not is_dataset(folder):
+        return load_folder(folder, size, most)
+    prepared = open_dataset(folder)
+    if prepared.size != (size, size):
+        height, width = prepared.size
+        remedy = f"set --size {height}" if height == width else "give the pictures themselves"
+        raise ValueError(f"{folder} was prepared as {height}x{width}, got --size {size}; {remedy}")
+    return torch.from_numpy(prepared.images[:most].copy()).float() / 255
+
+
 def diagnose(
-    folder: Path = typer.Argument(..., help="A folder of images."),
+    folder: Path = typer.Argument(..., help="A folder of images, or a prepared dataset."),
     process: str = common.PROCESS,
     config: Path = common.CONFIG,
     overrides: list[str] = common.SET,
@@ -50,7 +65,7 @@ def diagnose(
     if output is not None and output.suffix.lower() not in FIGURES:
         raise ValueError(f"--output must end in .png, .pdf or .svg, got {output}")
     title, shown = common.pick_process(process, config, overrides, size)
-    images = load_folder(folder, size, most).to(pick_device(device))
+    images = _images(folder, size, most).to(pick_device(device))
     with common.progress("simulating") as tick:
         result = forgetting(shown, images, seed=seed, progress=tick)
     if as_json:
