@@ -69,28 +69,39 @@ def test_the_fused_kernels_in_the_interpreter():
 
 
 @needs_cuda
-@pytest.mark.parametrize("name", ["ve", "heat", "anisotropic", "anisotropic-paper"])
-def test_cuda_and_cpu_draw_the_same_states(name):
+@pytest.mark.parametrize(
+    ("name", "keys"),
+    [
+        ("ve", {}),
+        ("ve", {"correlation_length": 1.0}),
+        ("heat", {}),
+        ("anisotropic", {}),
+        ("anisotropic", {"step": "signal", "correlation_length": 0.5}),
+        ("anisotropic-paper", {"step": "tamed(dt=0.05)"}),
+    ],
+)
+def test_cuda_and_cpu_draw_the_same_states(name, keys):
     """Keyed noise is the same on both, so are states and targets, up to rounding in single precision."""
-    process = anisodiff.process(name, 32, **({"step": "tamed(dt=0.05)"} if name.endswith("paper") else {}))
+    process = anisodiff.process(name, 32, **keys)
     x0 = torch.rand(6, 3, 32, 32, generator=torch.Generator().manual_seed(0))
-    keys = torch.arange(6)
+    samples = torch.arange(6)
     t = torch.linspace(0.1, process.T, 6, dtype=torch.float64)
-    want = process.simulate(x0, t, KeyedNoise(keys))
-    got = process.simulate(x0.cuda(), t.cuda(), KeyedNoise(keys.cuda())).cpu()
+    want = process.simulate(x0, t, KeyedNoise(samples))
+    got = process.simulate(x0.cuda(), t.cuda(), KeyedNoise(samples.cuda())).cpu()
     scale = want.square().mean((-3, -2, -1), keepdim=True).sqrt()
     assert ((got - want) / scale).abs().max() < 2e-3
     if hasattr(process, "local"):
         for one, other in zip(
-            process.local(x0.cuda(), t, KeyedNoise(keys.cuda())), process.local(x0, t, KeyedNoise(keys))
+            process.local(x0.cuda(), t, KeyedNoise(samples.cuda())), process.local(x0, t, KeyedNoise(samples))
         ):
             scale = other.square().mean((-3, -2, -1), keepdim=True).sqrt()
             assert ((one.cpu() - other) / scale).abs().max() < 5e-3
 
 
 @needs_cuda
-def test_drawing_on_cuda_never_waits():
-    process = anisodiff.process("anisotropic", 32)
+@pytest.mark.parametrize("step", ["exponential", "signal"])
+def test_drawing_on_cuda_never_waits(step):
+    process = anisodiff.process("anisotropic", 32, step=step)
     x0, t = torch.rand(4, 3, 32, 32, device="cuda"), torch.linspace(0.3, 2.0, 4, dtype=torch.float64)
     process.local(x0, t, KeyedNoise(torch.arange(4, device="cuda")))  # fills the caches
     source = KeyedNoise(torch.arange(4, device="cuda"))
