@@ -8,6 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.integrate import quad
 
+import anisodiff
+from anisodiff.samplers import sampler
 from anisodiff.schedules import (
     Constant,
     ExponentialToIsotropic,
@@ -120,3 +122,10 @@ def test_roles():
         anisotropy(0.0, "drift_anisotropy")
     with pytest.raises(ValueError, match="stay > 0"):
         anisotropy("power(0, 1)", "drift_anisotropy")
+
+
+def test_what_cannot_be_read_is_answered_with_a_form_that_can():
+    with pytest.raises(ValueError, match=r"write it like constant\(a=…\)"):
+        anisodiff.transition("geometric 1 to 2")
+    with pytest.raises(ValueError, match=r"sampler: cannot read .* write it like ode\(corrector=…"):
+        sampler("ode with 5 steps", anisodiff.process("ve", 8))

@@ -51,11 +51,18 @@ def _literal(text: str) -> float | str:
         return text.strip("'\"")
 
 
+def _example(kinds: Mapping[str, type]) -> str:
+    """The form of the kind with the fewest values, one at least: ``constant(a=…)``."""
+    shapes = [(word, [f.name for f in dataclasses.fields(kind)]) for word, kind in kinds.items()]
+    word, names = min((shape for shape in shapes if shape[1]), key=lambda shape: len(shape[1]), default=shapes[0])
+    return f"{word}({', '.join(f'{name}=…' for name in names)})" if names else word
+
+
 def read(text: str, kinds: Mapping[str, type], what: str) -> Any:
     """Build the object that ``text`` describes; ``kinds`` maps a word to a frozen dataclass."""
     call = _CALL.match(text)
     if call is None:
-        raise ValueError(f"{what}: cannot read {text!r}; write it like geometric(0.5, 64)")
+        raise ValueError(f"{what}: cannot read {text!r}; write it like {_example(kinds)}")
     word, inside = call.group(1), call.group(2)
     if word not in kinds:
         raise ValueError(f"{what}: unknown kind {word!r}; {nearest(word, kinds)}")
