@@ -150,3 +150,6 @@ def test_the_command(command, copied, tmp_path):
     code, _, err = command("balance", tmp_path / "nowhere")
     assert code == 2
     assert "no such folder" in err
+    code, _, err = command("balance", "cifar10-tiny", *CPU)
+    assert code == 2
+    assert "is part of the package and has its balance: copy" in err

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from anisodiff.files import replacing
 from anisodiff.generation.running import keys_of
+from anisodiff.models import shipped
 from anisodiff.networks.balance import Balance, Balancing, Measuring, rings
 from anisodiff.networks.model import Model
 from anisodiff.noise import KeyedNoise
@@ -103,6 +104,8 @@ def balance_checkpoint(
     """Measure the balance of a checkpoint (or a run's newest) and keep it there; where it lies."""
     from anisodiff.generation.loading import load, open_checkpoint
 
+    if (home := shipped(path)) is not None:
+        raise ValueError(f"{path} is part of the package and has its balance: copy {home} to measure another")
     saved = open_checkpoint(path)
     generator = load(saved.path, device, balance=False)
     found = measure_balance(generator, trajectories=trajectories, steps=steps, batch=batch, progress=progress)
