@@ -51,7 +51,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--device", default="auto")
     options = parser.parse_args(arguments)
     generator = anisodiff.load(options.checkpoint, options.device)
-    images = torch.from_numpy(open_dataset(options.images).images[: max(options.samples, 2000)].copy()).float() / 255
+    images = open_dataset(options.images).first(max(options.samples, 2000))
     mean = images.mean((0, 2, 3))
     balance, states = generator.balance, {}
 

@@ -33,7 +33,7 @@ def main(arguments: list[str] | None = None) -> None:
     generator = anisodiff.load(options.checkpoint, options.device)
     generator.use_balance(None, None)
     count = options.samples
-    images = torch.from_numpy(open_dataset(options.images).images[: count + 4000].copy()).float() / 255
+    images = open_dataset(options.images).first(count + 4000)
     few, others = images[:count], images[count:]
     mean, seeds = others.mean((0, 2, 3)), range(count)
     known, power = edge_statistics(to_bytes(others)), powers(others, mean)

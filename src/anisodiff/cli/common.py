@@ -1,9 +1,10 @@
 """What several verbs share: options, devices, processes from a name or a file, progress with remaining time."""
 
 import contextlib
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import typer
 import yaml
@@ -69,3 +70,18 @@ def progress(what: str) -> Iterator[Callable[[int, int], None]]:
 def wrote(path: Path) -> None:
     """Say where a result went."""
     typer.echo(f"wrote {path}")
+
+
+@contextlib.contextmanager
+def plain_warnings() -> Iterator[None]:
+    """A warning is one line on standard error, without the place in our code that it comes from."""
+
+    def show(
+        message: Warning | str, category: type[Warning], filename: str, lineno: int,
+        file: TextIO | None = None, line: str | None = None,
+    ) -> None:  # fmt: skip
+        typer.echo(f"anisodiff: warning: {message}", err=True)
+
+    with warnings.catch_warnings():
+        warnings.showwarning = show
+        yield

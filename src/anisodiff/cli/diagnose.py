@@ -4,7 +4,6 @@ import json
 import math
 from pathlib import Path
 
-import torch
 import typer
 from rich.console import Console
 from rich.table import Table
@@ -43,7 +42,7 @@ def _images(folder: Path, size: int, most: int) -> Tensor:
         height, width = prepared.size
         remedy = f"set --size {height}" if height == width else "give the pictures themselves"
         raise ValueError(f"{folder} was prepared as {height}x{width}, got --size {size}; {remedy}")
-    return torch.from_numpy(prepared.images[:most].copy()).float() / 255
+    return prepared.first(most)
 
 
 def diagnose(

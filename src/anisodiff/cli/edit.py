@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from anisodiff.cli import common
-from anisodiff.cli.sample import plain_warnings
 from anisodiff.devices import pick_device
 
 if TYPE_CHECKING:  # imported when it runs: --help stays quick
@@ -74,11 +73,10 @@ def edit(
     times = [method.times(asked) for method in methods] if asked is not None else []
     swept = None
     seeds = tuple(range(seed, seed + candidates))
-    within = (
-        sweep is not None and out.resolve() in sweep.resolve().parents
-    )  # then out must be a folder of edits first
+    # a sweep inside of out is drawn last: out must be a folder of edits first
+    within = sweep is not None and out.resolve() in sweep.resolve().parents
     if sweep is not None:
-        with plain_warnings(), _bar("sweep, images") as bar:
+        with common.plain_warnings(), _bar("sweep, images") as bar:
             swept = main.sweep(seeds[:SWEPT], SWEPT, steps=steps, sampler=sampler, repeats=repeats, progress=bar)
         if not within:
             _draw_sweep(main, swept, sweep, steps)
@@ -96,7 +94,7 @@ def edit(
     for method, plan in zip(methods, plans):
         say(method.line(plan))
     try:
-        with plain_warnings(), _bar("network evaluations") as bar:
+        with common.plain_warnings(), _bar("network evaluations") as bar:
             done = write_edits(main.generator, main.pictures, plans[0], out, mask=main.mask, say=say, progress=bar)
     except KeyboardInterrupt:
         say("stopped: finished results are kept; the same command again makes the rest")
@@ -105,7 +103,7 @@ def edit(
     if within and sweep is not None and swept is not None:
         _draw_sweep(main, swept, sweep, steps)
     if figure is not None:
-        with plain_warnings(), _bar("other checkpoints, images") as bar:
+        with common.plain_warnings(), _bar("other checkpoints, images") as bar:
             _draw_figure(methods, plans, out, figure, bar)
         written.append(figure)
     written += [sweep] if sweep is not None else []

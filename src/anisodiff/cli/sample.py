@@ -3,11 +3,10 @@
 import json
 import os
 import time
-import warnings
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -87,7 +86,7 @@ def sample(
     kept = "" if generator.balance is None else ", balanced"
     say(f"sampler {route.sampler}: {route.evaluations} evaluations of the network for each image{kept}")
     try:
-        with plain_warnings(), _bar(f"{len(chosen)} images, network evaluations") as bar:
+        with common.plain_warnings(), _bar(f"{len(chosen)} images, network evaluations") as bar:
             outcome = write_samples(
                 generator, chosen, out, steps=steps, sampler=sampler, prior=prior, batch=batch, leakage=leakage,
                 team=team, say=say, progress=_ticker(bar) if team.leads else lambda _, __: None,
@@ -138,21 +137,6 @@ def _check_pictures(out: Path, grid: Path | None, strip: Path | None, animation:
 def _bar(what: str) -> AbstractContextManager[Callable[[int, int], None]]:
     """A progress bar, where there is a terminal to draw it on."""
     return common.progress(what) if common.console.is_terminal else nullcontext(lambda _, __: None)
-
-
-@contextmanager
-def plain_warnings() -> Iterator[None]:
-    """A warning is one line on standard error, without the place in our code that it comes from."""
-
-    def show(
-        message: Warning | str, category: type[Warning], filename: str, lineno: int,
-        file: TextIO | None = None, line: str | None = None,
-    ) -> None:  # fmt: skip
-        typer.echo(f"anisodiff: warning: {message}", err=True)
-
-    with warnings.catch_warnings():
-        warnings.showwarning = show
-        yield
 
 
 def _speaker(leads: bool, as_json: bool) -> Callable[[str], None]:

@@ -7,7 +7,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 import typer
 import yaml
@@ -118,7 +117,7 @@ def _dry(job: _Job, device: torch.device, as_json: bool) -> None:
     plan = Plan.of(job.config)
     if job.dataset is not None:
         check_data(job.config, job.dataset)
-        few = torch.from_numpy(np.asarray(job.dataset.images[:64]).copy()).float() / 255
+        few = job.dataset.first(64)
     else:
         few = torch.rand(64, job.config.channels, *job.config.size, generator=torch.Generator().manual_seed(0))
     said: list[str] = []

@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 FORMAT, VERSION = "anisodiff dataset", 1
 REMEDY = "prepare it again"
@@ -39,6 +41,10 @@ class Dataset:
     def size(self) -> tuple[int, int]:
         """(H, W)."""
         return int(self.images.shape[2]), int(self.images.shape[3])
+
+    def first(self, count: int) -> Tensor:
+        """The first ``count`` images (or all), float32 [N, C, H, W] in [0, 1]."""
+        return torch.from_numpy(np.array(self.images[:count])).float() / 255
 
     def describe(self) -> str:
         """One line for people."""

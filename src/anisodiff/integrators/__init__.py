@@ -1,8 +1,8 @@
 """Discretisation in time: tamed Euler–Maruyama, the frozen-operator exponential step, the image's path with noise."""
 
-from anisodiff.integrators.contract import Frozen, LocalKernel, TimeStep, node_times
+from anisodiff.integrators.contract import Frozen, LocalKernel, TimeStep, node_of, node_times
 from anisodiff.integrators.exponential import Exponential
 from anisodiff.integrators.signal import Signal
 from anisodiff.integrators.tamed_euler import TamedEuler
 
-__all__ = ["Exponential", "Frozen", "LocalKernel", "Signal", "TamedEuler", "TimeStep", "node_times"]
+__all__ = ["Exponential", "Frozen", "LocalKernel", "Signal", "TamedEuler", "TimeStep", "node_of", "node_times"]

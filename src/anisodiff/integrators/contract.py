@@ -46,8 +46,8 @@ class Frozen(ABC):
 class TimeStep(ABC):
     """Discretisation in time; subclasses are frozen dataclasses, part of a process's identity."""
 
-    colours: ClassVar[bool] = False
-    """Whether its kernels have the score of correlated noise, too."""
+    plain_noise: ClassVar[bool] = False
+    """Whether nothing smooths the noise: a state is Gaussian about a function of its image, its covariance q ∫α2²."""
 
     @abstractmethod
     def check(self, equation: Equation, stencil: str) -> None:
@@ -68,6 +68,14 @@ class TimeStep(ABC):
     @abstractmethod
     def freeze(self, equation: Equation, drift: Drift, u: Tensor, node: int | Tensor) -> Frozen:
         """Freeze the equation at state ``u`` of node number ``node`` (one for all, or one per sample, int64 [B])."""
+
+
+def node_of(nodes: Tensor, t: Tensor) -> Tensor:
+    """The node k with t ∈ (t_k, t_{k+1}] for times ``t`` [B], int64; −1 for t = 0.
+
+    A node that was missed by rounding is still that node.
+    """
+    return torch.searchsorted(nodes + 1e-9 * nodes[-1], t.contiguous()) - 1
 
 
 @made_once

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from anisodiff import notation
 from anisodiff.equation import Equation
-from anisodiff.integrators.contract import Frozen, LocalKernel, TimeStep, node_times
+from anisodiff.integrators.contract import Frozen, LocalKernel, TimeStep, node_of, node_times
 from anisodiff.integrators.exponential import Exponential, require_flux
 from anisodiff.linear import coloured, quadrature
 from anisodiff.stencils import Drift
@@ -61,8 +61,7 @@ class FrozenImage(Frozen):
             return begin, torch.zeros_like(begin)
         t = t.expand(len(begin))
         nodes = node_times(self.equation, self.flow, t.device)
-        # t in (t_k, t_{k+1}] belongs to node k; a node that was missed by rounding is still that node
-        node = (torch.searchsorted(nodes + 1e-9 * self.equation.T, t.contiguous()) - 1).clamp(min=0)
+        node = node_of(nodes, t).clamp(min=0)
         # on a GPU nobody may wait to see how far it is: all the way
         last = int(node.max()) if t.device.type == "cpu" and len(t) else self.flow.windows - 1
         for k, u in enumerate(self._at_nodes(last)):
@@ -103,7 +102,7 @@ class FrozenImage(Frozen):
 class Signal(TimeStep):
     """``signal(windows=10, tolerance=1e-06)``: Perona–Malik on the image in so many windows, noise beside it."""
 
-    colours: ClassVar[bool] = True
+    plain_noise: ClassVar[bool] = True
 
     windows: int = 10
     tolerance: float = 1e-6

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 
 from anisodiff import notation
-from anisodiff.integrators import Signal
 from anisodiff.objectives.ablations import InitialState, TotalNoise
 from anisodiff.objectives.closed_form import Exact
 from anisodiff.objectives.conditional import Deblurring, OfImage, ScaledNoise, Velocity
@@ -49,7 +48,7 @@ def objective_for(process: Process, name: str = "auto") -> Objective:
                 f"objective 'exact' is for linear processes with step='exact', got step='{process.step}'; "
                 "set objective='local'"
             )
-        if isinstance(process.step, Signal) and name not in ("auto", "local"):
+        if process.step.plain_noise and name not in ("auto", "local"):
             raise ValueError(
                 f"objective {name!r} takes the noise for smoothed, which step='{process.step}' does not; "
                 "set objective='local'"

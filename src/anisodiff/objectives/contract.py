@@ -93,7 +93,7 @@ class OfProcess(Objective, Generic[ProcessT]):
         length = self.equation.correlation_length
         if not self.equation.noisy:
             raise ValueError("a score needs noise: set intensity > 0")
-        if length > 0 and not isinstance(self.process, ClosedForm) and not self.process.step.colours:
+        if length > 0 and not isinstance(self.process, ClosedForm) and not self.process.step.plain_noise:
             raise ValueError(
                 f"a score needs white noise with step='{self.process.step}', got correlation_length={length:g}; "
                 "set correlation_length = 0, or step='signal'"

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from anisodiff.integrators import LocalKernel, Signal, TamedEuler
+from anisodiff.integrators import LocalKernel, TamedEuler
 from anisodiff.noise import Randomness
 from anisodiff.objectives.contract import Draw, OfProcess
 from anisodiff.objectives.phases import from_the_start, step_phases, table_phases
@@ -45,7 +45,7 @@ class Simulated(OfProcess[SPDE]):
         if isinstance(self.process.step, TamedEuler):
             return step_phases(self._together)
         phases = table_phases(len(self.edges) - 1)
-        return from_the_start(phases) if isinstance(self.process.step, Signal) else phases
+        return from_the_start(phases) if self.process.step.plain_noise else phases
 
     @property
     def _together(self) -> int:

@@ -12,7 +12,7 @@ from anisodiff import notation
 from anisodiff.checks import check_images, check_state
 from anisodiff.devices import send
 from anisodiff.equation import Equation
-from anisodiff.integrators import Exponential, Frozen, LocalKernel, TimeStep, node_times
+from anisodiff.integrators import Exponential, Frozen, LocalKernel, TimeStep, node_of, node_times
 from anisodiff.noise import Randomness, white
 from anisodiff.processes.base import Process, check_increasing
 from anisodiff.stencils import STENCILS
@@ -69,8 +69,7 @@ class SPDE(Process):
         u = check_state(x0)
         when = self.equation.times(t, len(u), torch.device("cpu"))
         nodes = node_times(self.equation, self.step, torch.device("cpu"))
-        # t in (t_k, t_{k+1}] belongs to node k; a node that was missed by rounding is still that node
-        node = torch.searchsorted(nodes + 1e-9 * self.T, when.contiguous()) - 1
+        node = node_of(nodes, when)
         if bool((node < 0).any()):
             raise ValueError("the kernel of the last piece needs t > 0 for every sample")
         last, at = int(node.max()), node_times(self.equation, self.step, u.device)

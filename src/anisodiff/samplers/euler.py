@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from anisodiff import notation
-from anisodiff.integrators import Signal, TamedEuler
+from anisodiff.integrators import TamedEuler
 from anisodiff.integrators.tamed_euler import NORMS, tame
 from anisodiff.networks.precondition import ScoreModel
 from anisodiff.noise import Randomness, correlate, white
@@ -72,7 +72,7 @@ def taming(process: Process) -> TamedEuler:
     The norm ``image`` caps what a step moves: without need it would keep the process from removing its noise. A drift
     that acts on the image alone is not stiff in the state.
     """
-    if isinstance(process, SPDE) and isinstance(process.step, Signal):
+    if isinstance(process, SPDE) and process.step.plain_noise:
         return TamedEuler(norm="none")
     if isinstance(process, SPDE) and isinstance(process.step, TamedEuler):
         return process.step
@@ -108,10 +108,10 @@ class Euler(Sampler):
     def prepared(self, process: Process) -> Self:
         """With stencil and taming of ``process``; the drift of an image's own path can only be projected."""
         found = self
-        if isinstance(process, SPDE) and isinstance(process.step, Signal):
+        if isinstance(process, SPDE) and process.step.plain_noise:
             if found.drift in STENCILS:
                 raise ValueError(
-                    f"the sampler 'euler' knows the drift of step='signal' from the model alone, got "
+                    f"the sampler 'euler' knows the drift of step='{process.step}' from the model alone, got "
                     f"drift={found.drift}; take drift=projected"
                 )
             found = dataclasses.replace(found, drift=PROJECTED)
