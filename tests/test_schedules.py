@@ -16,6 +16,7 @@ from anisodiff.schedules import (
     Geometric,
     Infinite,
     Power,
+    Pulse,
     anisotropy,
     strength,
     transition,
@@ -46,7 +47,16 @@ def test_exponential_ends_isotropic_and_never_overflows():
 
 @pytest.mark.parametrize(
     "alpha",
-    [Constant(1.3), Geometric(0.5, 64), Geometric(3, 3), Power(0, 2, 0.4), Power(2, 0.5, 3), Power(1, 1, 2)],
+    [
+        Constant(1.3),
+        Geometric(0.5, 64),
+        Geometric(3, 3),
+        Power(0, 2, 0.4),
+        Power(2, 0.5, 3),
+        Power(1, 1, 2),
+        Pulse(30, 1.1, 0.12),
+        Pulse(2, 0, 0.5),
+    ],
 )
 @pytest.mark.parametrize(("s", "t"), [(0.0, 2.0), (0.3, 0.3001), (1.7, 2.0), (0.0, 1e-6)])
 def test_integral_is_the_integral(alpha, s, t):
@@ -64,6 +74,7 @@ numbers = st.floats(1e-6, 1e6)
         st.builds(Constant, numbers),
         st.builds(Geometric, numbers, numbers),
         st.builds(Power, numbers, numbers, st.floats(0.01, 9)),
+        st.builds(Pulse, numbers, numbers, numbers),
         st.builds(ExponentialToIsotropic, numbers, numbers),
         st.just(Infinite()),
     )
@@ -122,6 +133,23 @@ def test_roles():
         anisotropy(0.0, "drift_anisotropy")
     with pytest.raises(ValueError, match="stay > 0"):
         anisotropy("power(0, 1)", "drift_anisotropy")
+    with pytest.raises(ValueError, match="for α only"):
+        anisotropy("pulse(1, 1, 0.1)", "drift_anisotropy")
+
+
+def test_a_pulse_smooths_as_a_power_of_the_noise_until_it_is_spent():
+    T, total, centre, power = 2.0, 30.0, 1.1, 2.0
+    rate = math.log(5000) / T  # σ(t) = σ(0)·e^{rate·t}
+    pulse = Pulse(total, centre, 1 / (power * rate))
+    zero = at(0.0)
+    for t in (0.3, 0.5, 0.7):  # far before the centre, where 0.3 % of it is spent
+        grown = pulse.integral(zero, at(t), T) / pulse.integral(zero, at(t - 0.1), T)
+        exact = math.exp(power * rate * 0.1)
+        start = math.exp(-power * rate * (t - 0.1))  # the part of the logistic that lies before 0
+        assert grown.item() == pytest.approx((exact - start) / (1 - start), rel=0.05)
+    assert pulse.integral(zero, at(T), T).item() == pytest.approx(total, rel=1e-3)
+    assert pulse.value(at(centre), T).item() == pytest.approx(total * power * rate / 4)
+    assert math.isfinite(Pulse(1, 1, 1e-9).integral(zero, at(T), T).item())
 
 
 def test_what_cannot_be_read_is_answered_with_a_form_that_can():

@@ -8,6 +8,7 @@ ever used as 1/λ, so that λ = ∞ (isotropy) is an ordinary zero.
 | `constant(a)`, or a bare number | a | design figure |
 | `geometric(a, b)` | a·(b/a)^(t/T) | Eq. geometric transition |
 | `power(a, b, r)` | a + (b−a)·(t/T)^r | supplement, figure of the transitions (b) |
+| `pulse(total, centre, width)` | total/(4·width·cosh²((t−centre)/(2·width))), whose integral is a logistic step | |
 | `exponential(λmin, k)` | λmin·(e^{kT}−1)/(e^{k(T−t)}−1), ∞ at T | supplement, figure of the transitions (a) |
 | `infinite` | ∞ | isotropy |
 """
@@ -123,6 +124,36 @@ class Power(Transition):
 
 
 @dataclass(frozen=True)
+class Pulse(Transition):
+    """total·l'(t), l(t) = 1/(1 + e^{−(t−centre)/width}): grows as e^{t/width} before ``centre``, is gone after it.
+
+    With noise σ(t) ∝ e^{ct} and width = 1/(pc) the smoothing ∫α1 grows as σ^p until it has reached ``total``.
+    """
+
+    total: float
+    centre: float
+    width: float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "total", _positive(self.total, "the total of a pulse"))
+        object.__setattr__(self, "centre", _positive(self.centre, "the centre of a pulse", zero=True))
+        object.__setattr__(self, "width", _positive(self.width, "the width of a pulse"))
+
+    def value(self, t: Tensor, T: float) -> Tensor:
+        """See the table above."""
+        x = (t - self.centre) / self.width
+        return self.total / self.width * torch.sigmoid(x) * torch.sigmoid(-x)
+
+    def integral(self, s: Tensor, t: Tensor, T: float) -> Tensor:
+        """total·(l(t) − l(s)) = total·l(t)·(1 − l(s))·(1 − e^{−(t−s)/width})."""
+        x, y = (s - self.centre) / self.width, (t - self.centre) / self.width
+        return -self.total * torch.sigmoid(y) * torch.sigmoid(-x) * torch.expm1(x - y)
+
+    def __str__(self) -> str:
+        return notation.write("pulse", self)
+
+
+@dataclass(frozen=True)
 class ExponentialToIsotropic(Transition):
     """λmin·(e^{kT}−1)/(e^{k(T−t)}−1): anisotropic at 0, isotropic (∞) at T. For λ only."""
 
@@ -174,6 +205,7 @@ KINDS: dict[str, type[Transition]] = {
     "constant": Constant,
     "geometric": Geometric,
     "power": Power,
+    "pulse": Pulse,
     "exponential": ExponentialToIsotropic,
     "infinite": Infinite,
 }
@@ -211,6 +243,8 @@ def strength(value: Transition | float | str, what: str) -> Transition:
 def anisotropy(value: Transition | float | str, what: str) -> Transition:
     """A transition that can be a λ: > 0 at all times, ∞ allowed."""
     found = transition(value, what)
+    if isinstance(found, Pulse):
+        raise ValueError(f"{what} must stay > 0, but a pulse comes and goes, got {found}; it is for α only")
     zero = (isinstance(found, Constant) and found.a == 0) or (isinstance(found, Power) and found.a * found.b == 0)
     if zero:
         raise ValueError(f"{what} must stay > 0, got {found}; isotropy is written infinite")
