@@ -42,18 +42,6 @@ def test_linear_score_benchmark(tmp_path):
     assert Image.open(tmp_path / "out" / "target-variance.png").size[0] > 500
 
 
-def test_short_runs_benchmark(tmp_path):
-    rows_of_images(tmp_path, 64)
-    words = ["--data", str(tmp_path), "--out", str(tmp_path / "out"), "--device", "cpu", "--seconds", "0"]
-    words += ["--size", "small", "--batch", "2", "--samples", "64", "--sample-batch", "64", "--evaluations", "2"]
-    words += ["--calibration", "16", "ve:flat=1"]
-    subprocess.run([sys.executable, BENCHMARKS / "short_runs.py", *words], check=True, capture_output=True)
-    result = json.loads((tmp_path / "out" / "results.jsonl").read_text())
-    assert result["steps"] == 20
-    assert result["evaluations"] == 2
-    assert Image.open(tmp_path / "out" / "grid-0.png").size == (512, 512)
-
-
 def test_flatness_benchmark(tmp_path):
     pixels = np.random.default_rng(0).integers(0, 255, (8, 3, 32, 32), dtype=np.uint8)
     np.save(tmp_path / "raw.npy", pixels)

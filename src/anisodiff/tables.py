@@ -91,21 +91,13 @@ def measure(
     *,
     seed: int = 0,
     batch: int = 512,
-    flat: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> Moments:
-    """Tables of ``objective`` on ``images`` [N, C, H, W] in [0, 1]; exact but for the data's spectrum when linear.
-
-    ``flat`` takes the images' power as the same at all frequencies (the scalar coefficients of EDM); linear only.
-    """
+    """Tables of ``objective`` on ``images`` [N, C, H, W] in [0, 1]; exact but for the data's spectrum when linear."""
     edges = torch.tensor(objective.edges, dtype=torch.float64)
     mean = images.double().mean((0, 2, 3)).float()
     centred = dct2(images - mean[:, None, None])
     data = _symmetric(centred.double().square().mean((0, 1)))
-    if flat:
-        if not isinstance(objective, Exact):
-            raise ValueError("flat tables are for linear processes: the others are measured")
-        data = data.mean().expand_as(data).contiguous()
     phases = objective.phases
     shape = (len(edges) - 1, len(phases), *images.shape[-2:])
     noise, signal, weight, target, residual = (torch.zeros(shape, dtype=torch.float64) for _ in range(5))

@@ -10,12 +10,51 @@ from scipy import fft, ndimage
 import anisodiff
 from anisodiff.hashing import combine
 from anisodiff.noise import KeyedNoise
+from anisodiff.processes.conditional import levels_of
+from anisodiff.samplers import sampler
 from tests.oracles import F64
 from tests.test_processes import OTHERS, generator, image, rows
 
 from .oracles import at
 
 every_baseline = rows([*OTHERS, ("flow-matching", {"sigma_min": 0.1})])
+
+
+PUBLISHED = {
+    ("flow-matching", 32): {"sigma_min": 0.0},
+    ("heat-dissipation", 32): {"levels": 200, "blur_min": 0.5, "blur_max": 24.0, "noise": 0.01},
+    ("heat-dissipation", 64): {"levels": 200, "blur_min": 0.5, "blur_max": 32.0, "noise": 0.01},
+    ("heat-dissipation", 256): {"levels": 400, "blur_min": 0.5, "blur_max": 64.0, "noise": 0.01},
+    ("edge-preserving", 32): {
+        "levels": 500, "beta_min": 1e-4, "beta_max": 0.02, "lambda_min": 1e-4, "lambda_max": 0.1, "transition": 0.5,
+        "boundary": "zeros",
+    },
+}  # fmt: skip
+SAMPLED = {
+    "ve": "pc(snr=0.16, sigma_min=0.01)", "flow-matching": "dopri5(tolerance=1e-05)",
+    "heat-dissipation": "deblurring(delta=0.0125)", "edge-preserving": "posterior(clip=False)",
+}  # fmt: skip
+"""What the papers, or their public code, name; see docs/baselines.md."""
+
+
+@pytest.mark.parametrize(("name", "size"), PUBLISHED)
+def test_the_published_numbers_are_the_usual_ones(name, size):
+    assert anisodiff.process(name, size).identity() == {"kind": name, **PUBLISHED[name, size]}
+
+
+@pytest.mark.parametrize("name", SAMPLED)
+def test_samplers_have_the_published_numbers(name):
+    process = anisodiff.process(name, 32)
+    assert sampler(SAMPLED[name].partition("(")[0], process) == sampler(SAMPLED[name], process)
+
+
+def test_every_level_is_drawn_equally_often():
+    times = (torch.arange(1000, dtype=F64) + 0.5) / 1000
+    found, counts = levels_of(times, 5).unique(return_counts=True)
+    assert found.tolist() == [0.2, 0.4, 0.6, 0.8, 1.0]
+    assert counts.tolist() == [200] * 5
+    on = torch.arange(1, 201, dtype=F64) / 200
+    assert torch.equal(levels_of(on, 200), on)  # a level stays where it is, whatever rounding does
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, F64])

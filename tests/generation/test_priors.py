@@ -1,9 +1,11 @@
 """The law of every prior against terminal states, and that a draw follows from its own key."""
 
+import numpy as np
 import pytest
 import torch
 
 import anisodiff
+from anisodiff.data import prepare
 from anisodiff.generation.conditional import conditional_prior
 from anisodiff.generation.pool import open_pool
 from anisodiff.hashing import combine
@@ -124,3 +126,11 @@ def test_bytes_and_numbers_are_the_same_images():
         open_pool(numbers.float() / 255, 1, (8, 8)).fingerprint
         == open_pool(numbers.double() / 255, 1, (8, 8)).fingerprint
     )
+
+
+def test_a_pool_is_called_by_its_name_and_not_by_its_place(tmp_path):
+    """The words go into protocols, which are published."""
+    np.save(tmp_path / "raw.npy", np.zeros((4, 1, 16, 16), dtype=np.uint8))
+    prepare(tmp_path / "raw.npy", tmp_path / "data", size=16, channels=1)
+    for source, name in ((tmp_path / "raw.npy", "raw.npy"), (tmp_path / "data", "data")):
+        assert open_pool(source, 1, (16, 16)).name == f"4 images of {name}"

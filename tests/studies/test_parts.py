@@ -1,12 +1,15 @@
 """The parts of a study on their own: time, contenders, samples on the disk, numbers."""
 
+import io
 import time
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
+from rich.console import Console
 
+from anisodiff.cli.stages import stages
 from anisodiff.studies import Budget, Deadline, Meter, configs, parse_contender, parse_span
 from anisodiff.studies.contender import slug, split_outside
 from anisodiff.studies.layout import Place, open_study, read_json
@@ -75,6 +78,17 @@ def test_a_time_budget_leaves_out_compilation_and_interruptions(prepared, tmp_pa
     assert clock.now == 105 + 100 * interrupted - interrupted
     kept = Place.track(place, 1) / "checkpoints"
     assert [path.name for path in kept.iterdir()] == ["step-00000004"]  # the first record past half of the budget
+
+
+def test_the_stage_at_work_is_seen_however_many_there_were():
+    screen = io.StringIO()
+    with stages(Console(file=screen, force_terminal=True, width=80, height=10)) as tell:
+        for number in range(40):
+            tell(f"stage {number};", 1, 2)
+        until = time.monotonic() + 5
+        while "stage 39;" not in screen.getvalue() and time.monotonic() < until:
+            time.sleep(0.05)
+        assert "stage 39;" in screen.getvalue()
 
 
 def test_spans_and_budgets():

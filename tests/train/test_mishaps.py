@@ -27,7 +27,7 @@ def test_a_grid_that_cannot_be_made_does_not_end_a_run(dataset, calm, tmp_path, 
     """Where the disk is full, or a picture fails for another reason, the weights are worth more than the picture."""
     said = []
 
-    def fail(model, step):
+    def fail(model, step, prior):
         raise error
 
     hooks = Hooks(on_interval=fail, say=said.append)

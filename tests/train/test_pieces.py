@@ -7,8 +7,10 @@ import json
 import pytest
 import torch
 
+import anisodiff
 from anisodiff.train import Hooks, find, load_model, train
 from anisodiff.train.pieces import export, join, main
+from anisodiff.train.preview import fit_prior
 from anisodiff.train.slim import slim
 
 from .conftest import assert_equal, tiny
@@ -98,11 +100,33 @@ def test_a_new_run_from_old_weights(run, dataset, tmp_path):
         train(tiny().changed({"network.nf": 16}), dataset, tmp_path / "other", start=run, tensorboard=False)
 
 
+def test_no_images_at_all_is_the_start_itself(run, dataset, tmp_path):
+    """The point before any training: old weights under the new process's tables; going on is as if never stopped."""
+    said = []
+    config = tiny(process="anisotropic", seed=5, images=0, warm_up=100)
+    hooks = Hooks(say=said.append, fit_prior=fit_prior)
+    outcome = train(config, dataset, tmp_path / "new", start=run, hooks=hooks, tensorboard=False)
+    assert (outcome.step, outcome.images, outcome.finished, outcome.loss) == (0, 0, True, None)
+    assert not any("warm-up" in line for line in said)
+    old, new = (dict(load_model(folder).model.network.named_parameters()) for folder in (run, tmp_path / "new"))
+    assert all(torch.equal(new[name][: len(value)], value) for name, value in old.items())
+    saved = find(tmp_path / "new")
+    assert saved.has("prior")
+    assert saved.meta["start"]["images"] == find(run).meta["images"]
+    images = anisodiff.load(tmp_path / "new", "cpu").sample(2, steps=12)
+    assert images.shape == (2, 1, 8, 8)
+    assert bool(images.isfinite().all())
+    longer = dataclasses.replace(config, images=12)
+    train(longer, dataset, tmp_path / "new", hooks=hooks, tensorboard=False)
+    train(longer, dataset, tmp_path / "straight", start=run, hooks=hooks, tensorboard=False)
+    assert_equal(tmp_path / "new", tmp_path / "straight")
+
+
 def test_a_new_run_of_another_process_and_seed(run, dataset, tmp_path):
     """Frozen frequencies come along, whatever the seed; a second output is added and begins with 0."""
     shown = []
     config = tiny(process="anisotropic", seed=5, images=4, lr=0.0, sample_every=4)
-    hooks = Hooks(on_interval=lambda model, step: shown.append(copy.deepcopy(model.network)))
+    hooks = Hooks(on_interval=lambda model, step, prior: shown.append(copy.deepcopy(model.network)))
     train(config, dataset, tmp_path / "new", start=run, hooks=hooks, tensorboard=False)
     train(dataclasses.replace(config, images=8), dataset, tmp_path / "new", hooks=hooks, tensorboard=False)
     old = load_model(run).model.network

@@ -203,7 +203,8 @@ def test_hooks_see_the_averaged_model_and_keep_the_prior(dataset, tmp_path):
     seen = {}
     u, t = torch.rand(2, 1, 8, 8), torch.tensor([0.3, 1.5], dtype=torch.float64)
 
-    def look(model, step):
+    def look(model, step, prior):
+        assert prior["mean"].shape == (1, 8, 8)  # also in a run that was continued
         with torch.no_grad():
             seen[step] = model(u, t)[0].clone()
 

@@ -110,7 +110,7 @@ def test_every_recipe_is_complete(name):
     config = recipe(name)
     plan = Plan.of(config)
     data, preset = name.split("-")[0], config.process["preset"]
-    assert name.startswith(f"{data}-{preset}")
+    assert name.startswith(f"{data}-{'song' if config.parametrisation == 've' else preset}")
     noise = {"celeba64": {"sigma_max": 90}, "lsun256": {"sigma_max": 380}}.get(data, {}) if preset == "ve" else {}
     side, dataset = {"cifar10": (32, "cifar10"), "celeba64": (64, "celeba"), "lsun256": (256, "lsun")}[data]
     assert config.size == (side, side)
@@ -143,8 +143,16 @@ def test_recipes_have_the_published_networks(name):
     assert config.batch == (64 if data == "lsun256" else 128)
     assert plan.network.dropout == (0.0 if data == "lsun256" else 0.1)
     assert config.recompute == (data == "lsun256")
-    longer = data == "cifar10" and name != "cifar10-heat-dissipation"
+    longer = data == "cifar10" and name not in ("cifar10-heat-dissipation", "cifar10-song")
     assert config.ema[0] == f"constant(decay={0.9999 if longer else 0.999})"
+
+
+def test_song_is_ve_with_another_loss_and_another_use_of_the_network():
+    for name in ("cifar10-{}-base", "celeba64-{}"):
+        ours, theirs = (recipe(name.format(word)).to_dict() for word in ("ve", "song"))
+        different = {key: value for key, value in theirs.items() if value != ours[key]}
+        assert different == {"parametrisation": "ve", "weighting": "noise", "times": "uniform"}
+    assert recipe("cifar10-song").ema[0] == "constant(decay=0.999)"
 
 
 def test_the_help_names_every_recipe():

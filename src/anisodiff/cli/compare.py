@@ -79,14 +79,10 @@ def compare(
     fixed = {**terms.fixed(), "reference": None}
 
     from anisodiff.studies import check, configs, describe, entries
-    from anisodiff.train.setup import check_data
 
     dataset = study.open_data(contenders, asked)
     found = configs(contenders, dataset, common.settings(overrides), own=own)
-    for config in found:
-        if config is not None:
-            check_data(config, dataset)
-    check(contenders, found)
+    check(contenders, found, dataset)
     everyone = entries(contenders, found, terms, out)
     described = describe(everyone)
     fixed["data"] = dataset.fingerprint[:16]
@@ -94,12 +90,13 @@ def compare(
     def hold(more: dict[str, Any]) -> dict[str, Any]:
         return open_study(out, "comparison", {**fixed, **more}, described, command=study.command())
 
-    held = hold({})
+    hold({})
     with bars(common.console) as tell:
         runner = study.study_of(asked, terms, dataset, deadline, tell, hold)
         ended = runner.run([e for e in everyone if e.contender.name in wanted], chosen)
     shown = [one.name for one in contenders]
-    page = write_page(out, held, shown) if "page" in chosen and ended else None
+    # read again: by now the measure is known
+    page = write_page(out, read_study(out, "comparison"), shown) if "page" in chosen and ended else None
     study.tell_end(page, runner.missing(everyone), as_json)
 
 

@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 Tell = Callable[[str, int, int | None], None]
+_SHOWN = 4
 
 
 def span(seconds: float) -> str:
@@ -57,6 +58,8 @@ def stages(console: Console, *, shown: bool = True) -> Iterator[Tell]:
         def tell(stage: str, done: int, total: int | None) -> None:
             if stage not in tasks:
                 tasks[stage] = bar.add_task(stage, total=total)
-            bar.update(tasks[stage], completed=done, total=total)
+                for old in list(tasks)[:-_SHOWN]:  # a study has more stages than a terminal lines
+                    bar.update(tasks[old], visible=False)
+            bar.update(tasks[stage], completed=done, total=total, visible=True)
 
         yield tell

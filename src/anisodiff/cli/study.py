@@ -81,7 +81,9 @@ def open_data(contenders: "Sequence[Contender]", asked: Asked) -> "Dataset":
     """A prepared dataset, or images that are prepared below the study first."""
     from anisodiff.data import is_dataset, named_source, open_dataset, open_source, prepare
     from anisodiff.recipes import RECIPES, recipe
+    from anisodiff.studies import check_out
 
+    check_out(asked.out)
     if asked.data is None:
         raise ValueError("say what to train on: --data PATH, a prepared dataset, an archive, or a folder of images")
     if is_dataset(asked.data):

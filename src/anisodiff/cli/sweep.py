@@ -65,7 +65,6 @@ def sweep(
         write_sweep,
     )  # fmt: skip
     from anisodiff.studies.contender import read_balance
-    from anisodiff.train.setup import check_data
 
     check_metric(metric)
     if not name:
@@ -89,10 +88,7 @@ def sweep(
     deadline = study.deadline_of(asked)
     dataset = study.open_data(contenders, asked)
     found = configs(contenders, dataset, common.settings(overrides))
-    for config in found:
-        if config is not None:
-            check_data(config, dataset)
-    check(contenders, found)
+    check(contenders, found, dataset)
     everyone = entries(contenders, found, terms, out)
     halved = None if halving is None else Halving(eta=halving, metric=metric)
     rounds = tags(len(contenders), terms.budget, halved)
@@ -108,10 +104,11 @@ def sweep(
     def hold(more: dict[str, Any]) -> dict[str, Any]:
         return open_study(out, "sweep", {**fixed, **more}, described, command=study.command())
 
-    held = hold({})
+    hold({})
     with bars(common.console) as tell:
         runner = study.study_of(asked, terms, dataset, deadline, tell, hold)
         done = run_sweep(runner, contenders, found, out, halved, study.say)
+    held = read_study(out, "sweep")  # by now with the measure
     page = write_sweep(out, held, rounds, terms.priors[0], metric)
     if not as_json:
         typer.echo(page.read_text(encoding="utf-8").split("\n\n")[2])

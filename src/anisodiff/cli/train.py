@@ -18,11 +18,9 @@ from anisodiff.cli import common
 from anisodiff.data import Dataset, Source, guess, is_dataset, named_source, open_dataset, open_source, prepare
 from anisodiff.devices import pick_device
 from anisodiff.networks.model import Model
-from anisodiff.processes import Process
 from anisodiff.processes.presets import TRAINED
 from anisodiff.recipes import RECIPES, SUMMARY, for_dataset, for_images, recipe
 from anisodiff.train import preview
-from anisodiff.train.checkpoint import newest
 from anisodiff.train.config import TrainConfig
 from anisodiff.train.contract import Hooks
 from anisodiff.train.estimate import Estimate, estimate
@@ -159,7 +157,7 @@ def train(
     start: Path = typer.Option(
         None, "--from", help="Begin a new run with the weights of this run, checkpoint, or score_sde_pytorch file."
     ),
-    images: int = typer.Option(None, "--images", min=1, help="Length of the run: images seen."),
+    images: int = typer.Option(None, "--images", min=0, help="Images seen in all; 0: the start of the run alone."),
     dry_run: bool = typer.Option(
         False, "--dry-run", help="Print recipe, parameters, memory and time; train nothing."
     ),
@@ -221,20 +219,11 @@ def train(
 
 def _hooks(bar: Progress, output: Path, config: TrainConfig) -> Hooks:
     """Lines, a bar with images per second and remaining time, the prior, and grids of samples in ``samples/``."""
-    kept: dict[str, Mapping[str, Tensor]] = {}
 
-    def remember_prior(process: Process, images: Tensor) -> Mapping[str, Tensor]:
-        kept["prior"] = preview.fit_prior(process, images)
-        return kept["prior"]
-
-    def on_interval(model: Model, step: int) -> None:
-        if "prior" not in kept:  # a run that was continued has it in its checkpoint
-            saved = newest(output)
-            if saved is None or not saved.has("prior"):
-                return
-            kept["prior"] = saved.tensors("prior")
-        grid = preview.sample_grid(model, kept["prior"], t_min=config.t_min, process=process_of(config))
-        preview.write_grid(grid, output / "samples" / f"step-{step:08d}.png")
+    def on_interval(model: Model, step: int, prior: Mapping[str, Tensor] | None) -> None:
+        if prior is not None:
+            grid = preview.sample_grid(model, prior, t_min=config.t_min, process=process_of(config))
+            preview.write_grid(grid, output / "samples" / f"step-{step:08d}.png")
 
     task = bar.add_task("training", total=1, rate="")
 
@@ -247,4 +236,4 @@ def _hooks(bar: Progress, output: Path, config: TrainConfig) -> Hooks:
 
     say: Callable[[str], None] = lambda line: bar.console.print(line, highlight=False, soft_wrap=True)  # noqa: E731
     progress: Callable[[int, int], None] = lambda done, total: bar.update(task, completed=done, total=total)  # noqa: E731
-    return Hooks(say=say, progress=progress, on_log=on_log, on_interval=on_interval, fit_prior=remember_prior)
+    return Hooks(say=say, progress=progress, on_log=on_log, on_interval=on_interval, fit_prior=preview.fit_prior)

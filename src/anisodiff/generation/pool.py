@@ -48,7 +48,7 @@ def open_pool(source: Pictures, channels: int, size: tuple[int, int]) -> Pool:
     if isinstance(source, Dataset) or is_dataset(source):
         dataset = source if isinstance(source, Dataset) else open_dataset(source)
         _check_shape(str(dataset.path), (dataset.channels, *dataset.size), (channels, *size))
-        name = f"{len(dataset)} images of {dataset.path}"
+        name = _named(len(dataset), dataset.path)
         return Pool(images=dataset.images, fingerprint=dataset.fingerprint, name=name)
     return _decoded(Path(source), channels, size)
 
@@ -71,7 +71,12 @@ def _decoded(path: Path, channels: int, size: tuple[int, int]) -> Pool:
     if not rows:
         raise ValueError(f"{path} holds no readable picture: expected one at least")
     images = np.stack(rows)
-    return Pool(images=images, fingerprint=fingerprint(images), name=f"{len(images)} images of {path}")
+    return Pool(images=images, fingerprint=fingerprint(images), name=_named(len(images), path))
+
+
+def _named(count: int, path: Path) -> str:
+    """For protocols, which are published: what it is called, not where it lies."""
+    return f"{count} images of {path.resolve().name}"
 
 
 def _check_shape(what: str, got: tuple[int, ...], expected: tuple[int, ...]) -> None:

@@ -11,18 +11,23 @@ residual, divided by the power of the targets themselves and weighted ω_k(t)^γ
 
     state      ω_k ∝ S_k N_k/V_k               with γ = 1 ‖error of the noise-free state‖², EDM's
     score      ω_k ∝ c_k² = S_k/(N_k V_k)      with γ = 1 ‖error of the score‖², which is what path laws diverge by
+    noise      ω_k = N_k c_k²                  with γ = 1 ‖√N·error of the score‖², Song's, as it stands
 
-They are one where all modes have the same noise (`ve`). Where smoothing leaves fine modes less noise than coarse
-ones, `state` looks at what is known already, `score` at what is being made at that time.
+The first two are one where all modes have the same noise (`ve`); the third, neither divided nor normalised, is then
+that times what Wiener's predictor leaves at t. Where smoothing leaves fine modes less noise than coarse ones, `state`
+looks at what is known already, `score` at what is being made at that time.
 
 The power of a target is 1 where the score of a whole kernel with isotropic noise is regressed. It is more where an
 operator shapes the noise (one window) or where only the last piece's noise is seen (several). Modes without any
 signal would then be most of the loss: it is divided mode by mode, but for `state` with several windows, which gives
 such modes next to no weight.
+
+With ``scalar`` the network is given and asked for what EDM's is: V, S, N and d² are replaced by their means over all
+frequencies in what surrounds the network, and nowhere else. What Wiener's predictor knows it has to learn then.
 """
 
 import math
-from typing import ClassVar, Literal, get_args
+from typing import ClassVar, Literal, NamedTuple, get_args
 
 import numpy as np
 import torch
@@ -34,10 +39,24 @@ from anisodiff.objectives.contract import Draw
 from anisodiff.tables import Moments
 from anisodiff.transforms import dct2, frequencies, idct2
 
-__all__ = ["WEIGHTINGS", "Coefficients", "ScoreModel", "Weighting", "draw_times", "level_density", "noise_level"]
+__all__ = [
+    "TIMES", "WEIGHTINGS", "Coefficients", "ScoreModel", "Times", "Weighting", "draw_times", "level_density",
+    "noise_level",
+]  # fmt: skip
 
-Weighting = Literal["state", "score"]
+Weighting = Literal["state", "score", "noise"]
 WEIGHTINGS: tuple[Weighting, ...] = get_args(Weighting)
+Times = Literal["level", "uniform"]
+TIMES: tuple[Times, ...] = get_args(Times)
+
+
+class Surroundings(NamedTuple):
+    """What stands around the network: its input's scale, and its outputs' places in score and drift; [B, 1, H, W]."""
+
+    input: Tensor
+    power: Tensor
+    scale: Tensor
+    residual: Tensor
 
 
 class Coefficients:
@@ -63,6 +82,14 @@ class Coefficients:
         )
         self.t, self.cell, self.phase = t, cell, phase
 
+    def scalars(self) -> Surroundings:
+        """EDM's c_in, c_skip and c_out: one number a sample, [B, 1, 1, 1] each."""
+        signal, noise, square = (
+            x.mean((-2, -1), keepdim=True) for x in (self.signal, self.noise, self.residual.square())
+        )
+        power = signal + noise
+        return Surroundings(power.rsqrt(), power, (signal / (noise * power)).sqrt(), square.sqrt())
+
 
 class ScoreModel(Model):
     """A network with its preconditioning; everything that sampling needs but the process."""
@@ -79,9 +106,12 @@ class ScoreModel(Model):
         drift: bool,
         weighting: Weighting = "state",
         gamma: float = 1.0,
+        scalar: bool = False,
+        times: Times = "level",
     ) -> None:
         super().__init__(network, moments)
         self.equation, self.learns_drift, self.weighting, self.gamma = equation, drift, weighting, gamma
+        self.scalar, self.times = scalar, times
 
     @property
     def T(self) -> float:
@@ -105,13 +135,19 @@ class ScoreModel(Model):
         return (score, drift) if self.balance is None else self.balance(z / c.power.sqrt(), c.t, score, drift)
 
     def outputs(self, z: Tensor, c: Coefficients, dropout_key: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
-        """The network's outputs in the DCT, one evaluation."""
-        seen = idct2(c.input * z)
+        """F̂ and Ĝ of the network in the DCT, one evaluation."""
+        around = c.scalars() if self.scalar else None
+        seen = idct2((around or c).input * z)
         condition = self.condition(c.cell, c.phase).to(seen.dtype).expand(len(z))
         out = self.network(seen, condition, dropout_key).to(z.dtype)
         channels = z.shape[1]
         score = dct2(out[:, :channels])
-        return score, dct2(out[:, channels : 2 * channels]) if self.learns_drift else None
+        drift = dct2(out[:, channels : 2 * channels]) if self.learns_drift else None
+        if around is None:
+            return score, drift
+        # the same score, as a residual of Wiener's predictor
+        score = (around.scale * score + (1 / c.power - 1 / around.power) * z) / c.scale
+        return score, None if drift is None else around.residual / c.residual * drift
 
     def coefficients(self, t: Tensor) -> Coefficients:
         """The moments at times ``t`` (float64 [B])."""
@@ -136,8 +172,8 @@ class ScoreModel(Model):
         return self.uncentred(noise_free / c.known.clamp(0.05, 1.0).sqrt())
 
     def density(self, *, mean: float, std: float, t_min: float) -> tuple[Tensor, Tensor]:
-        """See `level_density`."""
-        return level_density(self, mean=mean, std=std, t_min=t_min)
+        """See `level_density`; with ``times`` uniform even in t."""
+        return level_density(self, mean=mean, std=std, t_min=t_min, even=self.times == "uniform")
 
     def forward(self, u: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
         """Score s and s̃ = s − d of states ``u`` at times ``t``, [B, C, H, W]; equal where the drift is known."""
@@ -146,11 +182,21 @@ class ScoreModel(Model):
         score = -z / c.power + c.scale * f
         return idct2(score), idct2(score if g is None else score - c.residual * g)
 
+    def _weight(self, c: Coefficients) -> Tensor:
+        """ω_k^γ, [B, 1, H, W]."""
+        if self.weighting == "state":
+            return (c.signal * c.noise / c.power) ** self.gamma
+        weight = c.scale.square()
+        return (weight if self.weighting == "score" else c.noise * weight) ** self.gamma
+
     def loss(self, drawn: Draw, t: Tensor, dropout_key: Tensor | None = None) -> Tensor:
-        """Weighted squared error per sample, [B]; about 1 when the network knows no more than Wiener's predictor."""
+        """Weighted squared error per sample, [B].
+
+        Wiener's predictor alone has about 1, with ``noise`` the mean of S/V over the frequencies.
+        """
         z, c = self.centred(drawn.state), self.coefficients(t)
         f, g = self.residuals(z, c, dropout_key)
-        weight = (c.scale.square() if self.weighting == "score" else c.signal * c.noise / c.power) ** self.gamma
+        weight = self._weight(c)
         error = (f - (dct2(drawn.score) + z / c.power) / c.scale).square()
         # (Y − 1/V)/c², without the cancellation; Y ≥ 1/N
         spread = 1.0 + torch.expm1(c.target.log() + c.noise.log()).clamp(min=0.0) * c.power / c.signal
@@ -161,14 +207,21 @@ class ScoreModel(Model):
             relative = (c.residual / c.scale).square()
             error = error + relative * (g - residual / c.residual).square()
             spread = spread + relative
+        if self.weighting == "noise":
+            return (weight * error).mean((-3, -2, -1))
         weight = weight / weight.mean((-2, -1), keepdim=True)
         if len(self.level) > 1 and self.weighting == "state":
             return (weight * error).mean((-3, -2, -1)) / (weight * spread).mean((-3, -2, -1))
         return (weight * error / spread).mean((-3, -2, -1))
 
 
-def level_density(model: ScoreModel, *, mean: float, std: float, t_min: float) -> tuple[Tensor, Tensor]:
-    """Times [M] and their cumulative distribution for t with noise level ~ N(mean, std²), cut to [t_min, T]."""
+def level_density(
+    model: ScoreModel, *, mean: float, std: float, t_min: float, even: bool = False
+) -> tuple[Tensor, Tensor]:
+    """Times [M] and their cumulative distribution for t with noise level ~ N(mean, std²), cut to [t_min, T].
+
+    ``even``: for t itself uniform there.
+    """
     edges = model.moments_edges.cpu()
     phases = model.moments.phases.cpu()
     if not model.learns_drift:
@@ -179,8 +232,8 @@ def level_density(model: ScoreModel, *, mean: float, std: float, t_min: float) -
     t = t[t >= t_min]
     moments = model.moments.to(torch.device("cpu"))
     level = moments.at(model.level.cpu(), *moments.locate(t))
-    density = torch.exp(-0.5 * ((level.double() - mean) / std) ** 2)
-    speed = (level[1:] - level[:-1]).double().abs()
+    density = torch.ones_like(t) if even else torch.exp(-0.5 * ((level.double() - mean) / std) ** 2)
+    speed = t.diff() if even else level.diff().double().abs()
     if model.learns_drift:  # no mass where a cell begins: a target's variance diverges there
         speed = speed * (moments.locate(t)[0][1:] == moments.locate(t)[0][:-1])
     mass = torch.cat([torch.zeros(1, dtype=torch.float64), (0.5 * (density[1:] + density[:-1]) * speed).cumsum(0)])

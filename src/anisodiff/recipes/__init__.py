@@ -6,20 +6,26 @@ from types import MappingProxyType
 
 from anisodiff import notation
 from anisodiff.processes.presets import BASELINES
-from anisodiff.recipes import celeba64, cifar10, lsun256
+from anisodiff.recipes import baselines, celeba64, cifar10, lsun256
 from anisodiff.recipes.own import for_dataset, for_images
 from anisodiff.train.config import TrainConfig
 
 __all__ = ["RECIPES", "SUMMARY", "for_dataset", "for_images", "recipe"]
 
-_PROCESSES = ("anisotropic", "anisotropic-paper", "ve", "heat", *BASELINES)
+_SONG = "song"
+_PROCESSES = ("anisotropic", "anisotropic-paper", "ve", "heat", *BASELINES, _SONG)
 _FULL = {"cifar10": cifar10.full, "celeba64": celeba64.full, "lsun256": lsun256.full}
 _SHORT = {"base": cifar10.base, "small": cifar10.small}  # of CIFAR-10
 
+
+def _made(make: Callable[[str], TrainConfig], process: str) -> TrainConfig:
+    return baselines.song(make("ve")) if process == _SONG else make(process)
+
+
 RECIPES: Mapping[str, Callable[[], TrainConfig]] = MappingProxyType(
-    {f"{data}-{process}": partial(full, process) for data, full in _FULL.items() for process in _PROCESSES}
+    {f"{data}-{process}": partial(_made, full, process) for data, full in _FULL.items() for process in _PROCESSES}
     | {
-        f"cifar10-{process}-{size}": partial(shorten, process)
+        f"cifar10-{process}-{size}": partial(_made, shorten, process)
         for size, shorten in _SHORT.items()
         for process in _PROCESSES
     }

@@ -20,6 +20,17 @@ _PUBLISHED: Mapping[str, Mapping[str, Any]] = MappingProxyType(
     }
 )
 
+_SONG = {"parametrisation": "ve", "weighting": "noise", "times": "uniform"}
+
+
+def song(config: TrainConfig) -> TrainConfig:
+    """A run of `ve` as Song et al. 2021 train it: their network's input and output, ‖σs + ξ‖², t uniform.
+
+    Their average of the weights is 0.999 for `ve`; in short runs that of all others.
+    """
+    first = config.ema[0].replace("0.9999", "0.999")
+    return config.changed({**_SONG, "ema": (first, *config.ema[1:])})
+
 
 def ended(config: TrainConfig) -> TrainConfig:
     """The run of a baseline, in everything but the method that of ours; other processes are left as they are."""

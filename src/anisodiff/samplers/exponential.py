@@ -17,7 +17,12 @@ noise tends to Q as steps shrink, and any θ gives the law of the data to first 
 F·√(V/N) for θ = 1. Its weight is √S'·Q/M. It is extrapolated to the middle of the step from the previous evaluation,
 X + κ(X − X_prev), κ = ½ h/h_prev in the logarithm of the accumulated noise; D alike. The noise of the previous step,
 which X − X_prev holds, stands in for that of this one: the law is right to second order though a path is not
-(two-step Adams–Bashforth with additive noise). Nothing is extrapolated across an edge of the drift, where D jumps.
+(two-step Adams–Bashforth with additive noise).
+
+Across an edge of the drift D jumps and is not extrapolated. X goes on, but its slope jumps with D: what is taken over
+is (B B_prev)⁴ of it, all where the drift is gentle, nothing where it is stiff. Measured with the best linear score,
+50 evaluations and ten windows: errors of 1 % in the bands' power for α1 up to 2 (4 % if nothing is taken over), 10 %
+at the paper's α1 up to 64 (6 % with nothing, 20 % with all; at 100 evaluations 2, 4 and 1 %).
 """
 
 from dataclasses import dataclass
@@ -101,13 +106,14 @@ def exponential_step(
     if before is not None:
         gap = clock - accumulated(model.equation, after)
         ratio = 0.5 * (gap / (before.clock - clock)).clamp(max=2.0).to(z.dtype)
-        if model.learns_drift:  # a product, not a branch: the host need not wait for the device
-            ratio = ratio * (before.c.cell == c.cell)
         weight = step.gained / mixed * grown
-        mean = mean + ratio * weight * _change(z, f, c, before, wiener)
+        change = weight * _change(z, f, c, before, wiener)
         if d is not None:
             assert before.d is not None
-            mean = mean - ratio * drift_weight * (d - before.d)
+            same = before.c.cell == c.cell  # products, not branches: the host need not wait for the device
+            change = torch.where(same, 1.0, (step.decay * before.step.decay) ** 4) * change
+            change = change - same * drift_weight * (d - before.d)
+        mean = mean + ratio * change
     return mean + (step.gained * mixed_kept).sqrt() * white(z, source), Evaluation(c, clock, z, f, d, step)
 
 

@@ -5,7 +5,7 @@ from anisodiff.studies.compare import STAGES, Study, Terms, check, describe, ent
 from anisodiff.studies.contender import Contender, check_names, configs, parse_contender, parse_steps
 from anisodiff.studies.edits import Task
 from anisodiff.studies.halving import rungs, survivors
-from anisodiff.studies.layout import open_study, read_study
+from anisodiff.studies.layout import check_out, open_study, read_study
 from anisodiff.studies.measuring import Yardstick
 from anisodiff.studies.page import write_page
 from anisodiff.studies.sweep import Axis, Halving, check_metric, parse_axis, points, run_sweep, tags
@@ -26,6 +26,7 @@ __all__ = [
     "check",
     "check_metric",
     "check_names",
+    "check_out",
     "configs",
     "describe",
     "entries",

@@ -3,8 +3,9 @@
 What is done is seen from the files of `layout`; a study that was stopped anywhere goes on from there.
 """
 
+import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,17 +14,21 @@ import torch
 from anisodiff.data import Dataset
 from anisodiff.generation import PRIORS
 from anisodiff.generation.loading import open_checkpoint
+from anisodiff.models import shipped
 from anisodiff.samplers import sampler as sampler_named
 from anisodiff.studies.budget import Budget, Deadline
-from anisodiff.studies.contender import Contender
+from anisodiff.studies.contender import FEWEST, Contender
 from anisodiff.studies.edits import Studio, Task
 from anisodiff.studies.layout import Place, read_json, save_json
 from anisodiff.studies.measuring import Yardstick
 from anisodiff.studies.scoring import Scorer
 from anisodiff.studies.training import Pace, measured_training, train_under
-from anisodiff.train import Plan, TrainConfig
+from anisodiff.train import Plan, TrainConfig, newest
 from anisodiff.train.config import FREE
 from anisodiff.train.files import get_json
+from anisodiff.train.setup import check_data
+from anisodiff.train.setup import describe as about_run
+from anisodiff.train.start import load_start
 
 STAGES = ("paint", "train", "sample", "evaluate", "page")
 _VARIANTS = 6  # networks that stay compiled at a time: beyond eight, torch gives up compiling
@@ -52,7 +57,7 @@ class Terms:
     """Trajectories on which the balance of every model that has one is measured; 0: none."""
 
     def __post_init__(self) -> None:
-        for name, least in (("n", 10), ("track", 0), ("track_n", 2)):
+        for name, least in (("n", FEWEST), ("track", 0), ("track_n", 2)):
             if getattr(self, name) < least:
                 raise ValueError(f"{name}: got {getattr(self, name)}, expected {least} or more")
         if self.track and self.track_n > self.n:
@@ -87,14 +92,16 @@ class Entry:
     place: Place
 
 
-def check(contenders: Sequence[Contender], configs: Sequence[TrainConfig | None]) -> None:
-    """Refuse now what would fail after hours: contradictions of a config, samplers that do not fit."""
+def check(contenders: Sequence[Contender], configs: Sequence[TrainConfig | None], dataset: Dataset) -> None:
+    """Refuse now what would fail after hours: contradictions, images of another size, samplers that do not fit."""
     for one, config in zip(contenders, configs):
         try:
-            if config is None:
-                open_checkpoint(one.base)
-                continue
-            plan = Plan.of(config)
+            resolved = config or TrainConfig.from_dict(open_checkpoint(one.base).meta["config"])
+            made, wanted = ("×".join(map(str, (x.channels, *x.size))) for x in (resolved, dataset))
+            if config is None and made != wanted:  # no recipe that could be set otherwise
+                raise ValueError(f"it makes images of {made} (channels, height, width), --data has {wanted}")
+            check_data(resolved, dataset)
+            plan = Plan.of(resolved)
             if one.sampler != "auto":
                 sampler_named(one.sampler, plan.process)
         except ValueError as error:
@@ -105,12 +112,14 @@ def entries(
     contenders: Sequence[Contender], configs: Sequence[TrainConfig | None], terms: Terms, out: Path, tag: str = ""
 ) -> list[Entry]:
     """Contenders with their seeds; those that train alike share a run."""
-    found, runs = [], dict[str, str]()
+    found, runs = list[Entry](), dict[str, str]()
     for one, config in zip(contenders, configs):
         for seed in terms.seeds if config is not None else terms.seeds[:1]:
             name = f"{one.name}-seed{seed}" if seed and config is not None else one.name
             seeded = None if config is None else config.changed({"seed": seed})
             key = one.base if seeded is None else f"{seeded} {one.start}"
+            if name in [entry.place.name for entry in found]:  # two in one folder would share their numbers
+                raise ValueError(f"two contenders would lie in the folder {name!r}; give one another with ;name=…")
             place = Place(out=out, name=name, run_name=runs.setdefault(key, name), tag=tag)
             found.append(Entry(contender=one, config=seeded, seed=seed, place=place))
     return found
@@ -121,17 +130,42 @@ def describe(found: Sequence[Entry]) -> dict[str, Any]:
     described = {}
     for entry in found:
         one, config = entry.contender, entry.config
+        start, text = None, one.text  # it will be published: of paths the last part alone
+        if one.checkpoint:
+            text = text.replace(one.base, Path(one.base).name, 1)
+        if one.start is not None:
+            start = Path(one.start).name
+            text = text.replace(one.start, start, 1)
         values: dict[str, Any] = {
-            "contender": one.name, "text": one.text, "seed": entry.seed, "sampler": one.sampler, "n": one.n,
-            "balance": one.balance, "start": one.start, "run": entry.place.run_name,
+            "contender": one.name, "text": text, "seed": entry.seed, "sampler": one.sampler, "n": one.n,
+            "balance": one.balance, "start": start, "start_model": _code(_foreign(entry)),
+            "run": entry.place.run_name,
         }  # fmt: skip
         if config is None:
-            codes = get_json(open_checkpoint(one.base).path / "manifest.json")["files"]
-            values["checkpoint"] = codes["model.safetensors"]
+            values["checkpoint"] = _code(one.base)
         else:
             values["config"] = {k: v for k, v in config.to_dict().items() if k not in FREE}
         described[entry.place.name] = values
     return described
+
+
+def _foreign(entry: Entry) -> str | None:
+    """What a contender begins with, unless it is made by this very study: then it is not there, or not the last."""
+    start = entry.contender.start
+    if start is None or Path(start).resolve().is_relative_to(entry.place.out.resolve()):
+        return None
+    return start
+
+
+def _code(path: str | None) -> str | None:
+    """The sha256 of a checkpoint's weights, or of a file with published ones; None where nothing is there."""
+    if path is None or not (Path(path).exists() or shipped(path) is not None):
+        return None
+    if Path(path).is_file():
+        with Path(path).open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    code: str = get_json(open_checkpoint(path).path / "manifest.json")["files"]["model.safetensors"]
+    return code
 
 
 @dataclass(kw_only=True)
@@ -147,14 +181,18 @@ class Study:
     say: Callable[[str], None]
     tell: Callable[[str, int, int | None], None]
     pinned: Sequence[str] = ()
-
-    def __post_init__(self) -> None:
-        self._compiled: set[str] = set()
+    compiled: set[str] = field(default_factory=set)
+    """Shapes of networks; the rounds of a sweep, which are copies of a study, share it."""
 
     def run(self, found: Sequence[Entry], stages: Sequence[str] = STAGES) -> bool:
         """All stages of all entries, one contender after the other; False where the deadline ended it."""
         out = found[0].place.out
         studio = None if self.terms.task is None else Studio(self.terms.task, out, self.dataset, self.tell)
+        if "train" in stages:
+            for entry in found:
+                self._check_start(entry)
+        if "evaluate" in stages and self.missing(found):
+            self.yardstick()  # a missing reference or feature network is said now, not after hours of training
         if studio is not None and "paint" in stages and not studio.paint(self.deadline):
             return False
         for entry in found:
@@ -173,6 +211,17 @@ class Study:
             for entry in found
             for name in Scorer(self.terms, entry.contender, entry.place, self, None).missing()
         ]
+
+    def _check_start(self, entry: Entry) -> None:
+        """What a run that is still to begin shall begin with: is it there, and does it fit?"""
+        start, config, place = _foreign(entry), entry.config, entry.place
+        if start is None or config is None or read_json(place.trained) is not None or newest(place.run) is not None:
+            return
+        plan = Plan.of(config)
+        try:
+            load_start(start, plan, about_run(plan, self.dataset))
+        except ValueError as error:
+            raise ValueError(f"contender {entry.contender.text!r}: {error}") from None
 
     def _train(self, entry: Entry) -> bool:
         place, config = entry.place, entry.config
@@ -195,7 +244,7 @@ class Study:
         if not config.compile or self.device.type != "cuda":
             return
         shape = f"{Plan.of(config).network} {config.batch} {config.precision} {config.recompute}"
-        if shape not in self._compiled and len(self._compiled) >= _VARIANTS:
+        if shape not in self.compiled and len(self.compiled) >= _VARIANTS:
             torch.compiler.reset()
-            self._compiled.clear()
-        self._compiled.add(shape)
+            self.compiled.clear()
+        self.compiled.add(shape)

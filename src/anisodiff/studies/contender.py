@@ -11,6 +11,7 @@ all, changed by their own keys: what differs is what was said to differ.
 """
 
 import hashlib
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,7 +24,7 @@ from anisodiff import notation
 from anisodiff.data import Dataset
 from anisodiff.generation import PRIORS
 from anisodiff.models import shipped
-from anisodiff.processes.presets import TRAINED
+from anisodiff.processes.presets import BASELINES, TRAINED
 from anisodiff.recipes import RECIPES, for_dataset, recipe
 from anisodiff.train.config import TrainConfig
 
@@ -33,8 +34,12 @@ COMMON = (
     "dequantise", "precision", "compile", "recompute", "deterministic", "calibration", "checkpoint_every",
 )  # fmt: skip
 """What is equal for all unless it is said otherwise."""
+_OF_SCORES = ("weighting", "gamma", "times", "level_mean", "level_std")
+"""What a baseline, which has its own loss and draws t uniformly, does not look at."""
 _PAIRS = {"(": ")", "[": "]", "{": "}"}
 _LONGEST = 60
+FEWEST = 10
+"""Samples that can be measured: precision and recall ask for five neighbours."""
 
 
 def split_outside(text: str, separator: str) -> list[str]:
@@ -61,11 +66,11 @@ def read_value(text: str) -> Any:
         return text
 
 
-def read_whole(text: Any, what: str) -> int:
-    """A whole number, 1 or more."""
+def read_whole(text: Any, what: str, least: int = 1) -> int:
+    """A whole number, ``least`` or more."""
     number = notation.number(text, what)
-    if number < 1 or number != int(number):
-        raise ValueError(f"{what}: got {text!r}, expected a whole number, 1 or more")
+    if number < least or not math.isfinite(number) or number != int(number):
+        raise ValueError(f"{what}: got {text!r}, expected a whole number, {least} or more")
     return int(number)
 
 
@@ -94,6 +99,8 @@ def parse_contender(text: str, more: Mapping[str, Any] | None = None) -> Contend
     """Read one; ``more`` are further keys, over those of the text."""
     whole = Path(text).is_dir() or shipped(text) is not None
     base, _, rest = (text, "", "") if whole else text.partition(":")
+    if not base.strip():  # as a path it would be the folder one stands in
+        raise ValueError(f"contender {text!r}: expected a recipe, process or checkpoint first, such as ve")
     keys: dict[str, Any] = {}
     for item in split_outside(rest, ";"):
         key, equals, value = item.partition("=")
@@ -119,7 +126,7 @@ def parse_contender(text: str, more: Mapping[str, Any] | None = None) -> Contend
         text=text, base=base, name=str(own.get("name") or slug(_called(text, checkpoint))), changes=keys,
         checkpoint=checkpoint, sampler=str(own.get("sampler", "auto")), priors=priors,
         steps=parse_steps(str(own["steps"])) if "steps" in own else (),
-        n=read_whole(own["n"], "n") if "n" in own else None, start=own.get("from"),
+        n=read_whole(own["n"], "n", FEWEST) if "n" in own else None, start=own.get("from"),
         balance=read_balance(own["balance"]) if "balance" in own else None,
     )  # fmt: skip
 
@@ -132,7 +139,7 @@ def _called(text: str, checkpoint: bool) -> str:
 def read_balance(text: Any) -> int:
     """Trajectories: 0, or 2 and more."""
     number = notation.number(text, "balance")
-    if number != int(number) or number < 0 or number == 1:
+    if not math.isfinite(number) or number != int(number) or number < 0 or number == 1:
         raise ValueError(f"balance: got {text!r}, expected 0 (none), or 2 trajectories and more, such as 512")
     return int(number)
 
@@ -188,7 +195,11 @@ def configs(
             shared = {key: value for key, value in base.to_dict().items() if key in COMMON}
         config = (base if own else base.changed(shared)).changed(common)
         try:
-            found.append(config.changed(one.changes))
+            changed = config.changed(one.changes)
+            idle = [key for key in one.changes if key in _OF_SCORES] if changed.process["preset"] in BASELINES else []
+            if idle:
+                raise ValueError(f"{idle[0]}: changes nothing for this process, which has its own; leave it away")
         except ValueError as error:
             raise ValueError(f"contender {one.text!r}: {error}") from None
+        found.append(changed)
     return found

@@ -68,7 +68,13 @@ class Studio:
 
     @cached_property
     def photos(self) -> Tensor:
-        """[N, C, H, W] in [0, 1]."""
+        """[N, C, H, W] in [0, 1], two at least: sets are compared."""
+        found = self._read()
+        if len(found) < 2:
+            raise ValueError("edit: got one picture, expected two or more: their distances are those of two sets")
+        return found
+
+    def _read(self) -> Tensor:
         shape, paths = (self.dataset.channels, self.dataset.size), [Path(source) for source in self.task.sources]
         cpu = torch.device("cpu")
         if self.task.sources == ("data",):
@@ -85,8 +91,20 @@ class Studio:
     @cached_property
     def place(self) -> Path:
         """Where the paintings lie: among the results, for a few colours compress well and k-means takes its time."""
-        code = hashlib.sha256(_bytes(self.photos).tobytes() + f"{self.task.colours} colours".encode()).hexdigest()
-        return self.out / "results" / f"paintings-{code[:16]}.npz"
+        return self.out / "results" / f"paintings-{self.code}.npz"
+
+    @cached_property
+    def code(self) -> str:
+        """Which photographs, painted in how many colours."""
+        colours = f"{self.task.colours} colours".encode()
+        return hashlib.sha256(_bytes(self.photos).tobytes() + colours).hexdigest()[:16]
+
+    def check(self, held: dict[str, Any] | None, where: Path) -> None:
+        """Refuse edits of other pictures that had the same names; older ones do not say which they are of."""
+        if held is not None and held.get("paintings") not in (None, self.code):
+            raise ValueError(
+                f"{where} is of other pictures than those of --edit: give these, or choose another --out"
+            )
 
     def paint(self, deadline: Deadline) -> bool:
         """Paint what is not painted yet; False where the deadline came first."""
@@ -138,11 +156,16 @@ def make_edits(
     chunks, generator, paintings = Chunks(place.work / file_of(strength)), maker.generator, studio.paintings
     try:
         t = t_of_strength(generator.model, strength, t_min=generator.plan.config.t_min)
+        evaluations = generator.route(sampler, steps, t).evaluations
     except ValueError as error:
         raise Failed(str(error)) from None
-    law = {"checkpoint": generator.origin.model, "strength": strength, "t": t, "steps": steps, "sampler": sampler}
+    law = {
+        "checkpoint": generator.origin.model, "strength": strength, "t": t, "steps": steps, "sampler": sampler,
+        "evaluations": evaluations, "paintings": studio.code,
+    }  # fmt: skip
     held = read_json(chunks.folder / "protocol.json")
-    if held is not None and held != law:
+    studio.check(held, chunks.folder)
+    if held is not None and held != {key: law.get(key) for key in held}:
         raise ValueError(f"{chunks.folder} holds edits made in another way: remove it to make them anew")
     save_json(chunks.folder / "protocol.json", law)
 

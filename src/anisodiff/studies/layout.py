@@ -85,6 +85,13 @@ def place_of_study(out: Path) -> Path:
     return out / "results" / "study.json"
 
 
+def check_out(out: Path) -> None:
+    """Refuse a place that holds something else; asked before anything is written there."""
+    strange = out.is_dir() and any(not p.name.startswith(".") and p.name != "work" for p in out.iterdir())
+    if not place_of_study(out).is_file() and (strange or (out.exists() and not out.is_dir())):
+        raise ValueError(f"{out} holds something that is no study: choose a new folder with --out")
+
+
 def open_study(
     out: Path, kind: str, fixed: Mapping[str, Any], contenders: Mapping[str, Any], *, command: str = ""
 ) -> dict[str, Any]:
@@ -93,13 +100,11 @@ def open_study(
     Contenders may be added; one of the same name must be the same. A value of None in ``fixed`` is not known yet.
     """
     path = place_of_study(out)
+    check_out(out)
     held = read_json(path)
     # lists for tuples, as they will be read back
     new: dict[str, Any] = json.loads(json.dumps({"fixed": dict(fixed), "contenders": dict(contenders)}))
     if held is None:
-        strange = out.is_dir() and any(not p.name.startswith(".") and p.name != "work" for p in out.iterdir())
-        if strange or (out.exists() and not out.is_dir()):
-            raise ValueError(f"{out} holds something that is no study: choose a new folder with --out")
         held = {"fixed": {}, "contenders": {}}
     elif held.get("format") != FORMAT or held.get("version") != VERSION or held.get("kind") != kind:
         raise ValueError(f"{path} is of no {kind} of this version: choose another --out")
@@ -134,18 +139,28 @@ def read_study(out: Path, kind: str) -> dict[str, Any]:
 def _differences(name: str, old: Any, new: Any) -> list[str]:
     """Of two descriptions of one contender, key by key.
 
-    A setting that an older version did not have yet was at its default.
+    A setting that an older version did not have yet was at its default. A checkpoint is known by the code of its
+    weights and may lie elsewhere now; of one to begin with that is gone the name remains.
     """
     if old is None or old == new:
         return []
+    free = ("text",) if "checkpoint" in old or old.get("start") else ()
+    if old.get("start_model") is None or new.get("start_model") is None:
+        free = (*free, "start_model")
     if isinstance(old.get("config"), dict) and isinstance(new.get("config"), dict):
         usual = json.loads(json.dumps(TrainConfig().to_dict()))
         old = {**old, "config": {**{key: usual.get(key) for key in new["config"]}, **old["config"]}}
-    keys = [key for key in {**old, **new} if old.get(key) != new.get(key)]
+    keys = [k for k in {**old, **new} if k not in free and not _same(k, old.get(k), new.get(k))]
     if keys == ["config"] and isinstance(old["config"], dict) and isinstance(new["config"], dict):
         inner = [k for k in {**old["config"], **new["config"]} if old["config"].get(k) != new["config"].get(k)]
         return [f"{name}: {k} was {_short(old['config'].get(k))}, now {_short(new['config'].get(k))}" for k in inner]
     return [f"{name}: {key} was {_short(old.get(key))}, now {_short(new.get(key))}" for key in keys]
+
+
+def _same(key: str, old: Any, new: Any) -> bool:
+    if key == "start" and isinstance(old, str) and isinstance(new, str):
+        return Path(old).name == Path(new).name
+    return bool(old == new)
 
 
 def _short(value: Any) -> str:

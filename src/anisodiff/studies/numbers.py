@@ -72,6 +72,11 @@ class Row:
         good = [count for count in steps if not self.words(f"{prior}-{count}", "failed")]
         return f"{prior}-{max(good or steps)}" if steps else None
 
+    def deciding(self, prior: str) -> str:
+        """The column that stands for this contender: of this prior, or of its own where it has another."""
+        own = [name for name, _ in self.columns]
+        return self.main(prior) or (self.main(own[0]) if own else None) or ""
+
     def metric(self, column: str, name: str) -> Number | None:
         """A value of the reports, over the seeds."""
         return Number.of(_metric(result.get(column), name) for result in self.results)
@@ -79,6 +84,11 @@ class Row:
     def fact(self, file: str, *keys: str) -> Number | None:
         """A number of a file, below some keys, over the seeds."""
         return Number.of(_fact(result.get(file), keys) for result in self.results)
+
+    def evaluations(self, column: str) -> Number | None:
+        """What a sample of a column took; of a sampler that decides so itself the mean, not what it was allowed."""
+        made = self.fact(column, "sampling", "evaluations_made")
+        return made or self.fact(column, "sampling", "evaluations")
 
     def words(self, file: str, *keys: str) -> str | None:
         """The first text there."""

@@ -80,7 +80,7 @@ def _main_table(rows: Sequence[Row], priors: Sequence[str]) -> str:
         line += ["–" if seconds is None else f"{seconds.mean:.4g}", _milliseconds(each)]
         for prior in priors:
             column = row.main(prior) or ""
-            evaluations = row.fact(column, "sampling", "evaluations")
+            evaluations = row.evaluations(column)
             line += [cell(row.metric(column, "fid"), lowest[prior])]
             line += ["–" if evaluations is None else f"{evaluations.mean:.0f}"]
             line += [_milliseconds(row.fact(column, "sampling", "seconds_per_image"))]
@@ -129,10 +129,22 @@ def _over_evaluations(rows: Sequence[Row], priors: Sequence[str]) -> list[str]:
 
 
 def _track_words(rows: Sequence[Row], n: int) -> str:
-    counts = [int(count.mean) for row in rows if (count := row.fact("track-1", "samples")) is not None]
+    points = {
+        row.label: [r for result in row.results for k, r in result.items() if k.startswith("track-")] for row in rows
+    }
+    counts = [point["samples"] for found in points.values() for point in found if "samples" in point]
     few = f"; {min(counts)} samples a point" if counts else ""
     higher = ", so FID is higher than in the table" if counts and min(counts) < n else ""
-    return f"Averaged weights on the way{few}{higher}."
+    # not equal where a contender has its own, or where a study has grown by a number of evaluations
+    made = {
+        label: " and ".join(dict.fromkeys(point["column"].replace("-", ", ") for point in found if "column" in point))
+        for label, found in points.items()
+    }
+    kinds = [words for words in dict.fromkeys(made.values()) if words]
+    how = f"; {kinds[0]} evaluations" if len(kinds) == 1 else ""
+    if len(kinds) > 1:
+        how = f". **Not equal in prior and evaluations**: {'; '.join(f'{k}: {w}' for k, w in made.items() if w)}"
+    return f"Averaged weights on the way{few}{higher}{how}."
 
 
 def _edit_words(study: dict[str, Any]) -> str:
@@ -148,14 +160,16 @@ def _edit_table(rows: Sequence[Row]) -> str:
     strengths = sorted(
         {float(n.removeprefix("edit-")) for row in rows for r in row.results for n in r if n.startswith("edit-")}
     )
-    table = [["contender", "strength", "RMSE to painting", "RMSE to photograph", "FID to photographs", "KID"]]
+    table = [["contender", "strength", "evaluations"]]
+    table[0] += ["RMSE to painting", "RMSE to photograph", "FID to photographs", "KID"]
     for row in rows:
         for s in strengths:
             file = file_of(s)
             if failed := row.words(file, "failed"):
-                table.append([row.label, f"{s:g}", f"failed: {failed}", "–", "–", "–"])
+                table.append([row.label, f"{s:g}", "–", f"failed: {failed}", "–", "–", "–"])
                 continue
-            facts = [row.fact(file, key) for key in ("rmse_painting", "rmse_photo", "fid", "kid")]
+            made = row.fact(file, "evaluations") or row.fact(file, "steps")  # older results have what was asked for
+            facts = [made, *(row.fact(file, key) for key in ("rmse_painting", "rmse_photo", "fid", "kid"))]
             table.append([row.label, f"{s:g}", *("–" if fact is None else str(fact) for fact in facts)])
     return aligned(table, widest=60)
 

@@ -83,7 +83,7 @@ def _evaluations(rows: Sequence[Row], priors: Sequence[str]) -> Any:
         curves = []
         for row in rows:
             names = [f"{p}-{steps}" for p, steps in row.columns if p == prior]
-            points = [(row.fact(n, "sampling", "evaluations"), row.metric(n, "fid")) for n in names]
+            points = [(row.evaluations(n), row.metric(n, "fid")) for n in names]
             curves.append((row.label, [(x.mean, y) for x, y in points if x is not None and y is not None]))
         _lines(axes, curves)
         tidy(axes, xscale="log", xlabel="evaluations of the network", ylabel="FID", title=f"prior {prior}")

@@ -1,12 +1,13 @@
 """Images of many seeds on the disk, one file for every batch; what is there is not made again.
 
-FOLDER/FIRST-LAST.npz    images uint8 [n, C, H, W] of the seeds FIRST … LAST, the seconds they took, and whether
-                         these hold what only a first batch costs (compilation, recording)
+FOLDER/FIRST-LAST.npz    images uint8 [n, C, H, W] of the seeds FIRST … LAST, the seconds they took, whether these
+                         hold what only a first batch costs (compilation, recording), and how many evaluations
+                         each took of a sampler that decides so itself
 """
 
 import time
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from anisodiff.files import replacing
 from anisodiff.generation import Generator
 from anisodiff.generation.protocol import describe, differences
 from anisodiff.metrics import ImageSet
+from anisodiff.samplers import Dopri5
 from anisodiff.studies.budget import Deadline
 from anisodiff.studies.layout import read_json, save_json
 from anisodiff.train.slim import without_folders
@@ -69,11 +71,16 @@ class Chunks:
                 done = min(done + batch, first, n)
             done = max(done, end)
 
-    def put(self, rows: range, images: Tensor, seconds: float, *, warm: bool) -> None:
+    def put(
+        self, rows: range, images: Tensor, seconds: float, *, warm: bool, evaluations: Sequence[int] = ()
+    ) -> None:
         """Images [n, C, H, W] in [0, 1], written whole or not at all."""
         pixels = (images.clamp(0, 1) * 255).round().to(torch.uint8).cpu().numpy()
         with replacing(self.folder / f"{rows[0]:08d}-{rows[-1]:08d}.npz") as temporary:
-            np.savez(temporary, images=pixels, seconds=np.float64(seconds), warm=np.bool_(warm))
+            np.savez(
+                temporary, images=pixels, seconds=np.float64(seconds), warm=np.bool_(warm),
+                evaluations=np.array(evaluations, dtype=np.int64),
+            )  # fmt: skip
 
     def walk(self) -> Iterator[NDArray[np.uint8]]:
         """The images of file after file."""
@@ -99,6 +106,14 @@ class Chunks:
         usual = [(s, n) for s, n, warm in times if warm] or [(s, n) for s, n, _ in times]
         return sum(s for s, _ in usual) / sum(n for _, n in usual)
 
+    def evaluations(self) -> float | None:
+        """What a sample took in the mean, where the sampler decided; None where it was the same for all."""
+        found = list[int]()
+        for _, _, path in self.ranges():
+            with np.load(path, allow_pickle=False) as stored:
+                found += stored["evaluations"].tolist() if "evaluations" in stored else []
+        return sum(found) / len(found) if found else None
+
     def image_set(self, name: str, n: int) -> ImageSet:
         """For the metrics: batches of equal size."""
 
@@ -123,9 +138,18 @@ class Maker:
         self._leakage: dict[str, Any] = {}
 
     def fill(
-        self, chunks: Chunks, n: int, make: Callable[[range], Tensor], deadline: Deadline, tell: Callable[[int], None]
+        self,
+        chunks: Chunks,
+        n: int,
+        make: Callable[[range], Tensor],
+        deadline: Deadline,
+        tell: Callable[[int], None],
+        spent: Callable[[], Sequence[int]] = tuple,
     ) -> bool:
-        """Rows 0 … n − 1 by ``make``; whether all are there. What ``make`` refuses is a `Failed`."""
+        """Rows 0 … n − 1 by ``make``; whether all are there. What ``make`` refuses is a `Failed`.
+
+        ``spent``: the evaluations of the samples made last, where they differ.
+        """
         took = 0.0
         for rows in chunks.missing(n, self.batch):
             if deadline.over(took):
@@ -136,7 +160,8 @@ class Maker:
             except ValueError as error:
                 raise Failed(str(error)) from None
             took = time.perf_counter() - begin
-            chunks.put(rows, images, took, warm=self.warm)
+            counts = spent()[: len(rows)]  # a batch may have been filled up
+            chunks.put(rows, images, took, warm=self.warm, evaluations=counts)
             self.warm = True
             tell(rows[-1] + 1)
         return True
@@ -174,8 +199,20 @@ class Maker:
         if protocol["note"] and held is None and first:
             say(f"{folder.parent.name}, prior {column.prior}: {protocol['note']}")
 
+        adaptive = route.sampler if isinstance(route.sampler, Dopri5) else None
+
         def make(rows: range) -> Tensor:
             return generator.sample_along(route, rows, start.prior, batch=self.batch)
 
-        done = self.fill(chunks, n, make, deadline, tell)
-        return {**protocol, "seconds_per_image": chunks.seconds_per_image(), "batch": self.batch} if done else None
+        def spent() -> list[int]:
+            if adaptive is None:
+                return []
+            made = torch.cat(adaptive.made).tolist()
+            adaptive.made.clear()
+            return made
+
+        if not self.fill(chunks, n, make, deadline, tell, spent):
+            return None
+        if (mean := chunks.evaluations()) is not None:
+            protocol["evaluations_made"] = mean
+        return {**protocol, "seconds_per_image": chunks.seconds_per_image(), "batch": self.batch}

@@ -36,14 +36,19 @@ class Scorer:
         self.columns = [Column(prior=prior, steps=count) for prior in priors for count in steps]
         self.main = Column(prior=priors[0], steps=max(steps))
         owns = place.name == place.run_name  # contenders that share a run share its curve
-        first = terms.track if contender.checkpoint else 1
+        # one that begins with given weights is also measured before any training
+        first = terms.track if contender.checkpoint else 1 if contender.start is None else 0
         self.points = range(first, terms.track + 1) if terms.track and owns else range(0)
         self.strengths = () if terms.task is None else terms.task.strengths
         self._maker: Maker | None = None
 
     def run(self, stages: Sequence[str]) -> bool:
         """All pieces of the stages that can be done; False where the deadline came first."""
-        if (trained := read_json(self.place.trained)) is None or "failed" in trained:
+        trained = read_json(self.place.trained)
+        if trained is None:  # of a run that is under way the points that it has passed
+            passed = [number for number in self.points if newest(self.place.track(number)) is not None]
+            return all(self._point(number, stages) for number in passed)
+        if "failed" in trained:
             return True
         pieces = [partial(self._column, column) for column in self.columns]
         pieces += [partial(self._point, number) for number in self.points]
@@ -159,10 +164,14 @@ class Scorer:
         terms, study = self.terms, self.study
         n, last = min(terms.track_n, self.n), number == terms.track
         folder = self.place.work / (self.main.name if last else name)
+        if last and (why := (read_json(self._result(self.main.name)) or {}).get("failed")):
+            raise Failed(why)
         saved = None if last else newest(self.place.track(number))
         if saved is None and not last:
             if not self.place.run.is_dir():
                 return True  # they lie on another machine
+            if number == 0:
+                raise Failed("the weights that the run began with were not kept")
             raise Failed(f"no weights were kept after part {number} of {terms.track}: the run was too short")
         if "sample" in stages and saved is not None:
             made = self.maker(saved.path).column(
@@ -191,6 +200,7 @@ class Scorer:
     def _edit(self, strength: float, stages: Sequence[str]) -> bool:
         assert self.studio is not None
         if self._result(file_of(strength)).is_file():
+            self.studio.check(read_json(self._result(file_of(strength))), self._result(file_of(strength)))
             return True
         return self._guarded(file_of(strength), partial(self._make_edit, self.studio, strength, stages))
 

@@ -119,9 +119,9 @@ def _round(study: Study, found: list[Entry]) -> bool:
 
 
 def score_of(row: Row, prior: str, metric: str) -> float | None:
-    """The metric of a point; None where it failed."""
-    column = row.main(prior)
-    found = None if column is None else row.metric(column, metric)
+    """The metric of a point; None where it failed, if only with one of its seeds."""
+    column = row.deciding(prior)
+    found = None if row.words("train", "failed") or row.words(column, "failed") else row.metric(column, metric)
     return None if found is None else found.mean
 
 

@@ -22,7 +22,8 @@ def write_sweep(out: Path, held: Mapping[str, Any], rounds: Sequence[str], prior
     found = ranked(out, held, rounds, prior, metric)
     keys = list(found[0][2])
     shown = [metric, *(name for name in METRICS if name != metric and name != "fid_infinity")]
-    numbers = {row.name: [row.metric(row.main(prior) or "", name) for name in shown] for row, _, _ in found}
+    columns = {row.name: row.deciding(prior) for row, _, _ in found}
+    numbers = {row.name: [row.metric(columns[row.name], name) for name in shown] for row, _, _ in found}
     halved = len(rounds) > 1
     head = [*keys, *(["round"] if halved else []), *shown, "images seen", "training, s", "evaluations"]
     table = [head]
@@ -31,13 +32,14 @@ def write_sweep(out: Path, held: Mapping[str, Any], rounds: Sequence[str], prior
         first, *rest = numbers[row.name]
         lowest = None if metric in HIGHER else best(rivals)
         facts = [row.fact("train", "images"), row.fact("train", "seconds")]
-        facts.append(row.fact(row.main(prior) or "", "sampling", "evaluations"))
-        failed = row.words("train", "failed") or row.words(row.main(prior) or "", "failed")
+        facts.append(row.evaluations(columns[row.name]))
+        failed = row.words("train", "failed") or row.words(columns[row.name], "failed")
         cells = ["failed" if failed else cell(first, lowest), *map(_text, (*rest, *facts))]
         table.append([*values.values(), *([str(number + 1)] if halved else []), *cells])
     seeds = max(len(row.seeds) for row, _, _ in found)
+    priors = dict.fromkeys(column.rpartition("-")[0] for column in columns.values() if column)
     words = (
-        f"{held['fixed']['n']} samples, prior {prior}, {held['fixed']['budget']} of training"
+        f"{held['fixed']['n']} samples, prior {' or '.join(priors) or prior}, {held['fixed']['budget']} of training"
         f"{' in the first round' if halved else ''}, {seeds} seed{'s' if seeds > 1 else ''}; sorted by {metric}. "
         f"≈: not shown to differ from the best{' of its round' if halved else ''} "
         f"({'under 10 %' if seeds == 1 else 'ranges overlap'})."
@@ -68,7 +70,7 @@ def _draw(found: Sequence[Point], keys: Sequence[str], prior: str, metric: str) 
     measured = [
         (values, number, rounded)
         for row, rounded, values in found
-        if (number := row.metric(row.main(prior) or "", metric)) is not None
+        if (number := row.metric(row.deciding(prior), metric)) is not None
     ]
     if not measured:
         return None

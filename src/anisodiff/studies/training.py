@@ -12,7 +12,6 @@ from torch import Tensor
 from anisodiff.data import Dataset
 from anisodiff.networks import NCSNpp
 from anisodiff.networks.model import Model
-from anisodiff.processes import Process
 from anisodiff.studies.budget import Budget, Deadline, Meter, span
 from anisodiff.studies.layout import Place, read_json, save_json
 from anisodiff.train import Diverged, Hooks, Plan, Snapshot, Store, TrainConfig, newest, read_log, train
@@ -20,6 +19,7 @@ from anisodiff.train.model import model_tensors
 from anisodiff.train.preview import fit_prior
 from anisodiff.train.setup import describe
 from anisodiff.train.slim import slim
+from anisodiff.train.start import load_start
 
 LOG_STEPS, FOREVER = 20, 2**50
 Tell = Callable[[str, int, int | None], None]
@@ -62,7 +62,6 @@ class _Watch:
     tell: Tell
     enough: bool = False
     meter: Meter | None = None
-    prior: Mapping[str, Tensor] | None = None
     _since: int = 0
     _logged: bool = False
     _fresh: list[int] = field(default_factory=list)
@@ -88,31 +87,26 @@ class _Watch:
         self.meter.add(record, fresh=not self._logged)
         self._logged, self._since = True, 0
 
-    def fit(self, process: Process, images: Tensor) -> Mapping[str, Tensor]:
-        """The prior, remembered for the weights that are kept."""
-        self.prior = fit_prior(process, images)
-        return self.prior
-
-    def on_interval(self, model: Model, step: int) -> None:
+    def on_interval(self, model: Model, step: int, prior: Mapping[str, Tensor] | None) -> None:
         """Keep the averaged weights whenever another part of the budget is used up."""
         assert self.meter is not None
         images, track = step * self.config.batch, self.pace.track
         seconds = self.meter.seconds(images)
         for number in range(1, track):
             due = self.pace.budget.times(number / track).reached(images, seconds)
+            if (self.place.trained.parent / f"track-{number}.json").is_file():
+                continue  # measured while the run was under way, and its weights removed
             if due and newest(self.place.track(number)) is None:
-                self._keep(self.place.track(number), model, step, seconds)
+                self._keep(self.place.track(number), model, step, seconds, prior)
 
-    def _keep(self, folder: Path, model: Model, step: int, seconds: float) -> None:
-        if self.prior is None:  # a run that was continued has it in its checkpoint
-            saved = newest(self.place.run)
-            assert saved is not None
-            self.prior = saved.tensors("prior")
+    def _keep(
+        self, folder: Path, model: Model, step: int, seconds: float, prior: Mapping[str, Tensor] | None
+    ) -> None:
         network = next(part for part in model.modules() if isinstance(part, NCSNpp))
         about = describe(Plan.of(self.config), self.dataset)
         meta = {**about, "step": step, "images": step * self.config.batch, "training_seconds": seconds}
         tensors = model_tensors(model, dict(network.named_parameters()), network)
-        Store(folder).save(Snapshot(step=step, meta=meta, model=tensors, state={}, prior=self.prior))
+        Store(folder).save(Snapshot(step=step, meta=meta, model=tensors, state={}, prior=prior))
 
 
 def train_under(
@@ -138,7 +132,7 @@ def train_under(
     paced = pace.paced(config)
     watch = _Watch(place, paced, dataset, pace, deadline, tell)
     hooks = Hooks(
-        say=lambda line: say(f"{place.run_name}: {line}"), on_log=watch.on_log, stop=watch.stop, fit_prior=watch.fit,
+        say=lambda line: say(f"{place.run_name}: {line}"), on_log=watch.on_log, stop=watch.stop, fit_prior=fit_prior,
         on_interval=watch.on_interval if pace.track > 1 else None,
     )  # fmt: skip
     try:
@@ -155,6 +149,11 @@ def train_under(
         if not deadline.over():
             raise KeyboardInterrupt  # a signal: the trainer has saved
         return False
+    if start is not None and pace.track:
+        try:
+            keep_start(paced, dataset, place, start)
+        except (ValueError, OSError) as error:  # the training itself is done
+            say(f"{place.run_name}: no point before training: {error}")
     meter = watch.meter or Meter(read_log(place.run), (read_json(place.fresh) or {}).get("steps", []))
     seconds = meter.seconds(outcome.images) or None  # a run of one stretch has no rate
     if pace.keep_weights and newest(place.weights) is None:
@@ -170,6 +169,23 @@ def train_under(
     told = "" if seconds is None else f" in {span(seconds)} of training"
     say(f"{place.run_name}: {outcome.images} images{told}")
     return True
+
+
+def keep_start(config: TrainConfig, dataset: Dataset, place: Place, start: str) -> None:
+    """Point 0 of a curve: the weights that the run began with, under its own tables and prior (zero-shot)."""
+    saved = newest(place.run)
+    if saved is None or newest(place.track(0)) is not None:
+        return
+    plan = Plan.of(config)
+    about = describe(plan, dataset)
+    begun = load_start(start, plan, about)
+    if begun.about != saved.meta.get("start"):
+        raise ValueError(f"{start} is no longer what the run began with")
+    tables = {name: value for name, value in saved.tensors("model").items() if not name.startswith("network.")}
+    weights = {f"network.{name}": value for name, value in begun.tensors.items()}
+    meta = {**about, "step": 0, "images": 0, "training_seconds": 0.0, "start": saved.meta.get("start")}
+    prior = saved.tensors("prior") if saved.has("prior") else None
+    Store(place.track(0)).save(Snapshot(step=0, meta=meta, model={**weights, **tables}, state={}, prior=prior))
 
 
 def machine(device: torch.device) -> str:

@@ -8,13 +8,13 @@ from typing import Any
 
 from anisodiff import notation, objectives
 from anisodiff.networks import SIZES, NCSNppConfig
-from anisodiff.networks.precondition import WEIGHTINGS, Weighting
+from anisodiff.networks.precondition import TIMES, WEIGHTINGS, Times, Weighting
 from anisodiff.processes.config import check_keys
 from anisodiff.processes.presets import NAMES, OVERRIDES
 from anisodiff.train.ema import profile
 
 PRECISIONS = ("fp32", "bf16", "fp64")
-PARAMETRISATIONS = ("residual", "ve")
+PARAMETRISATIONS = ("residual", "scalar", "ve")
 _NETWORK_KEYS = tuple(
     f.name for f in dataclasses.fields(NCSNppConfig) if f.name not in ("image_size", "in_channels", "out_channels")
 )
@@ -38,11 +38,13 @@ class TrainConfig:
     antithetic: bool = False
     """The batch is pairs of one image, one time, one path up to its last piece, one dropout mask, and there ±ξ."""
     parametrisation: str = "residual"
-    """What the network is given and asked for: residual (see `ScoreModel`), or ve, as published (see `VENetwork`)."""
+    """What the network is given and asked for: residual or scalar (see `ScoreModel`), or ve (see `VENetwork`)."""
     weighting: Weighting = "state"
-    """Whose error counts alike in all frequencies: the noise-free state's, or the score's; see `ScoreModel`."""
+    """Whose error counts: the noise-free state's, the score's, or the score's in units of noise; see `ScoreModel`."""
     gamma: float = 1.0
     """Exponent of that weight."""
+    times: Times = "level"
+    """Which times are drawn: normal in the noise level, as follows, or uniform between t_min and T."""
     level_mean: float = -0.5
     """Density of t: noise level ln(σ/σ_d) ~ N(level_mean, level_std²), cut to [t_min, T]."""
     level_std: float = 1.2
@@ -65,7 +67,7 @@ class TrainConfig:
     dequantise: bool = False
     seed: int = 0
     images: int = 166_400_000
-    """Length of the run: images seen."""
+    """Length of the run: images seen. 0: no step, a checkpoint of what the run begins with."""
     precision: str = "fp32"
     """fp32, bf16 (the network alone, on CUDA alone), or fp64 for tests."""
     compile: bool = False
@@ -107,7 +109,10 @@ class TrainConfig:
                 raise ValueError(f"{f.name}: got {getattr(self, f.name)!r}, expected true or false")
         if self.precision not in PRECISIONS:
             raise ValueError(f"precision: got {self.precision!r}, expected fp32, bf16 (on CUDA) or fp64 (for tests)")
-        words = {"objective": objectives.NAMES, "parametrisation": PARAMETRISATIONS, "weighting": WEIGHTINGS}
+        words = {
+            "objective": objectives.NAMES, "parametrisation": PARAMETRISATIONS, "weighting": WEIGHTINGS,
+            "times": TIMES,
+        }  # fmt: skip
         for name, known in words.items():
             if getattr(self, name) not in known:
                 value = getattr(self, name)
@@ -171,7 +176,7 @@ FREE = (
 """What may change when a run is continued: its length, its intervals, and how it is computed."""
 
 _WHOLE = {
-    "channels": 1, "batch": 1, "accumulation": 1, "warm_up": 0, "seed": 0, "images": 1, "calibration": 16,
+    "channels": 1, "batch": 1, "accumulation": 1, "warm_up": 0, "seed": 0, "images": 0, "calibration": 16,
     "log_every": 1, "checkpoint_every": 0, "sample_every": 0,
 }  # fmt: skip
 _REAL = {

@@ -11,6 +11,8 @@ from anisodiff.networks.model import Model
 from anisodiff.processes import Process
 from anisodiff.train import files
 
+OnInterval = Callable[[Model, int, Mapping[str, Tensor] | None], None]
+
 
 class Diverged(ValueError):
     """The loss is not finite any more."""
@@ -23,7 +25,7 @@ class Hooks:
     say          a line for people
     progress     (done, total): images, or parts of the calibration before
     on_log       each record of the log
-    on_interval  (averaged model, step), every ``sample_every`` images: sample grids
+    on_interval  (averaged model, step, prior or None), every ``sample_every`` images: sample grids
     fit_prior    (process, images) → tensors, kept in every checkpoint as prior.safetensors
     observe      (name) before every effect of a checkpoint on the disk
     stop         asked after every step: True ends the run as a signal does, with a checkpoint
@@ -32,7 +34,7 @@ class Hooks:
     say: Callable[[str], None] = lambda _: None
     progress: Callable[[int, int], None] = lambda _, __: None
     on_log: Callable[[dict[str, Any]], None] = lambda _: None
-    on_interval: Callable[[Model, int], None] | None = None
+    on_interval: OnInterval | None = None
     fit_prior: Callable[[Process, Tensor], Mapping[str, Tensor]] | None = None
     observe: files.Observe = files.unobserved
     stop: Callable[[], bool] = lambda: False

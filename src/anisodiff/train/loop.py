@@ -1,7 +1,7 @@
 """The run: from a config and a dataset to a folder with checkpoints and a log, stopped and continued at will."""
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from anisodiff.data import Dataset, Loader
 from anisodiff.networks.model import Model
 from anisodiff.train.checkpoint import Checkpoint, Snapshot, Store, alone, folder_of, read
 from anisodiff.train.config import TrainConfig
-from anisodiff.train.contract import Hooks, Outcome
+from anisodiff.train.contract import Hooks, OnInterval, Outcome
 from anisodiff.train.logging import Log
 from anisodiff.train.model import Plan, calibration_images, model_tensors, moments_from
 from anisodiff.train.setup import assemble, check_data, describe, differences, memory_named, prepare_device, remarks
@@ -172,11 +172,11 @@ class _Run:
         seen, batch = self.done * self.config.batch, self.config.batch
         return interval > 0 and seen // interval > (seen - batch) // interval
 
-    def _show(self, on_interval: Callable[[Model, int], None]) -> None:
+    def _show(self, on_interval: OnInterval) -> None:
         """Sample grids. Where there is no room or no memory for them, training goes on: weights are worth more."""
         with self._aside():
             try:
-                on_interval(self.averaged(), self.done)
+                on_interval(self.averaged(), self.done, self.prior)
             except (OSError, ValueError, MemoryError, torch.OutOfMemoryError) as error:
                 self.hooks.say(f"no samples at step {self.done}: {' '.join(str(error).split())}; training goes on")
 

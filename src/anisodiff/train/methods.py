@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from anisodiff.networks.conditional import ConditionalModel, measure_conditional
 from anisodiff.networks.deblurring import DeblurringModel
 from anisodiff.networks.model import Model
-from anisodiff.networks.precondition import ScoreModel, Weighting
+from anisodiff.networks.precondition import ScoreModel, Times, Weighting
 from anisodiff.networks.scaled_noise import ScaledNoiseModel
 from anisodiff.networks.ve_network import VENetwork
 from anisodiff.networks.velocity import VelocityModel
@@ -54,6 +54,7 @@ class ScoreMatching(Method):
     weighting: Weighting
     gamma: float
     parametrisation: str
+    times: Times
 
     @property
     def objective(self) -> Objective:
@@ -68,8 +69,9 @@ class ScoreMatching(Method):
         """Around a network of ours, or around one as published."""
         score = self.score
         model = ScoreModel(
-            network, score.equation, moments, drift=score.learns_drift, weighting=self.weighting, gamma=self.gamma
-        )
+            network, score.equation, moments, drift=score.learns_drift, weighting=self.weighting, gamma=self.gamma,
+            scalar=self.parametrisation == "scalar", times=self.times,
+        )  # fmt: skip
         if self.parametrisation == "ve":
             model.network = VENetwork(network, model)
         return model
@@ -113,8 +115,9 @@ def method_for(process: Process, config: TrainConfig) -> Method:
     if not isinstance(process, Conditional):
         score = objective_for(process, config.objective)
         return ScoreMatching(
-            score=score, weighting=config.weighting, gamma=config.gamma, parametrisation=config.parametrisation
-        )
+            score=score, weighting=config.weighting, gamma=config.gamma, parametrisation=config.parametrisation,
+            times=config.times,
+        )  # fmt: skip
     for name, own in (("objective", "auto"), ("parametrisation", "residual")):
         if getattr(config, name) != own:
             raise ValueError(

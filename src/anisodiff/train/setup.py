@@ -49,7 +49,7 @@ def prepare_device(config: TrainConfig, device: torch.device) -> list[str]:
 def remarks(config: TrainConfig) -> list[str]:
     """What is allowed but hardly meant, in words."""
     seen = config.steps * config.batch
-    if seen >= config.warm_up:
+    if seen >= config.warm_up or not seen:  # without a step there is no learning rate
         return []
     return [
         f"the warm-up of {config.warm_up} images is longer than the run of {config.images}: the learning rate ends "
