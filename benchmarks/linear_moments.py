@@ -21,7 +21,7 @@ from anisodiff.processes import SPDE, ClosedForm, Process
 from anisodiff.samplers import Exponential, Sampler
 from anisodiff.samplers.reference import reference
 from anisodiff.stencils import STENCILS
-from anisodiff.tables import Moments
+from anisodiff.tables import Moments, plain_colours
 from anisodiff.transforms import dct2, frequencies, radial_bands
 
 F64 = torch.float64
@@ -214,7 +214,7 @@ def path_tables(process: SPDE, means: Sums, mean: Tensor, data: Tensor, *, drift
         return x.reshape(len(edges) - 1, len(phases), *data.shape).float()
 
     return Moments(
-        edges=edges, phases=phases, mean=mean, data=data.float(),
+        edges=edges, phases=phases, mean=mean, data=data.float(), **plain_colours(len(mean), data.float()),
         log_noise=table((power - signal).log()), log_signal=table(signal.log()), weight=table(weight),
         log_target=table(means["Y"].log()), log_residual=table(residual.log()),
     )  # fmt: skip

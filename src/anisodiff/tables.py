@@ -8,6 +8,10 @@ For DCT mode k at time t, about the channel means μ of the data (pooled over ch
     w_k = −E[b̂_k û_k]/(α1 z_k V_k)   mean edge weight: the drift's best linear predictor is b_ref = −α1 w_k z_k û_k
     Y_k = E|score target|²      power of the regression target;  E_k = power of the drift's residual
 
+**Colours.** Channels of an image are correlated. In the principal axes of their covariance (rows of ``axes``) the
+power of a mode is D_k s_ck, ``shares`` s_ck of mean 1 over the axes, and that of its signal is taken as S_k s_ck;
+white noise stays what it is. Without them (the default) axes are the channels and all shares 1.
+
 The best linear predictor of the score is exactly −1/V_k, whatever the data (Stein). Entries stand on a grid of
 (cell, phase): cells end where the drift may jump, and t ∈ (e_k, e_{k+1}] belongs to cell k, so the value at an edge
 is the limit from the left. Between phases logarithms are interpolated linearly.
@@ -30,14 +34,19 @@ _RINGS = 8
 
 @dataclass(frozen=True)
 class Moments:
-    """The tables: [K, P, H, W] each but ``mean`` [C] and ``data`` [H, W]; float32, but for edges and phases."""
+    """The tables: [K, P, H, W] each but for those that say otherwise; float32, but for edges and phases."""
 
     edges: Tensor
     phases: Tensor
     """[P], places in a cell, in (0, 1]."""
     mean: Tensor
+    """μ, [C]."""
     data: Tensor
-    """D_k, power of the images."""
+    """D_k, power of the images, [H, W]."""
+    axes: Tensor
+    """Orthonormal rows, [C, C]."""
+    shares: Tensor
+    """s_ck, [C, H, W], or [1, H, W] where all are 1."""
     log_noise: Tensor
     """ln N."""
     log_signal: Tensor
@@ -68,6 +77,29 @@ class Moments:
         return torch.lerp(table[cell, right - 1], table[cell, right], weight)
 
 
+def plain_colours(channels: int, data: Tensor) -> dict[str, Tensor]:
+    """``axes`` and ``shares`` of channels that are taken as they are; place and precision of ``data``."""
+    return {"axes": torch.eye(channels).to(data), "shares": torch.ones_like(data)[None]}
+
+
+def principal_colours(centred: Tensor) -> dict[str, Tensor]:
+    """``axes`` and ``shares`` of images ``centred`` about their channel means, DCT modes [N, C, H, W]; float32.
+
+    An axis points to where most of its numbers are positive: no sign is left to chance.
+    """
+    modes = centred.double()
+    axes = torch.linalg.eigh(torch.einsum("nchw,ndhw->cd", modes, modes)).eigenvectors.mT.flip(0)
+    axes = axes * torch.where(axes.sum(1, keepdim=True) < 0, -1.0, 1.0)
+    power = _symmetric(turned(modes, axes).square().mean(0))
+    shares = (power / power.mean(0).clamp(min=1e-300)).clamp(min=1e-3)
+    return {"axes": axes.float(), "shares": (shares / shares.mean(0)).float()}
+
+
+def turned(z: Tensor, axes: Tensor) -> Tensor:
+    """Σ_d axes_cd z_d for ``z`` [B, C, H, W]; by sums, which no device rounds to fewer digits, as it may products."""
+    return (axes[:, :, None, None] * z[:, None]).sum(2)
+
+
 def _symmetric(x: Tensor) -> Tensor:
     """On square images rows and columns are alike: average the two, halving the error of estimation."""
     return 0.5 * (x + x.mT) if x.shape[-1] == x.shape[-2] else x
@@ -91,9 +123,13 @@ def measure(
     *,
     seed: int = 0,
     batch: int = 512,
+    colours: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> Moments:
-    """Tables of ``objective`` on ``images`` [N, C, H, W] in [0, 1]; exact but for the data's spectrum when linear."""
+    """Tables of ``objective`` on ``images`` [N, C, H, W] in [0, 1]; exact but for the data's spectrum when linear.
+
+    ``colours``: in the principal axes of the channels.
+    """
     edges = torch.tensor(objective.edges, dtype=torch.float64)
     mean = images.double().mean((0, 2, 3)).float()
     centred = dct2(images - mean[:, None, None])
@@ -128,7 +164,9 @@ def measure(
             "the process has times with no noise that single precision could tell from the images: nothing can be "
             "learned there; set a larger intensity"
         )
-    return Moments(edges=edges.to(device), phases=phases.to(device), mean=mean, data=data.float(), **single)
+    data = data.float()
+    axes = principal_colours(centred) if colours else plain_colours(images.shape[1], data)
+    return Moments(edges=edges.to(device), phases=phases.to(device), mean=mean, data=data, **axes, **single)
 
 
 def _measure_at(

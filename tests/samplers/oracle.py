@@ -23,7 +23,7 @@ from anisodiff.noise import KeyedNoise
 from anisodiff.objectives.phases import table_phases
 from anisodiff.samplers import Sampler
 from anisodiff.stencils.flux import EdgeWeights, apply_edges
-from anisodiff.tables import Moments
+from anisodiff.tables import Moments, plain_colours
 from anisodiff.transforms import dct2, frequencies, idct2
 
 F64 = torch.float64
@@ -154,7 +154,7 @@ def oracle(
         spectrum = spectrum.mean().expand(size, size).contiguous()
     moments = Moments(
         edges=edges, phases=place, mean=torch.full((channels,), 0.5, dtype=F64), data=spectrum,
-        log_noise=noise.log(), log_signal=signal.log(), weight=weight,
+        **plain_colours(channels, spectrum), log_noise=noise.log(), log_signal=signal.log(), weight=weight,
         log_target=torch.zeros_like(noise), log_residual=torch.zeros_like(noise),
     )  # fmt: skip
     return Oracle(law, moments, drift=drift)

@@ -16,7 +16,7 @@ from anisodiff.networks.model import Model
 from anisodiff.objectives.contract import Draw
 from anisodiff.objectives.phases import table_phases
 from anisodiff.processes.conditional import Conditional
-from anisodiff.tables import Moments
+from anisodiff.tables import Moments, plain_colours
 from anisodiff.transforms import dct2
 
 ProcessT = TypeVar("ProcessT", bound=Conditional)
@@ -44,6 +44,7 @@ def measure_conditional(
         phases=phases.to(images.device),
         mean=mean.float(),
         data=data.float(),
+        **plain_colours(images.shape[1], data.float()),
         log_noise=noise.log().float(),
         log_signal=torch.maximum(signal, 1e-8 * noise).log().float(),
         weight=nothing + 1,

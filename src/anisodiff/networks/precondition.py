@@ -22,6 +22,9 @@ operator shapes the noise (one window) or where only the last piece's noise is s
 signal would then be most of the loss: it is divided mode by mode, but for `state` with several windows, which gives
 such modes next to no weight.
 
+In the principal axes of the colours (see `tables`) S, V, D and c have an index for the axis; the network then sees
+and answers in these axes.
+
 With ``scalar`` the network is given and asked for what EDM's is: V, S, N and d² are replaced by their means over all
 frequencies in what surrounds the network, and nowhere else. What Wiener's predictor knows it has to learn then.
 """
@@ -36,7 +39,7 @@ from torch import Tensor, nn
 from anisodiff.equation import Equation
 from anisodiff.networks.model import Model, noise_level
 from anisodiff.objectives.contract import Draw
-from anisodiff.tables import Moments
+from anisodiff.tables import Moments, turned
 from anisodiff.transforms import dct2, frequencies, idct2
 
 __all__ = [
@@ -60,7 +63,7 @@ class Surroundings(NamedTuple):
 
 
 class Coefficients:
-    """The moments at one time per sample, as [B, 1, H, W] fields."""
+    """The moments at one time per sample, as [B, 1, H, W] fields; signal, power and scale [B, C, H, W] by colours."""
 
     def __init__(self, moments: Moments, equation: Equation, t: Tensor) -> None:
         cell, phase = moments.locate(t)
@@ -68,14 +71,16 @@ class Coefficients:
         def look(table: Tensor) -> Tensor:
             return moments.at(table, cell, phase)[:, None]
 
-        self.signal = look(moments.log_signal).exp()
+        signal = look(moments.log_signal).exp()
+        self.signal = signal * moments.shares
         self.noise = look(moments.log_noise).exp()
         self.power = self.signal + self.noise
         self.weight = look(moments.weight)
         self.target = look(moments.log_target).exp()
         self.residual = look(moments.log_residual).mul(0.5).exp()  # d_k
         self.scale = (self.signal / (self.noise * self.power)).sqrt()  # c_k
-        self.known = self.signal / moments.data  # S/D: the square of what smoothing leaves of a mode
+        self.data = moments.data * moments.shares  # D
+        self.known = signal / moments.data  # S/D: the square of what smoothing leaves of a mode
         self.input = (self.noise + moments.data.mean() * self.known).rsqrt()
         self.alpha1, self.alpha2 = (
             x.to(self.power.dtype)[:, None, None, None] for x in (equation.alpha1(t), equation.alpha2(t))
@@ -85,7 +90,7 @@ class Coefficients:
     def scalars(self) -> Surroundings:
         """EDM's c_in, c_skip and c_out: one number a sample, [B, 1, 1, 1] each."""
         signal, noise, square = (
-            x.mean((-2, -1), keepdim=True) for x in (self.signal, self.noise, self.residual.square())
+            x.mean((-3, -2, -1), keepdim=True) for x in (self.signal, self.noise, self.residual.square())
         )
         power = signal + noise
         return Surroundings(power.rsqrt(), power, (signal / (noise * power)).sqrt(), square.sqrt())
@@ -96,6 +101,8 @@ class ScoreModel(Model):
 
     usual: ClassVar[str] = "exponential"
     leans: ClassVar[bool] = True
+
+    moments_axes: Tensor
 
     def __init__(
         self,
@@ -112,6 +119,8 @@ class ScoreModel(Model):
         super().__init__(network, moments)
         self.equation, self.learns_drift, self.weighting, self.gamma = equation, drift, weighting, gamma
         self.scalar, self.times = scalar, times
+        self.turns = not torch.equal(moments.axes, torch.eye(len(moments.axes)).to(moments.axes))
+        """Whether the axes of the colours are others than the channels."""
 
     @property
     def T(self) -> float:
@@ -153,13 +162,21 @@ class ScoreModel(Model):
         """The moments at times ``t`` (float64 [B])."""
         return Coefficients(self.moments, self.equation, t)
 
+    def modes(self, x: Tensor) -> Tensor:
+        """DCT of ``x`` [B, C, H, W] in the axes of the colours."""
+        return turned(dct2(x), self.moments_axes) if self.turns else dct2(x)
+
+    def field(self, z: Tensor) -> Tensor:
+        """The way back."""
+        return idct2(turned(z, self.moments_axes.mT) if self.turns else z)
+
     def centred(self, u: Tensor) -> Tensor:
-        """DCT of the state about the channel means."""
-        return dct2(u - self.moments_mean[:, None, None])
+        """Modes of the state about the channel means."""
+        return self.modes(u - self.moments_mean[:, None, None])
 
     def uncentred(self, z: Tensor) -> Tensor:
-        """The state of centred DCT modes."""
-        return idct2(z) + self.moments_mean[:, None, None]
+        """The state of centred modes."""
+        return self.field(z) + self.moments_mean[:, None, None]
 
     def denoised(self, z: Tensor, t: Tensor) -> Tensor:
         """E[x0 | u] = (û + N s)/√(S/D): Tweedie, then the linear smoothing undone, [B, C, H, W]; one evaluation.
@@ -180,7 +197,7 @@ class ScoreModel(Model):
         z, c = self.centred(u), self.coefficients(t)
         f, g = self.residuals(z, c)
         score = -z / c.power + c.scale * f
-        return idct2(score), idct2(score if g is None else score - c.residual * g)
+        return self.field(score), self.field(score if g is None else score - c.residual * g)
 
     def _weight(self, c: Coefficients) -> Tensor:
         """ω_k^γ, [B, 1, H, W]."""
@@ -197,19 +214,19 @@ class ScoreModel(Model):
         z, c = self.centred(drawn.state), self.coefficients(t)
         f, g = self.residuals(z, c, dropout_key)
         weight = self._weight(c)
-        error = (f - (dct2(drawn.score) + z / c.power) / c.scale).square()
+        error = (f - (self.modes(drawn.score) + z / c.power) / c.scale).square()
         # (Y − 1/V)/c², without the cancellation; Y ≥ 1/N
         spread = 1.0 + torch.expm1(c.target.log() + c.noise.log()).clamp(min=0.0) * c.power / c.signal
         if g is not None:
             assert drawn.drift is not None
             rate = c.alpha1 * c.weight * frequencies(z.shape[-2], z.shape[-1], z.dtype, z.device)
-            residual = (dct2(drawn.drift) + rate * z) / c.alpha2.square()
+            residual = (self.modes(drawn.drift) + rate * z) / c.alpha2.square()
             relative = (c.residual / c.scale).square()
             error = error + relative * (g - residual / c.residual).square()
             spread = spread + relative
         if self.weighting == "noise":
             return (weight * error).mean((-3, -2, -1))
-        weight = weight / weight.mean((-2, -1), keepdim=True)
+        weight = weight / weight.mean((-3, -2, -1), keepdim=True)
         if len(self.level) > 1 and self.weighting == "state":
             return (weight * error).mean((-3, -2, -1)) / (weight * spread).mean((-3, -2, -1))
         return (weight * error / spread).mean((-3, -2, -1))

@@ -26,7 +26,7 @@ def ancestral_step(model: ScoreModel, z: Tensor, t: Tensor, after: Tensor, sourc
     """A draw of û' at ``after`` given û at ``t`` (both [1]); one evaluation."""
     c, equation, zero = model.coefficients(t), model.equation, torch.zeros_like(t)
     f, _ = model.residuals(z, c)
-    image = model.moments.data.sqrt() * (c.signal.sqrt() / c.power * z + (c.noise / c.power).sqrt() * f)
+    image = c.data.sqrt() * (c.signal.sqrt() / c.power * z + (c.noise / c.power).sqrt() * f)
     noise, noise_below = (grid_variance(equation, zero, r, z) for r in (t, after))
     gained = grid_variance(equation, after, t, z)
     mean = grid_decay(equation, after, t, z) * noise_below / noise * z

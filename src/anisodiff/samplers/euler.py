@@ -24,7 +24,7 @@ from anisodiff.processes import SPDE, ClosedForm, Process
 from anisodiff.samplers.contract import Sampler, Step, option
 from anisodiff.samplers.divergence import divergence
 from anisodiff.stencils import STENCILS, noise_scale
-from anisodiff.transforms import dct2, frequencies, idct2
+from anisodiff.transforms import frequencies
 
 PROJECTED = "projected"
 DRIFTS = ("stencil", *STENCILS, PROJECTED)
@@ -34,10 +34,10 @@ def reverse_drift(model: ScoreModel, z: Tensor, t: Tensor, stencil: str) -> tupl
     """f and g2 [B, C, H, W] of centred DCT states at ``t`` [1]; one evaluation."""
     equation, c = model.equation, model.coefficients(t)
     f, g = model.residuals(z, c)
-    score, u = -z / c.power + c.scale * f, idct2(z) + model.moments.mean[:, None, None]
+    score, u = -z / c.power + c.scale * f, model.uncentred(z)
     alpha2, inv_lambda2 = equation.alpha2(t), equation.inv_lambda2(t)
     scale, length = noise_scale(u, alpha2, inv_lambda2), equation.correlation_length
-    pull = scale * correlate(correlate(scale * idct2(score), length), length)  # Q = Q^{1/2} Q^{1/2}
+    pull = scale * correlate(correlate(scale * model.field(score), length), length)  # Q = Q^{1/2} Q^{1/2}
     if not equation.additive:
         pull = pull + divergence(u, alpha2, inv_lambda2, length)
     if stencil != PROJECTED:
@@ -45,7 +45,7 @@ def reverse_drift(model: ScoreModel, z: Tensor, t: Tensor, stencil: str) -> tupl
     drift = -c.alpha1 * c.weight * frequencies(z.shape[-2], z.shape[-1], z.dtype, z.device) * z
     if g is not None:
         drift = drift + c.alpha2.square() * c.residual * g
-    return pull - idct2(drift), scale
+    return pull - model.field(drift), scale
 
 
 def euler_step(
@@ -62,8 +62,8 @@ def euler_step(
     """û' at ``after`` from û at ``t`` (both [1]); one evaluation."""
     f, scale = reverse_drift(model, z, t, stencil)
     dt = (t - after).to(z.dtype)
-    noise = scale * correlate(idct2(white(z, source)), model.equation.correlation_length)
-    return z + dct2(dt * tame(f, float(dt), gamma, norm) + dt.sqrt() * noise)
+    noise = scale * correlate(model.field(white(z, source)), model.equation.correlation_length)
+    return z + model.modes(dt * tame(f, float(dt), gamma, norm) + dt.sqrt() * noise)
 
 
 def taming(process: Process) -> TamedEuler:

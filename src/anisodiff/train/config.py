@@ -39,6 +39,8 @@ class TrainConfig:
     """The batch is pairs of one image, one time, one path up to its last piece, one dropout mask, and there ±ξ."""
     parametrisation: str = "residual"
     """What the network is given and asked for: residual or scalar (see `ScoreModel`), or ve (see `VENetwork`)."""
+    colours: bool = False
+    """Whether tables and network have the principal axes of the colours instead of the channels; see `tables`."""
     weighting: Weighting = "state"
     """Whose error counts: the noise-free state's, the score's, or the score's in units of noise; see `ScoreModel`."""
     gamma: float = 1.0

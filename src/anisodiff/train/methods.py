@@ -55,6 +55,7 @@ class ScoreMatching(Method):
     gamma: float
     parametrisation: str
     times: Times
+    colours: bool
 
     @property
     def objective(self) -> Objective:
@@ -63,7 +64,7 @@ class ScoreMatching(Method):
 
     def measure(self, images: Tensor, *, seed: int, progress: Progress | None = None) -> Moments:
         """See `tables.measure`."""
-        return measure(self.score, images, seed=seed, progress=progress)
+        return measure(self.score, images, seed=seed, colours=self.colours, progress=progress)
 
     def model(self, network: nn.Module, moments: Moments) -> ScoreModel:
         """Around a network of ours, or around one as published."""
@@ -113,12 +114,17 @@ _BASELINES: Mapping[type[Process], tuple[Callable[[Any], OfImage[Any]], type[Con
 def method_for(process: Process, config: TrainConfig) -> Method:
     """The method for ``process``; settings that it does not have are refused."""
     if not isinstance(process, Conditional):
+        if config.colours and config.parametrisation == "ve":
+            raise ValueError(
+                "colours: the network of parametrisation=ve sees images as they are; set colours=false, "
+                "or another parametrisation"
+            )
         score = objective_for(process, config.objective)
         return ScoreMatching(
             score=score, weighting=config.weighting, gamma=config.gamma, parametrisation=config.parametrisation,
-            times=config.times,
+            times=config.times, colours=config.colours,
         )  # fmt: skip
-    for name, own in (("objective", "auto"), ("parametrisation", "residual")):
+    for name, own in (("objective", "auto"), ("parametrisation", "residual"), ("colours", False)):
         if getattr(config, name) != own:
             raise ValueError(
                 f"{name}: {process.word} has its own, got {getattr(config, name)!r}; leave it at {own!r}"

@@ -16,7 +16,7 @@ from anisodiff.networks.model import Model
 from anisodiff.objectives import Regression
 from anisodiff.processes import SPDE, Process
 from anisodiff.processes.presets import process as process_named
-from anisodiff.tables import Moments
+from anisodiff.tables import Moments, plain_colours
 from anisodiff.train.checkpoint import Checkpoint, find
 from anisodiff.train.config import TrainConfig
 from anisodiff.train.methods import Method, method_for
@@ -145,9 +145,11 @@ def calibration_images(config: TrainConfig, dataset: Dataset, device: torch.devi
 
 
 def moments_from(tensors: dict[str, Tensor], device: torch.device) -> Moments:
-    """The tables of a checkpoint's model file."""
+    """The tables of a checkpoint's model file; an older one knows of no axes of the colours."""
+    found = {name.removeprefix("moments_"): value for name, value in tensors.items() if name.startswith("moments_")}
     try:
-        return Moments(**{f.name: tensors[f"moments_{f.name}"].to(device) for f in dataclasses.fields(Moments)})
+        found = {**plain_colours(len(found["mean"]), found["data"]), **found}
+        return Moments(**{f.name: found[f.name].to(device) for f in dataclasses.fields(Moments)})
     except KeyError as error:
         raise ValueError(f"the checkpoint's model has no table {error}: it is of another version") from None
 

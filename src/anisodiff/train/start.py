@@ -61,11 +61,10 @@ def _run(path: str | Path, plan: Plan, about: Mapping[str, Any]) -> Start:
     if different := [key for key in new if key not in free and old.get(key) != new[key]]:
         raise ValueError(f"cannot start from another network: {', '.join(different)} differ")
     ours, theirs = plan.config, begun.plan.config
-    if ours.parametrisation != theirs.parametrisation:
-        raise ValueError(
-            f"cannot start from {path}: its network has parametrisation {theirs.parametrisation!r}, "
-            f"got {ours.parametrisation!r}; set parametrisation={theirs.parametrisation}"
-        )
+    for key in ("parametrisation", "colours"):
+        old, new = getattr(theirs, key), getattr(ours, key)
+        if old != new:
+            raise ValueError(f"cannot start from {path}: its network has {key} {old!r}, got {new!r}; set {key}={old}")
     network = next(part for part in begun.model.modules() if isinstance(part, NCSNpp))
     same = begun.meta["process"] == about["process"] and (
         begun.meta["data"]["fingerprint"] == about["data"]["fingerprint"]  # wherever the images lie

@@ -1,0 +1,133 @@
+"""Tables in the principal axes of the colours: closed forms for images whose channels are correlated."""
+
+import dataclasses
+import math
+
+import pytest
+import torch
+
+import anisodiff
+from anisodiff.hashing import combine
+from anisodiff.networks.precondition import ScoreModel
+from anisodiff.noise import KeyedNoise
+from anisodiff.objectives import objective_for
+from anisodiff.samplers import sampler
+from anisodiff.tables import Moments, measure, principal_colours, turned
+from anisodiff.train.methods import method_for
+from anisodiff.train.model import moments_from
+from anisodiff.transforms import dct2, idct2
+from tests.oracles import gaussian_images
+from tests.test_score_model import Nothing
+from tests.train.conftest import tiny
+
+F64 = torch.float64
+MIX = torch.tensor([[1.0, 0.2, 0.1], [0.9, -0.3, 0.1], [0.8, 0.1, -0.3]], dtype=F64)
+
+
+def coloured_images(count: int, size: int = 8) -> torch.Tensor:
+    """Three independent fields of one spectrum, mixed into channels."""
+    fields = gaussian_images(count * 3, size).reshape(count, 3, size, size).to(F64)
+    return 0.5 + 0.3 * turned(fields - fields.mean((0, 2, 3), keepdim=True), MIX)
+
+
+def covariance(x: torch.Tensor) -> torch.Tensor:
+    """Of the channels over all pixels about their means, [C, C]."""
+    x = x - x.mean((0, 2, 3), keepdim=True)
+    return torch.einsum("nchw,ndhw->cd", x, x) / (x.numel() / x.shape[1])
+
+
+def build(name: str, images: torch.Tensor, **overrides):
+    objective = objective_for(anisodiff.process(name, images.shape[-1], **overrides))
+    moments = measure(objective, images.float(), colours=True)
+    return objective, ScoreModel(Nothing(), objective.equation, moments, drift=objective.learns_drift).double()
+
+
+def test_axes_are_principal_and_shares_add_up():
+    images = coloured_images(400)
+    found = principal_colours(dct2(images - images.mean((0, 2, 3), keepdim=True)))
+    axes, shares = found["axes"].double(), found["shares"].double()
+    torch.testing.assert_close(axes @ axes.mT, torch.eye(3, dtype=F64), atol=1e-6, rtol=0)
+    spread = axes @ covariance(images) @ axes.mT
+    values = spread.diagonal()
+    assert float((spread - values.diag()).abs().max()) < 1e-6 * float(values[0])
+    assert (values.diff() < 0).all()
+    torch.testing.assert_close(shares.mean(0), torch.ones(8, 8, dtype=F64), atol=1e-6, rtol=0)
+    wanted = values / values.mean()  # one spectrum for all: the same shares at all frequencies
+    chance = (2 * 2 / 400) ** 0.5  # of a ratio of two sums of squares
+    assert ((shares / wanted[:, None, None] - 1).abs() < 5 * chance).all()
+
+
+@pytest.mark.parametrize("name", ["ve", "heat"])
+def test_wieners_predictor_is_the_score_of_images_with_correlated_channels(name):
+    """Gaussian images: Cov û_k = D_k A diag(s) Aᵀ·decay² + φ 1, its inverse applied to the state, mode by mode."""
+    images = coloured_images(300)
+    objective, model = build(name, images)
+    moments, t = model.moments, torch.full((5,), 0.8, dtype=F64)
+    state = objective.draw(images[:5], t, KeyedNoise(combine(3, torch.arange(5)))).state
+    plain = model.coefficients(t[:1])
+    axes = moments.axes.double()
+    signal = torch.einsum("ec,ehw,ed->cdhw", axes, plain.signal[0].double(), axes)
+    whole = signal + torch.eye(3, dtype=F64)[:, :, None, None] * plain.noise[0, 0]
+    z = dct2(state - moments.mean[:, None, None])
+    expected = -torch.linalg.solve(whole.permute(2, 3, 0, 1), z.permute(0, 2, 3, 1)[..., None])[..., 0]
+    torch.testing.assert_close(
+        model(state, t)[0], idct2(expected.permute(0, 3, 1, 2)), rtol=1e-4, atol=1e-5
+    )  # axes are kept in float32
+
+
+@pytest.mark.parametrize("name", ["ve", "anisotropic"])
+def test_less_is_left_to_learn(name):
+    """In the same units, and with a loss that Wiener's predictor still has 1 of."""
+    images = coloured_images(500)
+    overrides = {} if name == "ve" else {"diffusivity": "geometric(0.1, 1)", "step": "exponential(windows=2)"}
+    objective, model = build(name, images, **overrides)
+    axes = {"axes": torch.eye(3, dtype=F64), "shares": torch.ones(1, 8, 8, dtype=F64)}
+    without = ScoreModel(
+        Nothing(), objective.equation, dataclasses.replace(model.moments, **axes), drift=objective.learns_drift
+    ).double()
+    t = torch.full((500,), 0.9, dtype=F64)
+    drawn = objective.draw(images, t, KeyedNoise(combine(7, torch.arange(500))))
+    errors = [(m(drawn.state, t)[0] - drawn.score).square().mean() for m in (model, without)]
+    assert float(errors[0]) < 0.9 * float(errors[1])
+    assert float(model.loss(drawn, t).mean()) == pytest.approx(1.0, abs=0.1)
+
+
+SAMPLERS = ["exponential", "exponential(order=1, wiener=1)", "ancestral", "ode", "euler", "pc"]
+
+
+@pytest.mark.parametrize("text", SAMPLERS)
+def test_samples_have_the_covariance_of_the_channels(text):
+    images = coloured_images(2000, 4)
+    process = anisodiff.process("ve", 4, sigma_max=5)
+    _, model = build("ve", images, sigma_max=5)
+    count, made = 3000, sampler(text, process)
+    times = made.times(model, 160 * made.cost, t_min=0.02)
+    c = model.coefficients(torch.full((1,), process.T, dtype=F64))
+    noise = KeyedNoise(combine(11, torch.arange(count)))
+    start = model.uncentred(c.power.sqrt() * noise.normal(torch.zeros(count, 3, 4, 4, dtype=F64)))
+    states = made.run(model, start, times, noise)
+    got, wanted = covariance(states), covariance(images)
+    scale = wanted.diagonal().sqrt()
+    gap = (got - wanted).abs() / (scale[:, None] * scale)
+    limit = 0.06 if text in ("euler", "ancestral", "pc") else 0.03  # of first order
+    assert float(gap.max()) < limit + 4 * math.sqrt(2 / (count * 4))
+
+
+def test_a_checkpoint_of_an_older_version_has_its_channels(tmp_path):
+    images = coloured_images(64)
+    moments = measure(objective_for(anisodiff.process("ve", 8)), images.float())
+    tensors = {f"moments_{f.name}": getattr(moments, f.name) for f in dataclasses.fields(Moments)}
+    older = {name: value for name, value in tensors.items() if name not in ("moments_axes", "moments_shares")}
+    for found in (moments_from(tensors, torch.device("cpu")), moments_from(older, torch.device("cpu"))):
+        for f in dataclasses.fields(Moments):
+            assert torch.equal(getattr(found, f.name), getattr(moments, f.name))
+    with pytest.raises(ValueError, match="no table 'mean'"):
+        moments_from({}, torch.device("cpu"))
+
+
+def test_contradictions_are_refused():
+    config = tiny(process="ve", parametrisation="ve", colours=True)
+    with pytest.raises(ValueError, match="sees images as they are; set colours=false"):
+        method_for(anisodiff.process("ve", 8), config)
+    with pytest.raises(ValueError, match="colours: flow-matching has its own"):
+        method_for(anisodiff.process("flow-matching", 8), tiny(process="flow-matching", colours=True))
