@@ -137,6 +137,14 @@ def test_roles():
         anisotropy("pulse(1, 1, 0.1)", "drift_anisotropy")
 
 
+def test_pulses_that_cannot_be_resolved_are_refused():
+    with pytest.raises(ValueError, match="intensity must not fade"):
+        anisodiff.Equation(diffusivity=0.0, intensity="pulse(1, 1, 0.5)")
+    with pytest.raises(ValueError, match=r"resolved from a width of T/20 = 0.1 on, got pulse"):
+        anisodiff.Equation(diffusivity="pulse(30, 1, 0.09)", intensity=1.0)
+    anisodiff.Equation(diffusivity="pulse(30, 1, 0.09)", intensity=1.0, T=1.0)
+
+
 def test_a_pulse_smooths_as_a_power_of_the_noise_until_it_is_spent():
     T, total, centre, power = 2.0, 30.0, 1.1, 2.0
     rate = math.log(5000) / T  # σ(t) = σ(0)·e^{rate·t}

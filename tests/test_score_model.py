@@ -5,7 +5,8 @@ import torch
 
 import anisodiff
 from anisodiff.hashing import combine
-from anisodiff.networks.precondition import ScoreModel, draw_times, level_density
+from anisodiff.networks.densities import draw_times
+from anisodiff.networks.precondition import ScoreModel
 from anisodiff.noise import KeyedNoise
 from anisodiff.objectives import objective_for
 from anisodiff.priors import fit_gaussian
@@ -52,7 +53,7 @@ def test_loss_of_wieners_predictor_is_one(case, weighting):
     images = gaussian_images(600, 8).float()
     _, objective, model = build(name, images, **overrides)
     model.weighting = weighting
-    times, cumulative = level_density(model, mean=-0.5, std=1.2, t_min=T_MIN)
+    times, cumulative = model.density(mean=-0.5, std=1.2, t_min=T_MIN)
     noise = KeyedNoise(keys(600, 5))
     t = draw_times(times, cumulative, noise.uniform())
     assert ((t >= T_MIN) & (t <= 2.0)).all()

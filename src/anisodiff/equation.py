@@ -14,7 +14,7 @@ from torch import Tensor
 
 from anisodiff import notation
 from anisodiff.checks import check_times
-from anisodiff.schedules import Constant, Infinite, Transition, anisotropy, strength
+from anisodiff.schedules import Constant, Infinite, Pulse, Transition, anisotropy, strength
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,6 +47,18 @@ class Equation:
             if not math.isfinite(value) or value < 0 or (least == ">" and value == 0):
                 raise ValueError(f"{name} must be finite and {least} 0, got {value:g}")
             object.__setattr__(self, name, value)
+        self._check_pulses()
+
+    def _check_pulses(self) -> None:
+        if isinstance(self.intensity, Pulse):
+            raise ValueError(
+                f"intensity must not fade, where there is no noise nothing can be learned, got {self.intensity}; "
+                "a pulse is for the diffusivity"
+            )
+        if isinstance(self.diffusivity, Pulse) and self.diffusivity.width < self.T / 20:
+            raise ValueError(
+                f"diffusivity: a pulse is resolved from a width of T/20 = {self.T / 20:g} on, got {self.diffusivity}"
+            )
 
     @property
     def smooths(self) -> bool:

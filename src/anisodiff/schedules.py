@@ -236,7 +236,7 @@ def strength(value: Transition | float | str, what: str) -> Transition:
     """A transition that can be an α: finite and ≥ 0 at all times."""
     found = transition(value, what)
     if isinstance(found, Infinite | ExponentialToIsotropic):
-        raise ValueError(f"{what} must stay finite, got {found}; use a number, geometric or power")
+        raise ValueError(f"{what} must stay finite, got {found}; use a number, geometric, power or pulse")
     return found
 
 

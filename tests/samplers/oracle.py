@@ -18,7 +18,8 @@ from torch import Tensor
 
 from anisodiff import Equation
 from anisodiff.linear import decay, variance
-from anisodiff.networks.precondition import Coefficients, ScoreModel
+from anisodiff.networks.coefficients import Coefficients
+from anisodiff.networks.precondition import ScoreModel
 from anisodiff.noise import KeyedNoise
 from anisodiff.objectives.phases import table_phases
 from anisodiff.samplers import Sampler

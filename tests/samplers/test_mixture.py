@@ -14,7 +14,8 @@ from torch import Tensor, nn
 
 import anisodiff
 from anisodiff.metrics.sliced import directions, sliced_wasserstein
-from anisodiff.networks.precondition import ScoreModel, draw_times, level_density
+from anisodiff.networks.densities import draw_times
+from anisodiff.networks.precondition import ScoreModel
 from anisodiff.noise import KeyedNoise
 from anisodiff.objectives import Draw, objective_for
 from anisodiff.processes import Process
@@ -70,7 +71,7 @@ def trained(name: str) -> tuple[Process, ScoreModel]:
         network = Mlp(2 if objective.learns_drift else 1)
     model = ScoreModel(network, process.equation, moments, drift=objective.learns_drift)
     noise = KeyedNoise(keys(pool, 5))
-    times = draw_times(*level_density(model, mean=-0.5, std=1.4, t_min=DT), noise.uniform())
+    times = draw_times(*model.density(mean=-0.5, std=1.4, t_min=DT), noise.uniform())
     t = objective.settle(times)
     drawn = objective.draw(mixture(pool, 2), t, noise)
     optimiser = torch.optim.Adam(network.parameters(), lr=3e-3, betas=(0.9, 0.99))

@@ -196,3 +196,16 @@ def test_a_setting_that_did_not_exist_yet_was_at_its_default(tmp_path):
     open_study(tmp_path / "s", "sweep", {}, {"a": {"config": config}})
     with pytest.raises(ValueError, match="a: weighting was state, now score"):
         open_study(tmp_path / "s", "sweep", {}, {"a": {"config": {**config, "weighting": "score"}}})
+
+
+def test_another_contender_is_refused_by_what_differs(tmp_path):
+    """Also where its words differ, too; and two runs of the study itself are not one start."""
+    config = tiny().to_dict()
+    open_study(tmp_path / "s", "sweep", {}, {"a": {"text": "ve", "config": config}})
+    with pytest.raises(ValueError, match="study: a: weighting was state, now noise; choose"):
+        open_study(tmp_path / "s", "sweep", {}, {"a": {"text": "song", "config": {**config, "weighting": "noise"}}})
+    begun = {"text": "ve:from=x", "config": config, "start": "work/ve/run", "start_model": None}
+    open_study(tmp_path / "t", "sweep", {}, {"a": begun})
+    open_study(tmp_path / "t", "sweep", {}, {"a": begun})
+    with pytest.raises(ValueError, match="a: start was work/ve/run, now work/heat/run"):
+        open_study(tmp_path / "t", "sweep", {}, {"a": {**begun, "start": "work/heat/run"}})

@@ -13,9 +13,10 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from anisodiff.train import Damaged, Hooks, find, load_model, newest, read, read_log, train
+from anisodiff.train import Damaged, Hooks, Plan, find, load_model, newest, read, read_log, train
 from anisodiff.train.checkpoint import alone, folder_of
 from anisodiff.train.files import put_tensors
+from anisodiff.train.setup import describe, differences
 
 from .conftest import assert_equal, tiny
 
@@ -197,6 +198,15 @@ def test_what_a_checkpoint_says_and_loads(dataset, calm):
     assert tensors.keys() == loaded.model.state_dict().keys()
     for name, value in loaded.model.state_dict().items():
         assert torch.equal(value, tensors[name])
+
+
+def test_a_run_of_an_older_version_goes_on(dataset, calm):
+    """A setting that did not exist yet was at its default."""
+    saved = newest(calm)
+    meta = {**saved.meta, "config": {k: v for k, v in saved.meta["config"].items() if k not in ("times", "colours")}}
+    assert differences(meta, describe(Plan.of(tiny()), dataset)) == []
+    other = describe(Plan.of(dataclasses.replace(tiny(), times="uniform")), dataset)
+    assert differences(meta, other) == ["times was 'level', now 'uniform'"]
 
 
 def test_hooks_see_the_averaged_model_and_keep_the_prior(dataset, tmp_path):

@@ -21,7 +21,7 @@ from anisodiff.files import replacing
 from anisodiff.generation.pictures import to_pixels
 from anisodiff.train.files import get_json
 
-FORMAT, VERSION, NAME = "anisodiff edits", 1, "edit.json"
+FORMAT, VERSION, NAME = "anisodiff edits", 2, "edit.json"  # the version of the samplers, as of samples
 GROWING = ("strengths", "pictures")
 """Tables of a protocol that a later job may add to; everything else fixes the pixels."""
 

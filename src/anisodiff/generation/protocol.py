@@ -17,7 +17,8 @@ from anisodiff.generation.seeds import parse_seeds, write_seeds
 from anisodiff.generation.starts import Leakage, Start
 from anisodiff.train.files import get_json
 
-FORMAT, VERSION = "anisodiff samples", 1
+FORMAT, VERSION = "anisodiff samples", 2
+"""2: `exponential` is of second order across edges of the drift, too; its pixels are others than those of 1."""
 NAME = "protocol.json"
 FILES = (".zip", ".npz", ".png")
 """What samples are joined into; every other place is a folder."""

@@ -29,71 +29,21 @@ With ``scalar`` the network is given and asked for what EDM's is: V, S, N and d�
 frequencies in what surrounds the network, and nowhere else. What Wiener's predictor knows it has to learn then.
 """
 
-import math
-from typing import ClassVar, Literal, NamedTuple, get_args
+from typing import ClassVar, Literal, get_args
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from anisodiff.equation import Equation
-from anisodiff.networks.model import Model, noise_level
+from anisodiff.networks.coefficients import Coefficients
+from anisodiff.networks.densities import Times, level_density
+from anisodiff.networks.model import Model
 from anisodiff.objectives.contract import Draw
 from anisodiff.tables import Moments, turned
 from anisodiff.transforms import dct2, frequencies, idct2
 
-__all__ = [
-    "TIMES", "WEIGHTINGS", "Coefficients", "ScoreModel", "Times", "Weighting", "draw_times", "level_density",
-    "noise_level",
-]  # fmt: skip
-
 Weighting = Literal["state", "score", "noise"]
 WEIGHTINGS: tuple[Weighting, ...] = get_args(Weighting)
-Times = Literal["level", "uniform"]
-TIMES: tuple[Times, ...] = get_args(Times)
-
-
-class Surroundings(NamedTuple):
-    """What stands around the network: its input's scale, and its outputs' places in score and drift; [B, 1, H, W]."""
-
-    input: Tensor
-    power: Tensor
-    scale: Tensor
-    residual: Tensor
-
-
-class Coefficients:
-    """The moments at one time per sample, as [B, 1, H, W] fields; signal, power and scale [B, C, H, W] by colours."""
-
-    def __init__(self, moments: Moments, equation: Equation, t: Tensor) -> None:
-        cell, phase = moments.locate(t)
-
-        def look(table: Tensor) -> Tensor:
-            return moments.at(table, cell, phase)[:, None]
-
-        signal = look(moments.log_signal).exp()
-        self.signal = signal * moments.shares
-        self.noise = look(moments.log_noise).exp()
-        self.power = self.signal + self.noise
-        self.weight = look(moments.weight)
-        self.target = look(moments.log_target).exp()
-        self.residual = look(moments.log_residual).mul(0.5).exp()  # d_k
-        self.scale = (self.signal / (self.noise * self.power)).sqrt()  # c_k
-        self.data = moments.data * moments.shares  # D
-        self.known = signal / moments.data  # S/D: the square of what smoothing leaves of a mode
-        self.input = (self.noise + moments.data.mean() * self.known).rsqrt()
-        self.alpha1, self.alpha2 = (
-            x.to(self.power.dtype)[:, None, None, None] for x in (equation.alpha1(t), equation.alpha2(t))
-        )
-        self.t, self.cell, self.phase = t, cell, phase
-
-    def scalars(self) -> Surroundings:
-        """EDM's c_in, c_skip and c_out: one number a sample, [B, 1, 1, 1] each."""
-        signal, noise, square = (
-            x.mean((-3, -2, -1), keepdim=True) for x in (self.signal, self.noise, self.residual.square())
-        )
-        power = signal + noise
-        return Surroundings(power.rsqrt(), power, (signal / (noise * power)).sqrt(), square.sqrt())
 
 
 class ScoreModel(Model):
@@ -146,7 +96,7 @@ class ScoreModel(Model):
     def outputs(self, z: Tensor, c: Coefficients, dropout_key: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
         """F̂ and Ĝ of the network in the DCT, one evaluation."""
         around = c.scalars() if self.scalar else None
-        seen = idct2((around or c).input * z)
+        seen = idct2((c.input if around is None else around.input) * z)
         condition = self.condition(c.cell, c.phase).to(seen.dtype).expand(len(z))
         out = self.network(seen, condition, dropout_key).to(z.dtype)
         channels = z.shape[1]
@@ -190,7 +140,8 @@ class ScoreModel(Model):
 
     def density(self, *, mean: float, std: float, t_min: float) -> tuple[Tensor, Tensor]:
         """See `level_density`; with ``times`` uniform even in t."""
-        return level_density(self, mean=mean, std=std, t_min=t_min, even=self.times == "uniform")
+        even = self.times == "uniform"
+        return level_density(self, mean=mean, std=std, t_min=t_min, gaps=self.learns_drift, even=even)
 
     def forward(self, u: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
         """Score s and s̃ = s − d of states ``u`` at times ``t``, [B, C, H, W]; equal where the drift is known."""
@@ -230,48 +181,3 @@ class ScoreModel(Model):
         if len(self.level) > 1 and self.weighting == "state":
             return (weight * error).mean((-3, -2, -1)) / (weight * spread).mean((-3, -2, -1))
         return (weight * error / spread).mean((-3, -2, -1))
-
-
-def level_density(
-    model: ScoreModel, *, mean: float, std: float, t_min: float, even: bool = False
-) -> tuple[Tensor, Tensor]:
-    """Times [M] and their cumulative distribution for t with noise level ~ N(mean, std²), cut to [t_min, T].
-
-    ``even``: for t itself uniform there.
-    """
-    edges = model.moments_edges.cpu()
-    phases = model.moments.phases.cpu()
-    if not model.learns_drift:
-        phases = torch.cat([torch.zeros(1, dtype=torch.float64), phases])
-    part = torch.arange(8, dtype=torch.float64) / 8
-    fraction = torch.cat([(phases[:-1, None] + part * phases.diff()[:, None]).flatten(), phases[-1:]])
-    t = (edges[:-1, None] + fraction * (edges[1:] - edges[:-1])[:, None]).flatten()
-    t = t[t >= t_min]
-    moments = model.moments.to(torch.device("cpu"))
-    level = moments.at(model.level.cpu(), *moments.locate(t))
-    density = torch.ones_like(t) if even else torch.exp(-0.5 * ((level.double() - mean) / std) ** 2)
-    speed = t.diff() if even else level.diff().double().abs()
-    if model.learns_drift:  # no mass where a cell begins: a target's variance diverges there
-        speed = speed * (moments.locate(t)[0][1:] == moments.locate(t)[0][:-1])
-    mass = torch.cat([torch.zeros(1, dtype=torch.float64), (0.5 * (density[1:] + density[:-1]) * speed).cumsum(0)])
-    if not math.isfinite(float(mass[-1])) or mass[-1] <= 0:
-        raise ValueError("no time has the wanted noise level; choose another mean or std")
-    return t, mass / mass[-1]
-
-
-def places_among(ascending: Tensor, values: Tensor) -> Tensor:
-    """How many of ``ascending`` are less than each of ``values``, int64, on the CPU.
-
-    By NumPy: for more than 200 values torch's own wakes all threads of the host, which then spin for longer than the
-    search takes; in every step of training that is half a large machine.
-    """
-    return torch.from_numpy(np.searchsorted(ascending.numpy(), values.numpy()))
-
-
-def draw_times(times: Tensor, cumulative: Tensor, uniform: Tensor) -> Tensor:
-    """Inverse transform sampling: uniforms [B] → times [B], float64, on the CPU."""
-    uniform = uniform.cpu()
-    right = places_among(cumulative, uniform).clamp(1, len(times) - 1)
-    low, high = cumulative[right - 1], cumulative[right]
-    weight = ((uniform - low) / (high - low).clamp(min=1e-300)).clamp(0, 1)
-    return torch.lerp(times[right - 1], times[right], weight)

@@ -19,7 +19,8 @@ through: it begins with 0, the drift's best linear predictor.
 import torch
 from torch import Tensor, nn
 
-from anisodiff.networks.precondition import ScoreModel, noise_level
+from anisodiff.networks.model import noise_level
+from anisodiff.networks.precondition import ScoreModel
 from anisodiff.tables import Moments
 from anisodiff.transforms import dct2, idct2
 

@@ -21,7 +21,7 @@ which X − X_prev holds, stands in for that of this one: the law is right to se
 
 Across an edge of the drift D jumps and is not extrapolated. X goes on, but its slope jumps with D: what is taken over
 is (B B_prev)⁴ of it, all where the drift is gentle, nothing where it is stiff. Measured with the best linear score,
-50 evaluations and ten windows: errors of 1 % in the bands' power for α1 up to 2 (4 % if nothing is taken over), 10 %
+50 evaluations and ten windows: errors of 1 % in the bands' power for α1 up to 2 (3 % if nothing is taken over), 10 %
 at the paper's α1 up to 64 (6 % with nothing, 20 % with all; at 100 evaluations 2, 4 and 1 %).
 """
 
@@ -33,7 +33,8 @@ from torch import Tensor
 
 from anisodiff.equation import Equation
 from anisodiff.linear import quadrature
-from anisodiff.networks.precondition import Coefficients, ScoreModel
+from anisodiff.networks.coefficients import Coefficients
+from anisodiff.networks.precondition import ScoreModel
 from anisodiff.noise import Randomness, white
 from anisodiff.processes import Process
 from anisodiff.samplers.contract import Sampler, Step, option, require_additive, whole

@@ -23,7 +23,8 @@ from typing import ClassVar, Self
 import torch
 from torch import Tensor
 
-from anisodiff.networks.precondition import Coefficients, ScoreModel
+from anisodiff.networks.coefficients import Coefficients
+from anisodiff.networks.precondition import ScoreModel
 from anisodiff.noise import Randomness
 from anisodiff.processes import Process
 from anisodiff.samplers.contract import Sampler, Step, require_additive

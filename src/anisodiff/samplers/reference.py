@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 
 from anisodiff.linear import coloured, quadrature
-from anisodiff.networks.precondition import Coefficients, ScoreModel
+from anisodiff.networks.coefficients import Coefficients
+from anisodiff.networks.precondition import ScoreModel
 from anisodiff.transforms import frequencies
 
 

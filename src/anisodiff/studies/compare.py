@@ -134,7 +134,10 @@ def describe(found: Sequence[Entry]) -> dict[str, Any]:
         if one.checkpoint:
             text = text.replace(one.base, Path(one.base).name, 1)
         if one.start is not None:
+            inside = Path(one.start).resolve(), entry.place.out.resolve()
             start = Path(one.start).name
+            if inside[0].is_relative_to(inside[1]):  # a run of this very study, known by its place in it
+                start = inside[0].relative_to(inside[1]).as_posix()
             text = text.replace(one.start, start, 1)
         values: dict[str, Any] = {
             "contender": one.name, "text": text, "seed": entry.seed, "sampler": one.sampler, "n": one.n,

@@ -151,15 +151,17 @@ def _differences(name: str, old: Any, new: Any) -> list[str]:
         usual = json.loads(json.dumps(TrainConfig().to_dict()))
         old = {**old, "config": {**{key: usual.get(key) for key in new["config"]}, **old["config"]}}
     keys = [k for k in {**old, **new} if k not in free and not _same(k, old.get(k), new.get(k))]
-    if keys == ["config"] and isinstance(old["config"], dict) and isinstance(new["config"], dict):
+    if "config" in keys and isinstance(old["config"], dict) and isinstance(new["config"], dict):
         inner = [k for k in {**old["config"], **new["config"]} if old["config"].get(k) != new["config"].get(k)]
-        return [f"{name}: {k} was {_short(old['config'].get(k))}, now {_short(new['config'].get(k))}" for k in inner]
+        old, new = {**old, **old["config"]}, {**new, **new["config"]}
+        keys = [key for key in keys if key not in ("config", "text")] + inner
     return [f"{name}: {key} was {_short(old.get(key))}, now {_short(new.get(key))}" for key in keys]
 
 
 def _same(key: str, old: Any, new: Any) -> bool:
     if key == "start" and isinstance(old, str) and isinstance(new, str):
-        return Path(old).name == Path(new).name
+        own = Path(new).parts[0] == "work"  # of the study itself: its place is its name
+        return Path(old).as_posix().endswith(new) if own else Path(old).name == Path(new).name
     return bool(old == new)
 
 

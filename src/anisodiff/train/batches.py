@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from anisodiff.networks.densities import places_among
 from anisodiff.networks.model import Model
-from anisodiff.networks.precondition import places_among
 from anisodiff.train.config import TrainConfig
 
 BINS = 8

@@ -8,7 +8,8 @@ from typing import Any
 
 from anisodiff import notation, objectives
 from anisodiff.networks import SIZES, NCSNppConfig
-from anisodiff.networks.precondition import TIMES, WEIGHTINGS, Times, Weighting
+from anisodiff.networks.densities import TIMES, Times
+from anisodiff.networks.precondition import WEIGHTINGS, Weighting
 from anisodiff.processes.config import check_keys
 from anisodiff.processes.presets import NAMES, OVERRIDES
 from anisodiff.train.ema import profile

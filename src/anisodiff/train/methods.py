@@ -16,8 +16,9 @@ from torch import Tensor, nn
 
 from anisodiff.networks.conditional import ConditionalModel, measure_conditional
 from anisodiff.networks.deblurring import DeblurringModel
+from anisodiff.networks.densities import Times
 from anisodiff.networks.model import Model
-from anisodiff.networks.precondition import ScoreModel, Times, Weighting
+from anisodiff.networks.precondition import ScoreModel, Weighting
 from anisodiff.networks.scaled_noise import ScaledNoiseModel
 from anisodiff.networks.ve_network import VENetwork
 from anisodiff.networks.velocity import VelocityModel

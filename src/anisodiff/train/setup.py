@@ -110,8 +110,13 @@ def describe(plan: Plan, dataset: Dataset) -> dict[str, Any]:
 
 
 def differences(saved: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]:
-    """What keeps a run from being continued as another, each difference in words."""
+    """What keeps a run from being continued as another, each difference in words.
+
+    A setting that an older version did not have yet was at its default.
+    """
     found = []
+    usual = json.loads(json.dumps(TrainConfig().to_dict()))
+    saved = {**saved, "config": {**usual, **saved.get("config", {})}}
     # process and network as resolved: other words for the same thing are the same
     for what, free in (("process", ()), ("config", (*FREE, "process", "network")), ("network", ())):
         old, new = saved.get(what, {}), wanted[what]

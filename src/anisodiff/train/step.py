@@ -16,8 +16,8 @@ from torch import Tensor
 from anisodiff.devices import send
 from anisodiff.hashing import combine
 from anisodiff.networks import NCSNpp
+from anisodiff.networks.densities import draw_times
 from anisodiff.networks.model import Model
-from anisodiff.networks.precondition import draw_times
 from anisodiff.noise import KeyedNoise
 from anisodiff.objectives import Draw, Regression
 from anisodiff.replaying import Replay
