@@ -16,7 +16,7 @@ from anisodiff.studies.layout import Place
 from anisodiff.studies.numbers import Row
 from anisodiff.studies.sweep import score_of
 from anisodiff.studies.training import keep_start
-from anisodiff.train import TrainConfig, newest
+from anisodiff.train import Snapshot, Store, TrainConfig, newest
 
 from ..train.conftest import tiny
 from .conftest import COMMON
@@ -106,7 +106,7 @@ def test_fine_tuning_is_measured_before_any_training(command, prepared, tmp_path
     assert "tuned: start_model was" in err
 
 
-def test_a_run_that_takes_over_tables_and_prior_keeps_points(command, tmp_path):
+def test_a_run_that_takes_over_tables_and_prior_keeps_points(command, prepared, tmp_path):
     """The same process on the same images: nothing is fitted, and there is no checkpoint yet at the first point."""
     first, out = tmp_path / "first", tmp_path / "out"
     assert command("compare", "ve", *SHORT, out=first)[0] == 0
@@ -116,6 +116,18 @@ def test_a_run_that_takes_over_tables_and_prior_keeps_points(command, tmp_path):
     assert code == 0, err
     kept, begun = newest(out / "work" / "tuned" / "track" / "1"), newest(run)
     assert all(torch.equal(value, begun.tensors("prior")[name]) for name, value in kept.tensors("prior").items())
+
+    # a twin of the start with other weights, everything that is written about it the same
+    changed = {name: value + name.startswith("network.") for name, value in begun.tensors("model").items()}
+    twin = Snapshot(step=begun.step, meta=begun.meta, model=changed, state={}, prior=begun.tensors("prior"))
+    Store(tmp_path / "twin").save(twin)
+    tuned, place = out / "work" / "tuned" / "run", Place(out=tmp_path / "copy", name="tuned", run_name="tuned")
+    shutil.copytree(tuned, place.run)
+    config = TrainConfig.from_dict(newest(tuned).meta["config"])
+    with pytest.raises(ValueError, match="no longer what the run began with"):
+        keep_start(config, prepared, place, str(tmp_path / "twin"))
+    keep_start(config, prepared, place, str(run))
+    assert newest(place.track(0)) is not None
 
 
 def test_points_of_a_run_under_way_can_be_measured(command, tmp_path, monkeypatch):

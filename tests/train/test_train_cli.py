@@ -73,6 +73,9 @@ def test_dry_run_without_data_writes_nothing(command, tmp_path):
     assert told.exit_code == 0, told.output
     for words in ("preset: heat", "parameters: ", "memory: ", "time per thousand images on cpu", "step = exact"):
         assert words in told.output
+    assert "shorter: " not in told.output
+    endless = [*small, "images=1e12"]
+    assert "shorter: --images N" in command("train", "heat", "--dry-run", "--device", "cpu", settings=endless).output
     assert not list(tmp_path.iterdir())
     folder(tmp_path / "photos", side=24)
     told = command("train", "--data", "photos", "--dry-run", "--device", "cpu", settings=SMALL[:4])

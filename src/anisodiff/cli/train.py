@@ -102,6 +102,9 @@ def _own_job(process: str, data: Path | None, output: Path, changes: dict[str, A
     return _Job(config, dataset)
 
 
+_LONG = 14 * 86400.0
+
+
 def _span(seconds: float) -> str:
     """Seconds for people."""
     for unit, length in (("days", 86400.0), ("h", 3600.0), ("min", 60.0)):
@@ -146,6 +149,8 @@ def _dry(job: _Job, device: torch.device, as_json: bool) -> None:
     typer.echo(
         f"the whole run: {job.config.steps:,} steps, {job.config.images:,} images, {_span(found.seconds_in_all)}"
     )
+    if found.seconds_in_all > _LONG:
+        typer.echo("shorter: --images N, a recipe that ends in -small, a smaller --set network.size, or a GPU")
 
 
 def train(

@@ -179,7 +179,8 @@ def keep_start(config: TrainConfig, dataset: Dataset, place: Place, start: str) 
     plan = Plan.of(config)
     about = describe(plan, dataset)
     begun = load_start(start, plan, about)
-    if begun.about != saved.meta.get("start"):
+    known = saved.meta.get("start") or {}  # an older run does not know all of it
+    if not known or any(begun.about.get(key) != value for key, value in known.items()):
         raise ValueError(f"{start} is no longer what the run began with")
     tables = {name: value for name, value in saved.tensors("model").items() if not name.startswith("network.")}
     weights = {f"network.{name}": value for name, value in begun.tensors.items()}

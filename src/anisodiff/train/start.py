@@ -10,6 +10,8 @@ from torch import Tensor
 from anisodiff.networks import NCSNpp, load_score_sde
 from anisodiff.networks.importers import widened
 from anisodiff.tables import Moments
+from anisodiff.train.checkpoint import find
+from anisodiff.train.files import get_json
 from anisodiff.train.model import Plan, load_model
 
 
@@ -54,7 +56,8 @@ def _published(path: Path, plan: Plan) -> Start:
 
 
 def _run(path: str | Path, plan: Plan, about: Mapping[str, Any]) -> Start:
-    begun = load_model(path)
+    saved = find(path)
+    begun = load_model(saved)
     old, new = begun.meta["network"], about["network"]
     more = new["out_channels"] == 2 * old["out_channels"]
     free = ("dropout", "out_channels") if more else ("dropout",)
@@ -74,6 +77,9 @@ def _run(path: str | Path, plan: Plan, about: Mapping[str, Any]) -> Start:
         tensors=widened(network.state_dict(), plan.network),
         moments=begun.model.moments if keep else None,
         prior=begun.prior if keep else None,
-        about={key: begun.meta[key] for key in ("step", "images", "process", "data")},
+        about={
+            **{key: begun.meta[key] for key in ("step", "images", "process", "data")},
+            "model": get_json(saved.path / "manifest.json")["files"]["model.safetensors"],
+        },
         words=f"starting from the weights of {path}, after {begun.meta['images']} images",
     )
