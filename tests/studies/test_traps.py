@@ -129,6 +129,13 @@ def test_a_run_that_takes_over_tables_and_prior_keeps_points(command, prepared, 
     keep_start(config, prepared, place, str(run))
     assert newest(place.track(0)) is not None
 
+    shutil.rmtree(out / "work" / "tuned" / "track" / "0")  # as an older version left it
+    code, said, err = command("compare", f"ve:from={run};name=tuned", *words[:-2], "--json")
+    assert code == 0, err
+    assert json.loads(said)["finished"]
+    assert {"track-1", "track-2"} <= results(out)["tuned"].keys()
+    assert "track-0" not in results(out)["tuned"]
+
 
 def test_points_of_a_run_under_way_can_be_measured(command, tmp_path, monkeypatch):
     class Short(Deadline):

@@ -38,9 +38,16 @@ class Scorer:
         owns = place.name == place.run_name  # contenders that share a run share its curve
         # one that begins with given weights is also measured before any training
         first = terms.track if contender.checkpoint else 1 if contender.start is None else 0
+        if first == 0 and self._has_no_start():
+            first = 1
         self.points = range(first, terms.track + 1) if terms.track and owns else range(0)
         self.strengths = () if terms.task is None else terms.task.strengths
         self._maker: Maker | None = None
+
+    def _has_no_start(self) -> bool:
+        """A training that has ended without keeping what it began with, as older versions did."""
+        kept = newest(self.place.track(0)) is not None or (self.place.trained.parent / "track-0.json").is_file()
+        return read_json(self.place.trained) is not None and not kept
 
     def run(self, stages: Sequence[str]) -> bool:
         """All pieces of the stages that can be done; False where the deadline came first."""
