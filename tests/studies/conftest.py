@@ -28,6 +28,12 @@ def prepared(tmp_path_factory) -> Dataset:
     return prepare(folder / "raw.npy", folder / "data", size=8, channels=1).dataset
 
 
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """For a study that is made once for all tests of a file."""
+    return tmp_path_factory.mktemp("studies")
+
+
 @pytest.fixture
 def command(command, monkeypatch, prepared, tmp_path):
     """Run the command beside the data; exit code, standard output and error. Studies go to ``out``."""

@@ -46,11 +46,6 @@ class Watched(Deadline):
         return self.fatal is not None and self.asked >= self.fatal
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return tmp_path_factory.mktemp("studies")
-
-
 @pytest.fixture
 def calm(command, folder):
     """The study that nobody disturbed; made once."""

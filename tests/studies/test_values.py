@@ -18,11 +18,6 @@ from .conftest import COMMON
 STEPS, STRENGTH = 4, 0.5
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return tmp_path_factory.mktemp("values")
-
-
 @pytest.fixture
 def study(command, folder):
     """Made once; in batches of three, so that samples and edits come in several files."""

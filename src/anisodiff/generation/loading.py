@@ -11,7 +11,6 @@ from anisodiff.generation.balancing import stored_balance
 from anisodiff.generation.generator import Generator, Origin
 from anisodiff.generation.pool import Pictures
 from anisodiff.models import SHIPPED, shipped
-from anisodiff.train import files
 from anisodiff.train.checkpoint import VERSION, Checkpoint, Damaged, folder_of, newest, read
 from anisodiff.train.model import Trained, load_model
 
@@ -66,7 +65,7 @@ def load(
     """
     where = pick_device(device)
     saved = open_checkpoint(path, say)
-    codes = files.get_json(saved.path / "manifest.json")["files"]
+    codes = saved.codes
     model = codes["model.safetensors"]
     origin = Origin(path=str(path), model=model, prior=codes.get("prior.safetensors"))
     generator = Generator(

@@ -25,7 +25,6 @@ from anisodiff.studies.scoring import Scorer
 from anisodiff.studies.training import Pace, measured_training, train_under
 from anisodiff.train import Plan, TrainConfig, newest
 from anisodiff.train.config import FREE
-from anisodiff.train.files import get_json
 from anisodiff.train.setup import check_data
 from anisodiff.train.setup import describe as about_run
 from anisodiff.train.start import load_start
@@ -134,10 +133,9 @@ def describe(found: Sequence[Entry]) -> dict[str, Any]:
         if one.checkpoint:
             text = text.replace(one.base, Path(one.base).name, 1)
         if one.start is not None:
-            inside = Path(one.start).resolve(), entry.place.out.resolve()
             start = Path(one.start).name
-            if inside[0].is_relative_to(inside[1]):  # a run of this very study, known by its place in it
-                start = inside[0].relative_to(inside[1]).as_posix()
+            if _foreign(entry) is None:  # a run of this very study is known by its place in it
+                start = Path(one.start).resolve().relative_to(entry.place.out.resolve()).as_posix()
             text = text.replace(one.start, start, 1)
         values: dict[str, Any] = {
             "contender": one.name, "text": text, "seed": entry.seed, "sampler": one.sampler, "n": one.n,
@@ -167,8 +165,7 @@ def _code(path: str | None) -> str | None:
     if Path(path).is_file():
         with Path(path).open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
-    code: str = get_json(open_checkpoint(path).path / "manifest.json")["files"]["model.safetensors"]
-    return code
+    return open_checkpoint(path).codes["model.safetensors"]
 
 
 @dataclass(kw_only=True)

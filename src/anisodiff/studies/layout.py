@@ -17,7 +17,7 @@ from typing import Any
 
 import anisodiff
 from anisodiff.files import replacing
-from anisodiff.train.config import TrainConfig
+from anisodiff.train.config import completed
 from anisodiff.train.files import get_json
 
 FORMAT, VERSION = "anisodiff study", 1
@@ -148,8 +148,8 @@ def _differences(name: str, old: Any, new: Any) -> list[str]:
     if old.get("start_model") is None or new.get("start_model") is None:
         free = (*free, "start_model")
     if isinstance(old.get("config"), dict) and isinstance(new.get("config"), dict):
-        usual = json.loads(json.dumps(TrainConfig().to_dict()))
-        old = {**old, "config": {**{key: usual.get(key) for key in new["config"]}, **old["config"]}}
+        known = {*old["config"], *new["config"]}
+        old = {**old, "config": {k: v for k, v in completed(old["config"]).items() if k in known}}
     keys = [k for k in {**old, **new} if k not in free and not _same(k, old.get(k), new.get(k))]
     if "config" in keys and isinstance(old["config"], dict) and isinstance(new["config"], dict):
         inner = [k for k in {**old["config"], **new["config"]} if old["config"].get(k) != new["config"].get(k)]

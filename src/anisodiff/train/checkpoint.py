@@ -56,6 +56,12 @@ class Checkpoint:
         """Steps done."""
         return int(self.meta["step"])
 
+    @property
+    def codes(self) -> dict[str, str]:
+        """The sha256 of every file, by name: model.safetensors, prior.safetensors, …"""
+        listed: dict[str, str] = files.get_json(self.path / "manifest.json")["files"]
+        return listed
+
     def tensors(self, name: str) -> dict[str, Tensor]:
         """One file of tensors, such as ``model`` or ``state/optimiser``."""
         return files.get_tensors(self.path / f"{name}.safetensors")

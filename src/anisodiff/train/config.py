@@ -171,6 +171,11 @@ class TrainConfig:
         return TrainConfig.from_dict(values)
 
 
+def completed(saved: Mapping[str, Any]) -> dict[str, Any]:
+    """A config as it was saved: a setting that did not exist yet was at its default."""
+    return {**TrainConfig().to_dict(), **saved}
+
+
 FIELDS = tuple(f.name for f in dataclasses.fields(TrainConfig))
 FREE = (
     "images", "log_every", "checkpoint_every", "sample_every",

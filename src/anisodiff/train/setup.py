@@ -15,7 +15,7 @@ from anisodiff.data import Dataset
 from anisodiff.networks import NCSNpp
 from anisodiff.networks.model import Model
 from anisodiff.tables import Moments
-from anisodiff.train.config import FREE, TrainConfig
+from anisodiff.train.config import FREE, TrainConfig, completed
 from anisodiff.train.model import Execution, Plan
 from anisodiff.train.team import Team
 
@@ -110,13 +110,9 @@ def describe(plan: Plan, dataset: Dataset) -> dict[str, Any]:
 
 
 def differences(saved: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]:
-    """What keeps a run from being continued as another, each difference in words.
-
-    A setting that an older version did not have yet was at its default.
-    """
+    """What keeps a run from being continued as another, each difference in words."""
     found = []
-    usual = json.loads(json.dumps(TrainConfig().to_dict()))
-    saved = {**saved, "config": {**usual, **saved.get("config", {})}}
+    saved = {**saved, "config": completed(saved.get("config", {}))}
     # process and network as resolved: other words for the same thing are the same
     for what, free in (("process", ()), ("config", (*FREE, "process", "network")), ("network", ())):
         old, new = saved.get(what, {}), wanted[what]

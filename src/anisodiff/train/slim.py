@@ -13,7 +13,6 @@ from pathlib import Path
 import torch
 
 from anisodiff.mistakes import in_one_line
-from anisodiff.train import files
 from anisodiff.train.checkpoint import Checkpoint, Snapshot, Store, find, newest
 
 DTYPES = {"float16": torch.float16, "bfloat16": torch.bfloat16, "float32": torch.float32}
@@ -48,9 +47,7 @@ def _take_balance(source: Checkpoint, target: Checkpoint) -> None:
     """The balance of the model, where it has one, now belongs to the export."""
     from anisodiff.generation.balancing import NAME, save_balance, stored_balance
 
-    old, new = (
-        files.get_json(saved.path / "manifest.json")["files"]["model.safetensors"] for saved in (source, target)
-    )
+    old, new = (saved.codes["model.safetensors"] for saved in (source, target))
     if (found := stored_balance(source.path / NAME, old)) is not None:
         save_balance(found[0], target.path / NAME, new)
 

@@ -11,7 +11,6 @@ from anisodiff.networks import NCSNpp, load_score_sde
 from anisodiff.networks.importers import widened
 from anisodiff.tables import Moments
 from anisodiff.train.checkpoint import find
-from anisodiff.train.files import get_json
 from anisodiff.train.model import Plan, load_model
 
 
@@ -65,9 +64,9 @@ def _run(path: str | Path, plan: Plan, about: Mapping[str, Any]) -> Start:
         raise ValueError(f"cannot start from another network: {', '.join(different)} differ")
     ours, theirs = plan.config, begun.plan.config
     for key in ("parametrisation", "colours"):
-        old, new = getattr(theirs, key), getattr(ours, key)
-        if old != new:
-            raise ValueError(f"cannot start from {path}: its network has {key} {old!r}, got {new!r}; set {key}={old}")
+        had, got = getattr(theirs, key), getattr(ours, key)
+        if had != got:
+            raise ValueError(f"cannot start from {path}: its network has {key} {had!r}, got {got!r}; set {key}={had}")
     network = next(part for part in begun.model.modules() if isinstance(part, NCSNpp))
     same = begun.meta["process"] == about["process"] and (
         begun.meta["data"]["fingerprint"] == about["data"]["fingerprint"]  # wherever the images lie
@@ -79,7 +78,7 @@ def _run(path: str | Path, plan: Plan, about: Mapping[str, Any]) -> Start:
         prior=begun.prior if keep else None,
         about={
             **{key: begun.meta[key] for key in ("step", "images", "process", "data")},
-            "model": get_json(saved.path / "manifest.json")["files"]["model.safetensors"],
+            "model": saved.codes["model.safetensors"],
         },
         words=f"starting from the weights of {path}, after {begun.meta['images']} images",
     )
