@@ -23,3 +23,18 @@ def command(monkeypatch, tmp_path, capsys):
         return code, seen.out, seen.err
 
     return run
+
+
+@pytest.fixture
+def refused(command):
+    """Run what is a mistake: exit code 2, and one line that ``says`` what; returns standard output."""
+
+    def run(*words: object, says: str) -> str:
+        code, out, err = command(*words)
+        assert code == 2
+        assert err.startswith("anisodiff: ")
+        assert err.count("\n") == 1
+        assert says in err
+        return out
+
+    return run

@@ -1,8 +1,9 @@
-"""Gaussian data whose scores under linear processes are known exactly."""
+"""Gaussian data whose scores under linear processes are known exactly, and the network that adds nothing to them."""
 
 import torch
 from torch import Tensor
 
+from anisodiff.hashing import combine
 from anisodiff.transforms import frequencies, idct2
 
 F64 = torch.float64
@@ -19,3 +20,15 @@ def gaussian_images(count: int, size: int, channels: int = 1, seed: int = 0) -> 
     g = torch.Generator().manual_seed(seed)
     modes = torch.randn(count, channels, size, size, dtype=F64, generator=g) * spectrum(size).sqrt()
     return 0.5 + idct2(modes)
+
+
+class Nothing(torch.nn.Module):
+    """A network that knows no more than Wiener's predictor, for all that a score model asks: [B,2C,H,W]."""
+
+    def forward(self, x: Tensor, c: Tensor, dropout_key: Tensor | None = None) -> Tensor:
+        return torch.zeros_like(x).repeat(1, 2, 1, 1)
+
+
+def keys(count: int, seed: int = 0) -> Tensor:
+    """One key a sample, int64 [count]."""
+    return combine(seed, torch.arange(count))

@@ -172,18 +172,6 @@ def test_mistakes_are_one_clear_line_and_leave_nothing(command, tmp_path, words,
     assert sorted(p.name for p in tmp_path.rglob("*")) == before
 
 
-def test_an_interrupted_write_keeps_the_older_file(tmp_path):
-    from anisodiff.files import replacing
-
-    target = tmp_path / "a.txt"
-    target.write_text("older")
-    with pytest.raises(RuntimeError), replacing(target) as temporary:
-        temporary.write_text("half")
-        raise RuntimeError
-    assert target.read_text() == "older"
-    assert [p.name for p in tmp_path.iterdir()] == ["a.txt"]
-
-
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(key=st.text(max_size=12), value=st.text(max_size=16))
 def test_garbage_settings_never_end_in_a_traceback(command, key, value):

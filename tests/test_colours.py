@@ -16,8 +16,7 @@ from anisodiff.tables import Moments, measure, principal_colours, turned
 from anisodiff.train.methods import method_for
 from anisodiff.train.model import moments_from
 from anisodiff.transforms import dct2, idct2
-from tests.oracles import gaussian_images
-from tests.test_score_model import Nothing
+from tests.oracles import Nothing, gaussian_images
 from tests.train.conftest import tiny
 
 F64 = torch.float64

@@ -7,12 +7,9 @@ from scipy.stats import kstest
 import anisodiff
 from anisodiff.hashing import combine
 from anisodiff.noise import KeyedNoise, white
+from tests.oracles import keys
 
 F64 = torch.float64
-
-
-def keys(count: int, seed: int = 0) -> torch.Tensor:
-    return combine(seed, torch.arange(count))
 
 
 def test_normals_are_normal_and_uncorrelated():

@@ -13,6 +13,8 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import yaml
+
 _CALL = re.compile(r"^\s*([A-Za-z][\w-]*)\s*(?:\((.*)\))?\s*$", re.DOTALL)
 
 
@@ -34,6 +36,14 @@ def number(value: Any, what: str) -> float:
     if math.isnan(result):
         raise ValueError(f"{what}: expected a number, got nan")
     return result
+
+
+def setting(text: str) -> Any:
+    """The value in KEY=VALUE as YAML reads it; what is no YAML stays text."""
+    try:
+        return yaml.safe_load(text) if text.strip() else ""
+    except (yaml.YAMLError, ValueError):
+        return text
 
 
 def switch(value: Any, what: str) -> bool:

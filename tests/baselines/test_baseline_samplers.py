@@ -9,14 +9,13 @@ from torch import Tensor
 
 import anisodiff
 from anisodiff import Equation
-from anisodiff.hashing import combine
 from anisodiff.noise import KeyedNoise
 from anisodiff.processes import ClosedForm, presets
 from anisodiff.samplers import BASELINE_SAMPLERS, Dopri5, sampler, usual
 from anisodiff.samplers.posterior import posterior
 from anisodiff.samplers.predictor_corrector import reverse_diffusion
 from anisodiff.transforms import dct2, idct2
-from tests.oracles import F64, gaussian_images, spectrum
+from tests.oracles import F64, gaussian_images, keys, spectrum
 from tests.samplers.oracle import Impulses, oracle
 
 from .oracles import at, exact_model
@@ -28,10 +27,6 @@ OWN = {
     "heun": "flow-matching", "midpoint": "flow-matching", "dopri5": "flow-matching",
     "deblurring": "heat-dissipation", "posterior": "edge-preserving",
 }  # fmt: skip
-
-
-def keys(count: int, seed: int) -> Tensor:
-    return combine(seed, torch.arange(count))
 
 
 def model_for(word: str, **overrides):

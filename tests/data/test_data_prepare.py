@@ -5,12 +5,12 @@ import os
 import resource
 import signal
 import zipfile
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
+from tests.children import in_child
 
 from anisodiff.data import Dataset, guess, is_dataset, open_dataset, prepare
 from anisodiff.data.dataset import fingerprint
@@ -133,17 +133,6 @@ def test_an_interrupted_run_leaves_nothing(tmp_path: Path, stop: type[BaseExcept
     with pytest.raises(stop):
         prepare(root, tmp_path / "out", progress=progress)
     assert [p.name for p in tmp_path.iterdir()] == ["in"]
-
-
-def in_child(work: Callable[[], object]) -> int:
-    """Run in a forked process; returns what waitpid says."""
-    child = os.fork()
-    if child == 0:
-        try:
-            work()
-        finally:
-            os._exit(0)
-    return os.waitpid(child, 0)[1]
 
 
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")

@@ -10,20 +10,13 @@ from anisodiff.train.model import Plan, Trained
 from anisodiff.transforms import dct2, idct2
 
 from ..generation.conftest import data, runs  # noqa: F401
-from ..oracles import gaussian_images
+from ..oracles import Nothing, gaussian_images
 from ..train.conftest import tiny
 
 F64 = torch.float64
 SIZE = 8
 EXACT = "exponential(wiener=1)"
 """Exact for Gaussian images, whatever the steps: the bridge when Wiener's predictor is all there is to know."""
-
-
-class Nothing(torch.nn.Module):
-    """A network that adds nothing to Wiener's predictor."""
-
-    def forward(self, x, c, dropout_key=None):
-        return torch.zeros_like(x).repeat(1, 2, 1, 1)
 
 
 class Exact:

@@ -10,6 +10,7 @@ from PIL import Image
 
 from anisodiff.train import find
 
+from ..generation.conftest import spoil
 from ..train.conftest import pixels
 
 CPU = ["--device", "cpu"]
@@ -320,12 +321,7 @@ def shelf(runs, data, tmp_path_factory):
     from ..train.conftest import tiny
 
     place = tmp_path_factory.mktemp("shelf")
-    saved = find(runs("heat")).path
-    for name in ("good", "lacking", "newer"):
-        shutil.copytree(saved, place / name)
-    (place / "lacking" / "model.safetensors").unlink()
-    manifest = json.loads((place / "newer" / "manifest.json").read_text())
-    (place / "newer" / "manifest.json").write_text(json.dumps({**manifest, "version": 2}))
+    spoil(find(runs("heat")).path, place)
     train(tiny(process={"preset": "heat", "T": 1.0}, images=4), data, place / "shorter", tensorboard=False)
     save(place / "ramp.png", pixels(3)[2, 0])
     save(place / "wide.png", wide())
@@ -333,18 +329,12 @@ def shelf(runs, data, tmp_path_factory):
     (place / "cut.png").write_bytes((place / "wide.png").read_bytes()[:300])
     (place / "letter.txt").write_text("mine")
     (place / "bare").mkdir()
-    (place / "taken").mkdir()
-    (place / "taken" / "letter.txt").write_text("mine")
     return place
 
 
 @pytest.mark.parametrize(("words", "says"), MISTAKES, ids=[" ".join(w) for w, _ in MISTAKES])
-def test_mistakes_are_one_clear_line_and_leave_nothing(command, shelf, monkeypatch, words, says):
+def test_mistakes_are_one_clear_line_and_leave_nothing(refused, shelf, monkeypatch, words, says):
     monkeypatch.chdir(shelf)
     before = sorted(str(p) for p in shelf.rglob("*"))
-    code, _, err = command(*words, *([] if "--device" in words else CPU))
-    assert code == 2
-    assert says in err
-    assert err.startswith("anisodiff: ")
-    assert err.count("\n") == 1
+    refused(*words, *([] if "--device" in words else CPU), says=says)
     assert sorted(str(p) for p in shelf.rglob("*")) == before

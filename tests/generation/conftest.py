@@ -1,5 +1,8 @@
 """Checkpoints of networks small enough for one thread, made by the trainer."""
 
+import json
+import shutil
+
 import numpy as np
 import pytest
 
@@ -30,3 +33,14 @@ def runs(data, tmp_path_factory):
         return made[process]
 
     return run
+
+
+def spoil(saved, place) -> None:
+    """A checkpoint as ``good``, ``lacking`` its weights, and of a ``newer`` version; and a ``taken`` folder."""
+    for name in ("good", "lacking", "newer"):
+        shutil.copytree(saved, place / name)
+    (place / "lacking" / "model.safetensors").unlink()
+    manifest = json.loads((place / "newer" / "manifest.json").read_text())
+    (place / "newer" / "manifest.json").write_text(json.dumps({**manifest, "version": 2}))
+    (place / "taken").mkdir()
+    (place / "taken" / "letter.txt").write_text("mine")

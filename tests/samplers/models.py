@@ -6,7 +6,6 @@ import torch
 from torch import Tensor
 
 import anisodiff
-from anisodiff.hashing import combine
 from anisodiff.networks.precondition import ScoreModel
 from anisodiff.objectives import objective_for
 from anisodiff.processes import Process
@@ -36,13 +35,6 @@ class Small(torch.nn.Module):
         return torch.tanh(torch.nn.functional.conv2d(x, self.weight, padding=1) + c[:, None, None, None])
 
 
-class Nothing(torch.nn.Module):
-    """A network that knows no more than Wiener's predictor."""
-
-    def forward(self, x: Tensor, c: Tensor, dropout_key: Tensor | None = None) -> Tensor:
-        return torch.zeros_like(x).repeat(1, 2, 1, 1)
-
-
 @functools.cache
 def process(name: str, size: int = 4) -> Process:
     kind, overrides = PROCESSES[name]
@@ -58,7 +50,3 @@ def small_model(name: str) -> ScoreModel:
 @functools.cache
 def _moments(name: str):
     return measure(objective_for(process(name)), gaussian_images(32, 4, channels=2).float())
-
-
-def keys(count: int, seed: int) -> Tensor:
-    return combine(seed, torch.arange(count))

@@ -15,7 +15,8 @@ from anisodiff.samplers.divergence import divergence
 from anisodiff.samplers.euler import euler_step, reverse_drift
 from anisodiff.stencils import drift, noise_scale
 from anisodiff.transforms import dct2, idct2
-from tests.samplers.models import keys, process, small_model
+from tests.oracles import keys
+from tests.samplers.models import process, small_model
 from tests.samplers.oracle import F64, Oracle, oracle
 
 

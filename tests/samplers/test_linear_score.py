@@ -20,8 +20,7 @@ from anisodiff.processes import Process
 from anisodiff.samplers import Sampler, sampler
 from anisodiff.tables import measure
 from anisodiff.transforms import dct2, idct2, radial_bands
-from tests.oracles import gaussian_images
-from tests.samplers.models import Nothing, keys
+from tests.oracles import Nothing, gaussian_images, keys
 
 F64 = torch.float64
 T_MIN = 0.02

@@ -22,7 +22,7 @@ from anisodiff.processes import Process
 from anisodiff.samplers import sampler
 from anisodiff.tables import measure
 from anisodiff.transforms import idct2
-from tests.samplers.models import keys
+from tests.oracles import keys
 
 SIZE, DT = 4, 0.05
 PROCESSES = {

@@ -6,7 +6,8 @@ import torch
 from anisodiff.noise import KeyedNoise
 from anisodiff.samplers import SAMPLERS, Euler, Exponential, Sampler, sampler
 from anisodiff.samplers.time_grids import GRIDS, level_grid
-from tests.samplers.models import PROCESSES, keys, process, small_model
+from tests.oracles import keys
+from tests.samplers.models import PROCESSES, process, small_model
 
 F64 = torch.float64
 T_MIN = 0.1

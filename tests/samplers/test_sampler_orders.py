@@ -1,7 +1,5 @@
 """Every sampler against exact laws: a table (sampler, case, order) with measured slopes, and what follows from it."""
 
-import math
-
 import pytest
 import torch
 
@@ -11,6 +9,7 @@ from anisodiff.samplers import Ancestral, Euler, Exponential, Ode, Sampler
 from anisodiff.samplers.ancestral import ancestral_step
 from anisodiff.samplers.exponential import exponential_step
 from tests.samplers.oracle import F64, Impulses, Oracle, data, gaps, oracle, propagated
+from tests.test_orders import slope
 
 T_MIN = 0.02
 EQUATIONS = {
@@ -37,13 +36,6 @@ def error(model: Oracle, sampler: Sampler, steps: int, t_min: float = T_MIN) -> 
     assert len(times) == steps + 1
     draws = 0 if isinstance(sampler, Ode) else steps
     return gaps(propagated(model, sampler, times, draws)[0], model.law.at(t_min))
-
-
-def slope(levels: list[int], errors: list[float]) -> float:
-    """Least-squares slope of log error against log step size."""
-    x = -torch.tensor([math.log(n) for n in levels], dtype=F64)
-    y = torch.tensor([math.log(e) for e in errors], dtype=F64)
-    return float(((x - x.mean()) * (y - y.mean())).sum() / ((x - x.mean()) ** 2).sum())
 
 
 TABLE = [

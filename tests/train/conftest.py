@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from anisodiff.data import Dataset, prepare
-from anisodiff.train import TrainConfig, read
+from anisodiff.train import TrainConfig, read, train
 from anisodiff.train.checkpoint import folder_of
 
 NETWORK = {"size": "small", "nf": 8, "multipliers": [1, 1], "blocks": 1, "dropout": 0.2}
@@ -37,6 +37,14 @@ def dataset(tmp_path_factory) -> Dataset:
     folder = tmp_path_factory.mktemp("images")
     np.save(folder / "raw.npy", pixels())
     return prepare(folder / "raw.npy", folder / "data", size=8, channels=1).dataset
+
+
+@pytest.fixture(scope="module")
+def calm(dataset, tmp_path_factory):
+    """A run that nobody disturbs."""
+    folder = tmp_path_factory.mktemp("calm")
+    train(tiny(), dataset, folder, tensorboard=False)
+    return folder
 
 
 def everything(run) -> dict[str, torch.Tensor]:

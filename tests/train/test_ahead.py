@@ -7,12 +7,12 @@ import pytest
 import torch
 
 from anisodiff.data import Loader
-from anisodiff.train import Hooks, Plan, find, train
+from anisodiff.train import Hooks, find, train
 from anisodiff.train import loop as loop_module
 from anisodiff.train.step import Stepper
 
 from .conftest import assert_equal, tiny
-from .test_step import stepper
+from .test_step import run_steps, stepper
 
 
 def everything_of(made: Stepper) -> dict[str, torch.Tensor]:
@@ -22,15 +22,6 @@ def everything_of(made: Stepper) -> dict[str, torch.Tensor]:
     return found | {f"tally:{name}": value for name, value in vars(made.tally).items()}
 
 
-def by_hand(config, dataset, steps: int) -> Stepper:
-    """Steps one after the other, each with its images."""
-    made = stepper(config, dataset)
-    loader = Loader(dataset, batch=config.parents, seed=config.seed, flip=config.flip)
-    for k in range(steps):
-        made.step(k, loader.batch(k)[0].to(Plan.of(config).dtype))
-    return made
-
-
 @pytest.mark.parametrize(
     ("process", "accumulation", "antithetic"),
     [("heat", 1, False), ("heat", 2, True), ("anisotropic", 1, True), ("anisotropic", 2, True)],
@@ -38,7 +29,7 @@ def by_hand(config, dataset, steps: int) -> Stepper:
 def test_a_batch_prepared_before_the_last_step_makes_the_same_step(dataset, process, accumulation, antithetic):
     """To the bit: what is prepared knows neither the weights nor what was prepared before it."""
     config = tiny(process=process, batch=8, accumulation=accumulation, antithetic=antithetic)
-    plain, made = by_hand(config, dataset, 3), stepper(config, dataset)
+    plain, made = run_steps(config, dataset, 3), stepper(config, dataset)
     loader = Loader(dataset, batch=config.parents, seed=config.seed, flip=config.flip)
     following = made.prepare(0, loader.batch(0)[0])
     for k in range(3):
@@ -104,7 +95,7 @@ def test_a_stop_leaves_the_state_of_the_steps_made(dataset, tmp_path, calls, how
     outcome = train(config, dataset, tmp_path / "run", hooks=Hooks(stop=stop), tensorboard=False)
     assert (outcome.finished, outcome.step) == (False, 4)
     assert calls == {name: [0, 1, 2, 3] for name in ("taken", "prepared", "made")}
-    saved, made = find(tmp_path / "run"), by_hand(config, dataset, 4)
+    saved, made = find(tmp_path / "run"), run_steps(config, dataset, 4)
     for file, tensors in made.state().items():
         found = saved.tensors(f"state/{file}")
         assert found.keys() == tensors.keys()

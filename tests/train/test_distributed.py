@@ -1,7 +1,6 @@
 """Two processes at one global batch are one process."""
 
 import os
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -43,18 +42,16 @@ for part in (0.5, 1):  # stopped and continued once
 
 
 def launch(launcher: str, dataset, run, script: Path) -> None:
-    """Two processes on the loopback. To accelerate, `--cpu` means one process: two have to be called GPUs."""
+    """Two processes on a free port of the loopback. To accelerate, `--cpu` means one: two have to be called GPUs."""
     script.write_text(SCRIPT)
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = str(probe.getsockname()[1])
     words = {
         "torchrun": [
-            "torch.distributed.run", "--nproc-per-node", "2", "--master-addr", "127.0.0.1", "--master-port", port,
+            "torch.distributed.run", "--nproc-per-node", "2", "--rdzv-backend", "c10d",
+            "--rdzv-endpoint", "127.0.0.1:0",
         ],
         "accelerate": [
             "accelerate.commands.launch", "--multi_gpu", "--num_processes", "2", "--num_machines", "1",
-            "--mixed_precision", "no", "--dynamo_backend", "no", "--main_process_port", port,
+            "--mixed_precision", "no", "--dynamo_backend", "no", "--main_process_port", "0",
         ],
     }[launcher]  # fmt: skip
     environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}", "OMP_NUM_THREADS": "1"}

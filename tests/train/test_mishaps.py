@@ -14,14 +14,6 @@ from anisodiff.train.step import Stepper
 from .conftest import assert_equal, tiny
 
 
-@pytest.fixture(scope="module")
-def calm(dataset, tmp_path_factory):
-    """A run that nothing disturbs."""
-    folder = tmp_path_factory.mktemp("calm")
-    train(tiny(), dataset, folder, tensorboard=False)
-    return folder
-
-
 @pytest.mark.parametrize("error", [OSError(28, "No space left on device"), ValueError("cannot write grid.png")])
 def test_a_grid_that_cannot_be_made_does_not_end_a_run(dataset, calm, tmp_path, error):
     """Where the disk is full, or a picture fails for another reason, the weights are worth more than the picture."""

@@ -23,14 +23,6 @@ from .conftest import assert_equal, tiny
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.fixture(scope="module")
-def calm(dataset, tmp_path_factory):
-    """A run that nobody disturbs."""
-    folder = tmp_path_factory.mktemp("calm")
-    train(tiny(), dataset, folder, tensorboard=False)
-    return folder
-
-
 def steps(run) -> list[str]:
     return sorted(path.name for path in folder_of(run).iterdir())
 

@@ -31,6 +31,7 @@ def stepper(config, dataset, objective=None) -> Stepper:
 
 
 def run_steps(config, dataset, steps=2, objective=None) -> Stepper:
+    """Steps one after the other, each with its images."""
     made = stepper(config, dataset, objective)
     loader = Loader(dataset, batch=config.parents, seed=config.seed, flip=config.flip)
     for k in range(steps):

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any, TextIO
 
 import typer
-import yaml
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
+from anisodiff import notation
+from anisodiff.cli.stages import bar_on
 from anisodiff.processes import Process
 from anisodiff.processes.config import check_keys, read_file
 from anisodiff.processes.presets import OVERRIDES, TRAINED, build
@@ -33,10 +33,7 @@ def settings(items: list[str]) -> dict[str, Any]:
         key, equals, value = item.partition("=")
         if not equals:
             raise ValueError(f"--set expects KEY=VALUE, got {item!r}")
-        try:
-            found[key.strip()] = yaml.safe_load(value) if value.strip() else ""
-        except (yaml.YAMLError, ValueError):
-            found[key.strip()] = value
+        found[key.strip()] = notation.setting(value)
     return found
 
 
@@ -58,11 +55,7 @@ def pick_process(name: str, config: Path | None, overrides: list[str], size: int
 @contextlib.contextmanager
 def progress(what: str) -> Iterator[Callable[[int, int], None]]:
     """A progress bar with remaining time on standard error; yields the function to call with (done, total)."""
-    bar = Progress(
-        TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed}/{task.total}"),
-        TimeRemainingColumn(), console=console, transient=True,
-    )  # fmt: skip
-    with bar:
+    with bar_on(console) as bar:
         task = bar.add_task(what, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)
 

@@ -2,25 +2,23 @@
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-import torch
 import typer
 from PIL.Image import Image
 
 from anisodiff.cli import common
 from anisodiff.cli.feature_network import INPUTS, pick_network
+from anisodiff.cli.measured import from_checkpoint, from_disk
 from anisodiff.cli.stages import stages
 from anisodiff.devices import pick_device
 from anisodiff.diagnostics.figures import FIGURES, save_figure
 from anisodiff.files import replacing
 from anisodiff.metrics import (
     METRICS,
-    Generation,
     ImageSet,
-    Origin,
     Report,
     Settings,
     Workers,
@@ -28,11 +26,7 @@ from anisodiff.metrics import (
     current_workers,
     fid_figure,
     find_sources,
-    generated,
-    image_set,
     open_reference,
-    peek,
-    read_origin,
 )
 from anisodiff.metrics import evaluate as measure
 from anisodiff.metrics.workers import ALONE
@@ -67,49 +61,6 @@ def _read_report(path: Path) -> Report:
         raise ValueError(f"cannot read {path} ({error.strerror or error})") from error
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Samples:
-    images: ImageSet
-    size: tuple[int, int]
-    origin: Origin
-
-
-def _from_checkpoint(
-    path: Path, n: int, seed: int, steps: int, sampler: str, prior: str, starts: Path | None, balance: bool,
-    where: torch.device, workers: Workers, say: Callable[[str], None],
-) -> _Samples:  # fmt: skip
-    """Samples that a checkpoint makes while they are measured."""
-    from anisodiff.generation import load  # a heavy import that samples on the disk do not need
-
-    model = load(path, device=where, images=starts, balance=balance, say=say)
-    start, route = model.start(prior), model.route(sampler, steps)
-    say(
-        f"{path}: {n} samples, {route.sampler} with {route.evaluations} evaluations; prior: {start.words}"
-        + ("; balanced" if model.balance is not None else "")
-    )
-    origin = Origin(
-        generation=Generation(
-            evaluations=route.evaluations, prior=start.name, seed=seed, balanced=model.balance is not None
-        ),
-        seeds=tuple(range(seed, seed + n)),
-        prior_images=None if start.pool is None else start.pool.fingerprint,
-        channels=model.channels,
-        count=n,
-    )
-    name = path.resolve().name
-    images = generated(model, n, name=name, seed=seed, steps=steps, sampler=sampler, prior=prior, workers=workers)
-    return _Samples(images=images, size=model.size, origin=origin)
-
-
-def _from_disk(path: Path, say: Callable[[str], None]) -> _Samples:
-    if path.is_dir() and ((path / "checkpoints").is_dir() or (path / "model.safetensors").is_file()):
-        raise ValueError(f"{path} holds a model, not samples; measure what it makes with --from {path}")
-    images, origin = image_set(path), read_origin(path)
-    if None not in (origin.count, images.count) and origin.count != images.count:
-        say(f"{path} holds {images.count} images, its protocol says {origin.count}: are they complete?")
-    return _Samples(images=images, size=peek(images, 1)[0], origin=origin)
 
 
 def evaluate(
@@ -194,10 +145,10 @@ def evaluate(
 
     settings = Settings(batch_size=batch)
     if start is not None:
-        made = _from_checkpoint(start, n or 50_000, seed, steps, sampler, prior, images, balance, where, workers, say)
+        made = from_checkpoint(start, n or 50_000, seed, steps, sampler, prior, images, balance, where, workers, say)
     else:
         assert samples is not None
-        made = _from_disk(samples, say)
+        made = from_disk(samples, say)
     chosen = _in_turn(
         workers,
         lambda: pick_network(network, weights=weights, given=given, device=where, tf32=tf32, say=say, size=made.size),

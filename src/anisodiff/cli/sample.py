@@ -12,6 +12,7 @@ import typer
 
 from anisodiff.cli import common
 from anisodiff.devices import pick_device
+from anisodiff.durations import about
 
 if TYPE_CHECKING:  # imported when it runs: --help stays quick
     from torch import Tensor
@@ -154,8 +155,8 @@ def _ticker(bar: Callable[[int, int], None]) -> Callable[[int, int], None]:
         now = time.monotonic()
         if not common.console.is_terminal and now - last > 60 and 0 < done < total:
             last = now
-            remaining = (now - begun) * (total - done) / done / 60
-            common.console.print(f"{100 * done / total:.0f} % done, {remaining:.0f} min left", highlight=False)
+            remaining = about((now - begun) * (total - done) / done)
+            common.console.print(f"{100 * done / total:.0f} % done, {remaining} left", highlight=False)
 
     return tick
 

@@ -7,16 +7,10 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
+from anisodiff.durations import about
+
 Tell = Callable[[str, int, int | None], None]
 _SHOWN = 4
-
-
-def span(seconds: float) -> str:
-    """Seconds for people."""
-    for unit, length in (("h", 3600.0), ("min", 60.0)):
-        if seconds >= 2 * length:
-            return f"{seconds / length:.0f} {unit}"
-    return f"{seconds:.0f} s"
 
 
 def lines(say: Callable[[str], None], every: float = 20.0, clock: Callable[[], float] = time.monotonic) -> Tell:
@@ -33,10 +27,18 @@ def lines(say: Callable[[str], None], every: float = 20.0, clock: Callable[[], f
         last = now
         left = ""
         if total is not None and done > first:
-            left = f"/{total}, about {span((now - start) / (done - first) * (total - done))} left"
+            left = f"/{total}, about {about((now - start) / (done - first) * (total - done))} left"
         say(f"{stage}: {done}{left}")
 
     return tell
+
+
+def bar_on(console: Console) -> Progress:
+    """A bar for every task, with what is done of it and its remaining time; gone afterwards."""
+    return Progress(
+        TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed}/{task.total}"),
+        TimeRemainingColumn(), console=console, transient=True,
+    )  # fmt: skip
 
 
 @contextmanager
@@ -48,10 +50,7 @@ def stages(console: Console, *, shown: bool = True) -> Iterator[Tell]:
     if not console.is_terminal:
         yield lines(lambda line: console.print(line, highlight=False, soft_wrap=True))
         return
-    bar = Progress(
-        TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed}/{task.total}"),
-        TimeRemainingColumn(), console=console, transient=True,
-    )  # fmt: skip
+    bar = bar_on(console)
     tasks: dict[str, TaskID] = {}
     with bar:
 

@@ -17,6 +17,7 @@ from anisodiff import notation
 from anisodiff.cli import common
 from anisodiff.data import Dataset, Source, guess, is_dataset, named_source, open_dataset, open_source, prepare
 from anisodiff.devices import pick_device
+from anisodiff.durations import about
 from anisodiff.networks.model import Model
 from anisodiff.processes.presets import TRAINED
 from anisodiff.recipes import RECIPES, SUMMARY, for_dataset, for_images, recipe
@@ -105,14 +106,6 @@ def _own_job(process: str, data: Path | None, output: Path, changes: dict[str, A
 _LONG = 14 * 86400.0
 
 
-def _span(seconds: float) -> str:
-    """Seconds for people."""
-    for unit, length in (("days", 86400.0), ("h", 3600.0), ("min", 60.0)):
-        if seconds >= 2 * length:
-            return f"{seconds / length:.1f} {unit}"
-    return f"{seconds:.1f} s"
-
-
 def _dry(job: _Job, device: torch.device, as_json: bool) -> None:
     """Print what the run would be; nothing is written."""
     plan = Plan.of(job.config)
@@ -145,9 +138,9 @@ def _dry(job: _Job, device: torch.device, as_json: bool) -> None:
     typer.echo(
         f"memory: {found.bytes / 2**30:.2f} GiB {measured}, of which {found.state_bytes / 2**30:.2f} GiB state"
     )
-    typer.echo(f"time per thousand images on {device.type}: {_span(found.seconds_per_thousand)}{scaled}")
+    typer.echo(f"time per thousand images on {device.type}: {about(found.seconds_per_thousand)}{scaled}")
     typer.echo(
-        f"the whole run: {job.config.steps:,} steps, {job.config.images:,} images, {_span(found.seconds_in_all)}"
+        f"the whole run: {job.config.steps:,} steps, {job.config.images:,} images, {about(found.seconds_in_all)}"
     )
     if found.seconds_in_all > _LONG:
         typer.echo("shorter: --images N, a recipe that ends in -small, a smaller --set network.size, or a GPU")

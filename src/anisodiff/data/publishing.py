@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from anisodiff.data.dataset import VERSION, read_meta
+from anisodiff.files import sync_folder
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 STALE = 60.0  # seconds an unlocked hidden folder must be old: another process may be about to lock it
@@ -96,13 +97,5 @@ def publish(folder: Path, out: Path, identity: dict[str, Any]) -> None:
         if retired.exists():
             os.rename(retired, out)
         raise OSError(error.errno, f"cannot put the dataset at {out}: {error.strerror}") from error
-    _sync_folder(out.parent)
+    sync_folder(out.parent)
     shutil.rmtree(retired, ignore_errors=True)
-
-
-def _sync_folder(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -96,7 +96,7 @@ def edit(
         raise ValueError(f"repeats: got {repeats}, expected 1 or more")
     free = None if mask is None else as_mask(mask, len(chosen), generator.size)
     done = []
-    size, device = _size(generator, batch), generator.device
+    size, device = generator.batch if batch is None else batch, generator.device
     for few, rows in cut(len(chosen), size, torch.device("cpu"), fill=device.type == "cuda" and len(chosen) > size):
         x = images[rows.to(images.device)].to(device, generator.plan.dtype)
         part = None if free is None else free[rows].to(device)
@@ -155,13 +155,6 @@ def as_mask(mask: Tensor, count: int, size: tuple[int, int]) -> Tensor:
     if not bool(free.flatten(1).any(1).all()):
         raise ValueError("mask: it keeps every pixel; expected some above ½ (white), which are edited")
     return free.expand(count, 1, *size).cpu()
-
-
-def _size(generator: Generator, batch: int | None) -> int:
-    size = generator.batch if batch is None else batch
-    if size < 1:
-        raise ValueError(f"batch: got {size}, expected 1 or more")
-    return size
 
 
 def _check_images(images: Tensor, expected: tuple[int, ...], *, span: bool) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from anisodiff.files import atomic
 from anisodiff.generation.protocol import NAME, differences, read_protocol, write_protocol
 from anisodiff.train.files import Observe, unobserved
 
@@ -58,16 +59,11 @@ class Store:
         """Write the image ``pixels`` [H, W, 1 or 3] of a seed."""
         buffer = io.BytesIO()
         Image.fromarray(pixels[..., 0] if pixels.shape[2] == 1 else pixels).save(buffer, "PNG")
-        part = self.folder / f".{seed:08d}.{os.getpid()}{_PART}"
         with self._telling():
-            try:
-                self.observe("write")
+            self.observe("write")
+            with atomic(self.path(seed), suffix=_PART, parents=False) as part:  # a folder taken away is an error
                 part.write_bytes(buffer.getvalue())
                 self.observe("rename")
-                os.replace(part, self.path(seed))
-            except BaseException:
-                part.unlink(missing_ok=True)
-                raise
 
     def get(self, seed: int) -> NDArray[np.uint8]:
         """The image of a seed, [H, W, 1 or 3]."""

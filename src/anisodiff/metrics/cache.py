@@ -1,21 +1,20 @@
-"""Files that are whole or absent: a cache folder, atomic writes, arrays with a checksum.
+"""Files that are whole or absent: a cache folder, arrays with a checksum.
 
-A cache file is written under a temporary name beside its place and moved there when complete, so a crash
-leaves no half file. Arrays carry the key they were stored for and a sha256 of their content; whatever fails a
-check is treated as absent and computed again.
+Arrays carry the key they were stored for and a sha256 of their content; whatever fails a check is treated as absent
+and computed again.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
-import tempfile
 import zipfile
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
+
+from anisodiff.files import atomic
 
 Say = Callable[[str], None]
 
@@ -28,20 +27,6 @@ def cache_folder() -> Path:
     """``$XDG_CACHE_HOME/anisodiff``, or ``~/.cache/anisodiff``."""
     base = os.environ.get("XDG_CACHE_HOME")
     return (Path(base) if base else Path.home() / ".cache") / "anisodiff"
-
-
-@contextmanager
-def atomic(path: Path) -> Iterator[Path]:
-    """A temporary path beside ``path``; moved there on success, removed on any failure."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    os.close(handle)
-    temporary = Path(name)
-    try:
-        yield temporary
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def _digest(key: str, arrays: Mapping[str, np.ndarray]) -> str:
@@ -58,7 +43,7 @@ def store_arrays(path: Path, key: str, arrays: Mapping[str, np.ndarray]) -> None
     contents = {name: np.ascontiguousarray(a) for name, a in arrays.items()}
     contents["__key__"] = np.array(key)
     contents["__sha256__"] = np.array(_digest(key, arrays))
-    with atomic(path) as temporary, temporary.open("wb") as stream:
+    with atomic(path, suffix=".part") as temporary, temporary.open("wb") as stream:
         np.savez(stream, allow_pickle=False, **contents)
 
 

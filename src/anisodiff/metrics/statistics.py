@@ -106,11 +106,14 @@ def cached_survey(
     def place(key: str) -> Path:
         return cache / "statistics" / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.npz"
 
-    if network.weights == UNKNOWN:  # what it computes cannot be told from another function of that name
+    def taken() -> Survey:
         return survey(
             images, network, batch_size=batch_size, limit=limit, projections=projections, seed=seed,
             progress=progress, workers=workers,
         )  # fmt: skip
+
+    if network.weights == UNKNOWN:  # what it computes cannot be told from another function of that name
+        return taken()
     if not images.once:
         digests = _digests(images, batch_size, limit, reading)
         mark = fingerprint_of(digests)
@@ -119,16 +122,7 @@ def cached_survey(
         if workers.agree(arrays is not None) and arrays is not None:
             say(f"{images.name}: statistics from the cache ({mark[:12]})")
             return _from_arrays(_in_order(arrays, digests), images.name, split, network.device)
-    made = survey(
-        images,
-        network,
-        batch_size=batch_size,
-        limit=limit,
-        projections=projections,
-        seed=seed,
-        progress=progress,
-        workers=workers,
-    )
+    made = taken()
     if workers.rank:
         return made
     key = _key(made.fingerprint, network, projections, seed)

@@ -25,7 +25,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from anisodiff.metrics.cache import Say, atomic, cache_folder
+from anisodiff.files import atomic
+from anisodiff.metrics.cache import Say, cache_folder
 
 ENVIRONMENT = "ANISODIFF_INCEPTION"
 

@@ -2,16 +2,16 @@
 
     s(x, σ) = F(2x − 1, ln σ)/σ,     x[B,C,H,W] in [0,1], σ[B]        (`VEScore`)
 
-The file is a dict {optimizer, model, ema, step}. `model` names its tensors module.all_modules.N.…, N counting
-the layers in the order they are run; `ema` holds the averaged weights as a list without names, in the same
-order but only of what is trained: the frozen Fourier frequencies exist in `model` alone. Only tensors and
-plain containers are read (`weights_only`): no code in the file can run.
+The file is a dict {optimizer, model, ema, step}. `model` has its tensors by name; `ema` holds the averaged weights
+as a list without names, in the same order but only of what is trained: the frozen Fourier frequencies exist in
+`model` alone. Only tensors and plain containers are read (`weights_only`): no code in the file can run. Here a file
+is read and checked; what its names mean stands in `published_layout`.
 """
 
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -19,14 +19,9 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from anisodiff.networks.blocks import Attention, ResidualBlock
 from anisodiff.networks.config import NCSNppConfig
-from anisodiff.networks.layers import FourierFeatures
-from anisodiff.networks.ncsnpp import DownLevel, NCSNpp, UpLevel
-from anisodiff.networks.progressive import Head, ResidualCollect, ResidualFeed, SkipCollect, SkipFeed, Start
-from anisodiff.networks.resample import DownConv, UpConv
-
-_FOURIER = "module.all_modules.0.W"
+from anisodiff.networks.ncsnpp import NCSNpp
+from anisodiff.networks.published_layout import FOURIER, output_names, tensor_names
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,93 +48,6 @@ class VEScore(nn.Module):
         return out / sigma[:, None, None, None]
 
 
-def _layers(network: NCSNpp) -> Iterator[nn.Module]:
-    """Our layers in the order of `all_modules`, the Fourier features first where there are any."""
-    if isinstance(network.embed.features, FourierFeatures):
-        yield network.embed.features
-    yield network.embed.linear0
-    yield network.embed.linear1
-    yield network.conv_in
-    for level in network.down:
-        assert isinstance(level, DownLevel)
-        for i, block in enumerate(level.blocks):
-            yield block
-            if len(level.attentions):
-                yield level.attentions[i]
-        if level.shrink is not None and level.feed is not None:
-            yield level.shrink
-            yield from _path(level.feed)
-    yield from network.middle
-    for level in network.up:
-        assert isinstance(level, UpLevel)
-        yield from level.blocks
-        if level.attention is not None:
-            yield level.attention
-        yield from _path(level.collect)
-        if level.grow is not None:
-            yield level.grow
-    if network.head is not None:
-        yield from _path(network.head)
-
-
-def _path(module: nn.Module) -> Iterator[nn.Module]:
-    """The layers of a progressive path; none for `Through`."""
-    if isinstance(module, Head):
-        yield from (module.norm, module.conv)
-    elif isinstance(module, Start | SkipCollect):
-        yield from _path(module.head)
-    elif isinstance(module, SkipFeed):
-        yield module
-    elif isinstance(module, ResidualFeed | ResidualCollect):
-        yield module.conv
-
-
-def _parts(module: nn.Module) -> list[tuple[str, str]]:
-    """(published name, our name) of a layer's children, in the published order; '' is the layer itself."""
-    if isinstance(module, ResidualBlock):
-        parts = [
-            ("GroupNorm_0", "norm0"),
-            ("Conv_0", "conv0"),
-            ("Dense_0", "affine"),
-            ("GroupNorm_1", "norm1"),
-            ("Conv_1", "conv1"),
-        ]
-        return parts if module.shortcut is None else [*parts, ("Conv_2", "shortcut")]
-    if isinstance(module, Attention):
-        return [("GroupNorm_0", "norm"), *((f"NIN_{i}", "qkv") for i in range(3)), ("NIN_3", "out")]
-    if isinstance(module, SkipFeed):
-        return [("Conv", "conv")]
-    if isinstance(module, DownConv | UpConv):
-        return [("Conv2d_0" if module.fir else "Conv_0", "")]
-    return [("", "")]
-
-
-def _names(network: NCSNpp) -> list[tuple[str, str]]:
-    """(published name, our name) of every tensor in the published order of parameters; q, k, v share one."""
-    ours = {id(module): name for name, module in network.named_modules()}
-    names: list[tuple[str, str]] = []
-    for index, module in enumerate(_layers(network)):
-        theirs, mine = f"module.all_modules.{index}", ours[id(module)]
-        if isinstance(module, FourierFeatures):
-            names.append((f"{theirs}.W", f"{mine}.w"))
-            continue
-        for part, child in _parts(module):
-            if part == "Conv_2" and network.config.block == "ddpm":
-                part = "NIN_0"  # DDPM's shortcut
-            weight, bias = ("W", "b") if part.startswith("NIN") else ("weight", "bias")
-            for leaf, own in ((weight, "weight"), (bias, "bias")):
-                published = ".".join(filter(None, (theirs, part, leaf)))
-                names.append((published, ".".join(filter(None, (mine, child, own)))))
-    return names
-
-
-def _outputs(network: NCSNpp) -> set[str]:
-    """Names of the tensors whose first axis is the network's output: one head, or one at every level."""
-    heads = [name for name, module in network.named_modules() if isinstance(module, Head)]
-    last = ["head"] if network.head is not None else heads
-    return {f"{name}.conv.{part}" for name in last for part in ("weight", "bias")}
-
-
 def widened(state: Mapping[str, Tensor], config: NCSNppConfig) -> dict[str, Tensor]:
     """Tensors of a network with fewer outputs as those of ``config``: new rows of its output layers are 0.
 
@@ -149,7 +57,7 @@ def widened(state: Mapping[str, Tensor], config: NCSNppConfig) -> dict[str, Tens
         network = NCSNpp(config)
     shapes = {name: value.shape for name, value in network.state_dict().items()}
     wide = dict(state)
-    for name in _outputs(network):
+    for name in output_names(network):
         more = shapes[name][0] - state[name].shape[0]
         wide[name] = torch.cat([state[name], state[name].new_zeros(more, *shapes[name][1:])])
     return wide
@@ -212,7 +120,7 @@ def load_score_sde(
     content = _read(Path(path))
     with torch.device("meta"):
         network = NCSNpp(config)
-    names = _names(network)
+    names = tensor_names(network)
     state = dict(content["model"])
     missing = [name for name, _ in names if not isinstance(state.get(name), Tensor)]
     if missing:
@@ -228,9 +136,9 @@ def load_score_sde(
             f"{layers_left[0]!r}; expected {len(names)}: check its switches"
         )
     if weights == "ema":
-        published |= _averaged(content, [name for name in published if name != _FOURIER])
+        published |= _averaged(content, [name for name in published if name != FOURIER])
 
-    own, outputs, rows = network.state_dict(), _outputs(network), config.out_channels
+    own, outputs, rows = network.state_dict(), output_names(network), config.out_channels
     loaded: dict[str, Tensor] = {}
     stacks: dict[str, list[Tensor]] = {}
     for name, mine in names:

@@ -1,6 +1,7 @@
 """Studies: several methods under one roof, and one method with many values."""
 
-from anisodiff.studies.budget import Budget, Deadline, Meter, parse_span
+from anisodiff.durations import parse_span
+from anisodiff.studies.budget import Budget, Deadline, Meter
 from anisodiff.studies.compare import STAGES, Study, Terms, check, describe, entries
 from anisodiff.studies.contender import Contender, check_names, configs, parse_contender, parse_steps
 from anisodiff.studies.edits import Task

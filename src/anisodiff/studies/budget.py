@@ -8,30 +8,12 @@ how often a run was interrupted, and calibration, which comes before the first s
 """
 
 import math
-import re
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-_UNITS = {"s": 1.0, "sec": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0}
-_SPAN = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*$")
-
-
-def parse_span(text: str, what: str) -> float:
-    """Seconds of ``90s``, ``10min``, ``1.5h``; a number alone counts seconds."""
-    match = _SPAN.match(str(text).lower())
-    if match is None or (match[2] or "s") not in _UNITS or not float(match[1]):
-        raise ValueError(f"{what}: got {text!r}, expected a time such as 90s, 10min or 1.5h")
-    return float(match[1]) * _UNITS[match[2] or "s"]
-
-
-def span(seconds: float) -> str:
-    """Seconds for people."""
-    for unit, length in (("h", 3600.0), ("min", 60.0)):
-        if seconds >= 2 * length or (seconds >= length and seconds % length == 0):
-            return f"{seconds / length:.4g} {unit}"
-    return f"{seconds:.4g} s"
+from anisodiff.durations import parse_span, span
 
 
 @dataclass(frozen=True, kw_only=True)

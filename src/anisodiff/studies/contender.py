@@ -18,8 +18,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from anisodiff import notation
 from anisodiff.data import Dataset
 from anisodiff.generation import PRIORS
@@ -56,14 +54,6 @@ def split_outside(text: str, separator: str) -> list[str]:
     if open_:
         raise ValueError(f"{text!r}: a bracket is not closed, expected {open_[-1]!r}")
     return [part.strip() for part in (*parts, text[start:]) if part.strip()]
-
-
-def read_value(text: str) -> Any:
-    """A value as YAML reads it; what is no YAML stays text."""
-    try:
-        return yaml.safe_load(text) if text.strip() else ""
-    except (yaml.YAMLError, ValueError):
-        return text
 
 
 def read_whole(text: Any, what: str, least: int = 1) -> int:
@@ -106,7 +96,7 @@ def parse_contender(text: str, more: Mapping[str, Any] | None = None) -> Contend
         key, equals, value = item.partition("=")
         if not equals or not key.strip():
             raise ValueError(f"contender {text!r}: got {item!r}, expected KEY=VALUE")
-        keys[key.strip()] = value.strip() if key.strip() in OWN else read_value(value)
+        keys[key.strip()] = value.strip() if key.strip() in OWN else notation.setting(value)
     keys |= more or {}
     own = {key: keys.pop(key) for key in OWN if key in keys}
     checkpoint = Path(base).is_dir() or shipped(base) is not None

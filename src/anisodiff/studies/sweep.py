@@ -10,7 +10,7 @@ from typing import Any
 from anisodiff import notation
 from anisodiff.studies.budget import Budget
 from anisodiff.studies.compare import Entry, Study, entries
-from anisodiff.studies.contender import OWN, Contender, parse_contender, read_value, slug, split_outside
+from anisodiff.studies.contender import OWN, Contender, parse_contender, slug, split_outside
 from anisodiff.studies.halving import rungs, survivors
 from anisodiff.studies.layout import place_of_study, read_json
 from anisodiff.studies.numbers import Row, read_rows
@@ -62,7 +62,7 @@ def points(base: str, axes: Sequence[Axis]) -> list[tuple[Contender, dict[str, s
         if name in names:
             name = f"{name}-{hashlib.sha256(words.encode()).hexdigest()[:6]}"
         names.add(name)
-        more = {key: value if key in OWN else read_value(value) for key, value in chosen.items()}
+        more = {key: value if key in OWN else notation.setting(value) for key, value in chosen.items()}
         found.append((parse_contender(base, {**more, "name": name}), chosen))
     return found
 

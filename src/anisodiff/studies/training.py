@@ -10,9 +10,10 @@ import torch
 from torch import Tensor
 
 from anisodiff.data import Dataset
+from anisodiff.durations import span
 from anisodiff.networks import NCSNpp
 from anisodiff.networks.model import Model
-from anisodiff.studies.budget import Budget, Deadline, Meter, span
+from anisodiff.studies.budget import Budget, Deadline, Meter
 from anisodiff.studies.layout import Place, read_json, save_json
 from anisodiff.train import Diverged, Hooks, Plan, Snapshot, Store, TrainConfig, newest, read_log, train
 from anisodiff.train.model import model_tensors

@@ -22,6 +22,7 @@ from typing import Any
 
 from torch import Tensor
 
+from anisodiff.files import sync_folder
 from anisodiff.models import shipped
 from anisodiff.train import files
 
@@ -168,7 +169,7 @@ class Store:
             self.observe("rename")
             os.rename(partial, target)
             self.observe("sync checkpoints")
-            files.sync_folder(folder)
+            sync_folder(folder)
         finally:
             shutil.rmtree(partial, ignore_errors=True)
         self.good.add(target.name)
@@ -186,8 +187,8 @@ class Store:
         manifest = {"format": FORMAT, "version": VERSION, "files": codes}
         files.put_json(partial / "manifest.json", manifest, self.observe)
         self.observe("sync folder")
-        files.sync_folder(partial / "state")
-        files.sync_folder(partial)
+        sync_folder(partial / "state")
+        sync_folder(partial)
         os.chmod(partial, 0o755)  # mkdtemp makes it private
 
     def _prune(self) -> None:

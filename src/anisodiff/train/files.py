@@ -106,12 +106,3 @@ def sha256(path: Path) -> str:
         while block := file.read(_BLOCK):
             code.update(block)
     return code.hexdigest()
-
-
-def sync_folder(path: Path) -> None:
-    """A rename or a new entry reaches the disk with its folder."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
