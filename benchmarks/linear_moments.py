@@ -91,7 +91,7 @@ def origins(model: ScoreModel, start: Tensor, times: Tensor) -> tuple[Tensor, Te
     for (a, r), (t, after) in zip(steps, pairwise(times.split(1))):
         c = model.coefficients(t)
         power, prior = a.square() * power + r, a.square() * prior
-        taken = reference(model, c, after, t).gained >= 0.5 * c.power[0, 0]
+        taken = reference(model, c, after, t).gained[0] >= 0.5 * c.power[0, 0]
         stiff = torch.where(taken, power, a.square() * stiff)
     return prior / power, stiff / power
 

@@ -15,7 +15,7 @@ from anisodiff.samplers import sampler
 from anisodiff.tables import Moments, measure, principal_colours, turned
 from anisodiff.train.methods import method_for
 from anisodiff.train.model import moments_from
-from anisodiff.transforms import dct2, idct2
+from anisodiff.transforms import dct2, frequencies, idct2
 from tests.oracles import Nothing, gaussian_images
 from tests.train.conftest import tiny
 
@@ -38,7 +38,8 @@ def covariance(x: torch.Tensor) -> torch.Tensor:
 def build(name: str, images: torch.Tensor, **overrides):
     objective = objective_for(anisodiff.process(name, images.shape[-1], **overrides))
     moments = measure(objective, images.float(), colours=True)
-    return objective, ScoreModel(Nothing(), objective.equation, moments, drift=objective.learns_drift).double()
+    model = ScoreModel(Nothing(), objective.equation, moments, drift=objective.learns_drift, beside=objective.beside)
+    return objective, model.double()
 
 
 def test_axes_are_principal_and_shares_add_up():
@@ -110,6 +111,36 @@ def test_samples_have_the_covariance_of_the_channels(text):
     gap = (got - wanted).abs() / (scale[:, None] * scale)
     limit = 0.06 if text in ("euler", "ancestral", "pc") else 0.03  # of first order
     assert float(gap.max()) < limit + 4 * math.sqrt(2 / (count * 4))
+
+
+IMAGE = {
+    "diffusivity": "geometric(0.2, 2)", "intensity": "geometric(0.03, 6)", "drift_anisotropy": "infinite",
+    "step": "signal(windows=1)",
+}  # fmt: skip
+
+
+def test_colours_are_pulled_by_what_is_known_of_them():
+    """The image alone is smoothed: per axis the drift's linear part is −λ S/V; the tables know its mean alone."""
+    images = coloured_images(2000, 4)
+    process = anisodiff.process("anisotropic", 4, **IMAGE)
+    objective, model = build("anisotropic", images, **IMAGE)
+    t = torch.full((2000,), 0.8, dtype=F64)
+    drawn, c = objective.draw(images, t, KeyedNoise(combine(5, torch.arange(2000)))), model.coefficients(t[:1])
+    z, drift = model.centred(drawn.state), model.modes(drawn.drift)
+    slope = (z * drift).mean(0) / z.square().mean(0)
+    known = -(c.alpha1 * c.weight * frequencies(4, 4, F64, z.device))[0]
+    chance = (drift.square().mean(0) / z.square().mean(0) / 2000).sqrt()
+    assert ((slope - known).abs() < 0.05 * known.abs() + 4 * chance).all()
+    assert float(known[0, 0, 1] / known[2, 0, 1]) > 1.5  # the axes differ
+
+    count, made = 3000, sampler("exponential", process)
+    noise = KeyedNoise(combine(11, torch.arange(count)))
+    top = model.coefficients(torch.full((1,), process.T, dtype=F64)).power.sqrt()
+    start = model.uncentred(top * noise.normal(torch.zeros(count, 3, 4, 4, dtype=F64)))
+    got, wanted = (covariance(x) for x in (made.run(model, start, made.times(model, 160, t_min=0.02), noise), images))
+    axes = model.moments.axes.double()
+    powers = [(axes @ x @ axes.mT).diagonal() for x in (got, wanted)]
+    assert ((powers[0] / powers[1] - 1).abs() < 0.04 + 4 * math.sqrt(2 / (count * 4))).all()
 
 
 def test_a_checkpoint_of_an_older_version_has_its_channels(tmp_path):

@@ -69,10 +69,10 @@ class Law:
 
 
 class Oracle(ScoreModel):
-    """A score model whose residuals make score and drift exact, whatever its tables say."""
+    """A score model whose residuals make score and drift exact, whatever its tables say; ``joint``: s̃ alone."""
 
-    def __init__(self, law: Law, moments: Moments, *, drift: bool) -> None:
-        super().__init__(torch.nn.Identity(), law.equation, moments, drift=drift)
+    def __init__(self, law: Law, moments: Moments, *, drift: bool, reverse: str = "split") -> None:
+        super().__init__(torch.nn.Identity(), law.equation, moments, drift=drift, reverse=reverse)
         self.law, self.made = law, 0
 
     def residuals(
@@ -88,7 +88,11 @@ class Oracle(ScoreModel):
             return f, None
         drift = -c.alpha1 * (flat @ self.law.operators[int(c.cell)]).reshape(z.shape)
         known = -c.alpha1 * c.weight * frequencies(*z.shape[-2:], F64, z.device) * z
-        return f, (drift - known) / c.alpha2.square() / c.residual
+        g = (drift - known) / c.alpha2.square() / c.residual
+        if self.reverse == "split":
+            return f, g
+        both = (c.scale * f - c.residual * g) / (c.scale + c.residual)
+        return both, -both
 
 
 def data(channels: int, size: int, seed: int = 0) -> tuple[Tensor, Tensor]:
@@ -120,6 +124,7 @@ def oracle(
     phases: Tensor | None = None,
     drift: bool = False,
     flat: bool = False,
+    reverse: str = "split",
 ) -> Oracle:
     """``drift``: every cell has edge weights of its own; else L is the Laplacian.
 
@@ -158,7 +163,7 @@ def oracle(
         **plain_colours(channels, spectrum), log_noise=noise.log(), log_signal=signal.log(), weight=weight,
         log_target=torch.zeros_like(noise), log_residual=torch.zeros_like(noise),
     )  # fmt: skip
-    return Oracle(law, moments, drift=drift)
+    return Oracle(law, moments, drift=drift, reverse=reverse)
 
 
 class Impulses(KeyedNoise):

@@ -31,7 +31,10 @@ PROCESSES = {
     "heat-paper": ("heat-paper", {"step": f"tamed(dt={DT})"}),
     "anisotropic": ("anisotropic", {"step": "exponential(windows=5)"}),
     "signal": ("anisotropic", {"step": "signal(windows=5)", "correlation_length": 0.4}),
+    "joint": ("anisotropic", {"step": "exponential(windows=5)"}),
+    "joint signal": ("anisotropic", {"step": "signal(windows=5)"}),
     "anisotropic-paper": ("anisotropic-paper", {"step": f"tamed(dt={DT})"}),
+    "score": ("anisotropic-paper", {"step": f"tamed(dt={DT})", "diffusivity": "geometric(0.1, 1)"}),
     "anisotropic noise": ("anisotropic-paper", {"step": f"tamed(dt={DT})", "noise_anisotropy": 1.0}),
 }
 
@@ -68,8 +71,9 @@ def trained(name: str) -> tuple[Process, ScoreModel]:
     moments = measure(objective, mixture(300, 1))
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        network = Mlp(2 if objective.learns_drift else 1)
-    model = ScoreModel(network, process.equation, moments, drift=objective.learns_drift)
+        reverse = name.split()[0] if name.startswith(("joint", "score")) else "split"
+        network = Mlp(2 if objective.learns_drift and reverse == "split" else 1)
+    model = ScoreModel(network, process.equation, moments, drift=objective.learns_drift, reverse=reverse)
     noise = KeyedNoise(keys(pool, 5))
     times = draw_times(*model.density(mean=-0.5, std=1.4, t_min=DT), noise.uniform())
     t = objective.settle(times)
@@ -109,8 +113,12 @@ ROWS = [
     ("anisotropic", "exponential(wiener=1)", 41, 0.035),
     ("anisotropic", "euler(drift=projected)", 101, 0.04),
     ("signal", "exponential", 41, 0.025),
+    ("joint", "exponential", 41, 0.035),
+    ("joint", "euler(drift=projected)", 101, 0.04),
+    ("joint signal", "exponential", 41, 0.025),
     ("anisotropic-paper", "exponential", 41, 0.04),
     ("anisotropic-paper", "euler(drift=projected)", 101, 0.04),
+    ("score", "euler", 101, 0.03),
     ("anisotropic noise", "euler(drift=projected)", 101, 0.04),
 ]
 

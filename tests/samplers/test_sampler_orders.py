@@ -20,6 +20,7 @@ CASES = {
     "noise": lambda: oracle(EQUATIONS["noise"], flat=True),
     "heat": lambda: oracle(EQUATIONS["heat"]),
     "windows": lambda: oracle(EQUATIONS["heat"], cells=4, drift=True),
+    "joint": lambda: oracle(EQUATIONS["heat"], cells=4, drift=True, reverse="joint"),
 }
 MADE: dict[str, Oracle] = {}
 
@@ -40,16 +41,16 @@ def error(model: Oracle, sampler: Sampler, steps: int, t_min: float = T_MIN) -> 
 
 TABLE = [
     # sampler                                            cases                          order
-    (Exponential(order=1), ("noise", "heat", "windows"), 1),
+    (Exponential(order=1), ("noise", "heat", "windows", "joint"), 1),
     (Exponential(order=1, wiener=1.0), ("noise", "heat", "windows"), 1),
-    (Exponential(order=2), ("noise", "heat", "windows"), 2),
+    (Exponential(order=2), ("noise", "heat", "windows", "joint"), 2),
     (Exponential(order=2, wiener=1.0), ("noise", "heat", "windows"), 2),
     (Exponential(order=2, wiener=0.5), ("noise",), 2),
     (Ode(), ("noise", "heat", "windows"), 2),
     (Ode(grid="adapted"), ("heat",), 2),
     (Ancestral(), ("noise", "heat"), 1),
     (Euler(drift="flux", norm="none"), ("noise", "heat"), 1),
-    (Euler(drift="projected", norm="none"), ("windows",), 1),
+    (Euler(drift="projected", norm="none"), ("windows", "joint"), 1),
 ]
 ROWS = [(sampler, name, order) for sampler, names, order in TABLE for name in names]
 
@@ -61,7 +62,7 @@ def test_measured_orders(sampler, name, order):
     found = [error(case(name), sampler, n) for n in levels]
     assert order - 0.2 < slope(levels, [both[1] for both in found]) < order + 0.5
     assert found[-1][1] < (0.1 if order == 1 else 0.006)
-    assert found[-1][0] < (2e-3 if order == 1 else 3e-4)
+    assert found[-1][0] < (2.5e-3 if order == 1 else 3e-4)
 
 
 @pytest.mark.parametrize(("name", "limit"), [("noise", 0.01), ("heat", 0.04), ("windows", 0.04)])

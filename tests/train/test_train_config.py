@@ -117,7 +117,7 @@ def test_every_recipe_is_complete(name):
     assert config.dataset == dataset
     assert dataset in NAMED
     assert plan.process.identity() == process(preset, side, **noise).identity()
-    assert plan.network.out_channels == (6 if plan.objective.learns_drift else 3)
+    assert plan.network.out_channels == (6 if preset == "anisotropic" else 3)
     assert 0 < config.log_every <= config.checkpoint_every <= config.sample_every < config.images
     assert config.flip == (name != "cifar10-heat-dissipation")
     assert config.steps * config.batch == config.images
@@ -135,7 +135,7 @@ def test_recipes_have_the_published_networks(name):
         outputs = [v for k, v in NCSNpp(plan.network).state_dict().items() if k.endswith("head.conv.weight")]
     published, heads = PUBLISHED[data]
     assert len(outputs) == heads
-    second = sum(weight[:3].numel() + 3 for weight in outputs) if plan.objective.learns_drift else 0
+    second = sum(weight[:3].numel() + 3 for weight in outputs) if plan.method.outputs == 2 else 0
     assert count == published + second
     config = plan.config
     assert (config.lr, config.betas, config.clip) == (2e-4, (0.9, 0.999), 1.0)

@@ -22,8 +22,17 @@ operator shapes the noise (one window) or where only the last piece's noise is s
 signal would then be most of the loss: it is divided mode by mode, but for `state` with several windows, which gives
 such modes next to no weight.
 
-In the principal axes of the colours (see `tables`) S, V, D and c have an index for the axis; the network then sees
-and answers in these axes.
+**One output.** The reverse equation asks for s̃ = score − d alone. With ``joint`` one output E stands for both,
+
+    F = E,   G = −E,      s̃ = −û_k/V_k + (c_k + d_k) Ê_k
+
+and the loss is the error of s̃ (``score``: ω_k ∝ (c_k + d_k)²). Where the image alone is smoothed, and isotropically,
+its parts are right as well: the drift −λ_k(û_k − noise) has G = −F, and two outputs learn one thing twice. Elsewhere
+s̃ is as free as with two, and its parts are guesses: what needs the score by itself (`ode`, correctors) is refused.
+With ``score`` the drift is not learned: the paper takes the stencil at the state itself (`euler`).
+
+In the principal axes of the colours (see `tables`) S, V, D, c and d have an index for the axis, and so has w where
+the noise is ``beside`` the drift, not moved by it; the network then sees and answers in these axes.
 
 With ``scalar`` the network is given and asked for what EDM's is: V, S, N and d² are replaced by their means over all
 frequencies in what surrounds the network, and nowhere else. What Wiener's predictor knows it has to learn then.
@@ -44,6 +53,8 @@ from anisodiff.transforms import dct2, frequencies, idct2
 
 Weighting = Literal["state", "score", "noise"]
 WEIGHTINGS: tuple[Weighting, ...] = get_args(Weighting)
+Reverse = Literal["split", "joint", "score"]
+REVERSES: tuple[Reverse, ...] = get_args(Reverse)
 
 
 class ScoreModel(Model):
@@ -65,10 +76,14 @@ class ScoreModel(Model):
         gamma: float = 1.0,
         scalar: bool = False,
         times: Times = "level",
+        reverse: Reverse = "split",
+        beside: bool = False,
     ) -> None:
         super().__init__(network, moments)
         self.equation, self.learns_drift, self.weighting, self.gamma = equation, drift, weighting, gamma
-        self.scalar, self.times = scalar, times
+        self.scalar, self.times, self.reverse, self.beside = scalar, times, reverse, beside
+        assert reverse == "split" or drift, "the drift is known"
+        assert reverse != "joint" or not scalar, "scalar coefficients are for two outputs"
         self.turns = not torch.equal(moments.axes, torch.eye(len(moments.axes)).to(moments.axes))
         """Whether the axes of the colours are others than the channels."""
 
@@ -101,7 +116,10 @@ class ScoreModel(Model):
         out = self.network(seen, condition, dropout_key).to(z.dtype)
         channels = z.shape[1]
         score = dct2(out[:, :channels])
-        drift = dct2(out[:, channels : 2 * channels]) if self.learns_drift else None
+        if self.reverse == "joint":
+            return score, -score
+        two = self.learns_drift and self.reverse == "split"
+        drift = dct2(out[:, channels : 2 * channels]) if two else None
         if around is None:
             return score, drift
         # the same score, as a residual of Wiener's predictor
@@ -110,7 +128,7 @@ class ScoreModel(Model):
 
     def coefficients(self, t: Tensor) -> Coefficients:
         """The moments at times ``t`` (float64 [B])."""
-        return Coefficients(self.moments, self.equation, t)
+        return Coefficients(self.moments, self.equation, t, beside=self.beside)
 
     def modes(self, x: Tensor) -> Tensor:
         """DCT of ``x`` [B, C, H, W] in the axes of the colours."""
@@ -144,7 +162,10 @@ class ScoreModel(Model):
         return level_density(self, mean=mean, std=std, t_min=t_min, gaps=self.learns_drift, even=even)
 
     def forward(self, u: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
-        """Score s and s̃ = s − d of states ``u`` at times ``t``, [B, C, H, W]; equal where the drift is known."""
+        """Score s and s̃ = s − d of states ``u`` at times ``t``, [B, C, H, W]; equal where the drift is known.
+
+        With ``joint`` s is a guess, with ``score`` s̃ is that of a linear drift.
+        """
         z, c = self.centred(u), self.coefficients(t)
         f, g = self.residuals(z, c)
         score = -z / c.power + c.scale * f
@@ -154,7 +175,7 @@ class ScoreModel(Model):
         """ω_k^γ, [B, 1, H, W]."""
         if self.weighting == "state":
             return (c.signal * c.noise / c.power) ** self.gamma
-        weight = c.scale.square()
+        weight = (c.scale + c.residual if self.reverse == "joint" else c.scale).square()
         return (weight if self.weighting == "score" else c.noise * weight) ** self.gamma
 
     def loss(self, drawn: Draw, t: Tensor, dropout_key: Tensor | None = None) -> Tensor:
@@ -165,16 +186,20 @@ class ScoreModel(Model):
         z, c = self.centred(drawn.state), self.coefficients(t)
         f, g = self.residuals(z, c, dropout_key)
         weight = self._weight(c)
-        error = (f - (self.modes(drawn.score) + z / c.power) / c.scale).square()
+        off = f - (self.modes(drawn.score) + z / c.power) / c.scale
+        error = off.square()
         # (Y − 1/V)/c², without the cancellation; Y ≥ 1/N
         spread = 1.0 + torch.expm1(c.target.log() + c.noise.log()).clamp(min=0.0) * c.power / c.signal
         if g is not None:
             assert drawn.drift is not None
             rate = c.alpha1 * c.weight * frequencies(z.shape[-2], z.shape[-1], z.dtype, z.device)
             residual = (self.modes(drawn.drift) + rate * z) / c.alpha2.square()
-            relative = (c.residual / c.scale).square()
-            error = error + relative * (g - residual / c.residual).square()
-            spread = spread + relative
+            ratio = c.residual / c.scale
+            aside = ratio * g - residual / c.scale
+            if self.reverse == "joint":  # the parts of the target may add up
+                error, spread = (off - aside).square(), (spread.sqrt() + ratio).square()
+            else:
+                error, spread = error + aside.square(), spread + ratio.square()
         if self.weighting == "noise":
             return (weight * error).mean((-3, -2, -1))
         weight = weight / weight.mean((-3, -2, -1), keepdim=True)

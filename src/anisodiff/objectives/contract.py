@@ -57,6 +57,11 @@ class Objective(Regression):
     """Draws whose targets are those of a score."""
 
     @property
+    def beside(self) -> bool:
+        """Whether the noise is beside the drift: added to what the drift has made of the image, not moved by it."""
+        return False
+
+    @property
     @abstractmethod
     def equation(self) -> Equation:
         """The equation whose score is learned."""

@@ -57,6 +57,11 @@ class Simulated(OfProcess[SPDE]):
         """Where there is a drift at all."""
         return self.equation.smooths
 
+    @property
+    def beside(self) -> bool:
+        """As the step has it."""
+        return self.process.step.plain_noise
+
     def known_noise(self, t: Tensor, like: Tensor) -> Tensor | None:
         """The step's, if it knows."""
         return self.process.step.noise(self.equation, t, like)

@@ -69,9 +69,10 @@ def _suits(kind: type[Sampler], process: Process) -> bool:
 def usual(model: Model, process: Process | None = None) -> Sampler:
     """The sampler that is meant for a model where none is named; with ``process``, made ready for it.
 
-    Where the noise stops at edges (λ2 < ∞) only explicit steps can follow it, along the drift that was learned.
+    Where the noise stops at edges (λ2 < ∞) only explicit steps can follow it, along the drift that was learned; where
+    none was, along the process's own.
     """
-    own = _KINDS[model.usual]
+    own = Euler if getattr(model, "reverse", None) == "score" else _KINDS[model.usual]
     if process is None:
         return own()
     return (own() if _suits(own, process) else Euler(drift=PROJECTED)).prepared(process)

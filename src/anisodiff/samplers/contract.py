@@ -58,6 +58,23 @@ def require_additive(process: Process, what: str, *, white: bool = True) -> None
         )
 
 
+def require_score(model: Any, what: str) -> None:
+    """Samplers that use the score without the drift need a model that learns it by itself."""
+    if getattr(model, "reverse", None) == "joint":
+        raise ValueError(
+            f"the sampler {what!r} needs the score by itself, got a model trained with reverse=joint; "
+            "take 'exponential' without a corrector, or 'euler(drift=projected)'"
+        )
+
+
+def require_drift(model: Any, what: str) -> None:
+    """Samplers that follow the drift as it was learned need a model that has learned it, unless it is known."""
+    if getattr(model, "reverse", None) == "score":
+        raise ValueError(
+            f"the sampler {what!r} needs the drift as well, got a model trained with reverse=score; take 'euler'"
+        )
+
+
 @torch.no_grad()
 def denoised(model: Model, z: Tensor, t: Tensor) -> Tensor:
     """E[x0 | u] [B, C, H, W] of states ``z`` of `Model.centred` at ``t`` [1]; one evaluation."""
@@ -146,6 +163,8 @@ class Sampler(ABC):
         times = times.to(start.device, torch.float64)
         if times.dim() != 1 or len(times) == 0 or bool((times[1:] >= times[:-1]).any()):
             raise ValueError("times must be a vector that descends")
+        if self.corrector > 0:
+            require_score(model, f"{self.word}(corrector={self.corrector:g})")
         z, step = model.centred(start), self.stepper(model, source)
         for i, (t, after) in enumerate(pairwise(torch.split(times, 1))):
             z = step(z, t, after)

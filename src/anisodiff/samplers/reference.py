@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from anisodiff.linear import coloured, quadrature
-from anisodiff.networks.coefficients import Coefficients
+from anisodiff.networks.coefficients import Coefficients, pull
 from anisodiff.networks.precondition import ScoreModel
 from anisodiff.transforms import frequencies
 
@@ -25,9 +25,9 @@ class Reference:
     """One step of the linear reference."""
 
     decay: Tensor
-    """B, [H, W]."""
+    """B, [1, H, W], or [C, H, W] where colours are pulled unequally."""
     gained: Tensor
-    """Q, [H, W]."""
+    """Q, alike."""
     mass: Tensor
     """m, a number."""
 
@@ -48,12 +48,13 @@ def reference(model: ScoreModel, c: Coefficients, after: Tensor, t: Tensor) -> R
     moments = model.moments
     here, phase = moments.locate(after)
     own = torch.where(after == moments.edges.double()[c.cell], c.cell, here)
-    low = moments.at(moments.weight, own, torch.where(own == here, phase, 0.0))[0]
-    weight = 0.5 * (low + c.weight[0, 0])
+    low = pull(moments, own, torch.where(own == here, phase, 0.0), beside=model.beside)
+    weight = 0.5 * (low + c.weight)[0]
     rate = weight * frequencies(weight.shape[-2], weight.shape[-1], weight.dtype, weight.device)
     decay = torch.exp(-model.equation.smoothing(after, t).to(rate.dtype) * rate)
     mass, speed = (x[0].to(rate.dtype) for x in quadrature(model.equation, after, t))
-    gained = coloured(model.equation, torch.einsum("q,qhw->hw", mass, torch.exp(-speed[:, None, None] * rate)))
+    left = torch.exp(-speed[:, None, None, None] * rate)
+    gained = coloured(model.equation, torch.einsum("q,qchw->chw", mass, left))
     return Reference(decay, gained, mass.sum())
 
 

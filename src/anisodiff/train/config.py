@@ -9,7 +9,7 @@ from typing import Any
 from anisodiff import notation, objectives
 from anisodiff.networks import SIZES, NCSNppConfig
 from anisodiff.networks.densities import TIMES, Times
-from anisodiff.networks.precondition import WEIGHTINGS, Weighting
+from anisodiff.networks.precondition import REVERSES, WEIGHTINGS, Reverse, Weighting
 from anisodiff.processes.config import check_keys
 from anisodiff.processes.presets import NAMES, OVERRIDES
 from anisodiff.train.ema import profile
@@ -40,6 +40,9 @@ class TrainConfig:
     """The batch is pairs of one image, one time, one path up to its last piece, one dropout mask, and there ±ξ."""
     parametrisation: str = "residual"
     """What the network is given and asked for: residual or scalar (see `ScoreModel`), or ve (see `VENetwork`)."""
+    reverse: Reverse = "split"
+    """Where the drift is not known: score and drift are learned as two outputs (split) or as the one that sampling
+    needs (joint), or the score alone, as in the paper (score); see `ScoreModel`."""
     colours: bool = False
     """Whether tables and network have the principal axes of the colours instead of the channels; see `tables`."""
     weighting: Weighting = "state"
@@ -114,7 +117,7 @@ class TrainConfig:
             raise ValueError(f"precision: got {self.precision!r}, expected fp32, bf16 (on CUDA) or fp64 (for tests)")
         words = {
             "objective": objectives.NAMES, "parametrisation": PARAMETRISATIONS, "weighting": WEIGHTINGS,
-            "times": TIMES,
+            "times": TIMES, "reverse": REVERSES,
         }  # fmt: skip
         for name, known in words.items():
             if getattr(self, name) not in known:

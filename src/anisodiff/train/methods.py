@@ -18,7 +18,7 @@ from anisodiff.networks.conditional import ConditionalModel, measure_conditional
 from anisodiff.networks.deblurring import DeblurringModel
 from anisodiff.networks.densities import Times
 from anisodiff.networks.model import Model
-from anisodiff.networks.precondition import ScoreModel, Weighting
+from anisodiff.networks.precondition import Reverse, ScoreModel, Weighting
 from anisodiff.networks.scaled_noise import ScaledNoiseModel
 from anisodiff.networks.ve_network import VENetwork
 from anisodiff.networks.velocity import VelocityModel
@@ -38,6 +38,11 @@ class Method(ABC):
     def objective(self) -> Regression:
         """The draws."""
 
+    @property
+    def outputs(self) -> int:
+        """What the network gives for every channel of an image."""
+        return 1
+
     @abstractmethod
     def measure(self, images: Tensor, *, seed: int, progress: Progress | None = None) -> Moments:
         """Tables of the process on ``images`` [N, C, H, W] in [0, 1]."""
@@ -56,12 +61,18 @@ class ScoreMatching(Method):
     gamma: float
     parametrisation: str
     times: Times
+    reverse: Reverse
     colours: bool
 
     @property
     def objective(self) -> Objective:
         """States with the score's target."""
         return self.score
+
+    @property
+    def outputs(self) -> int:
+        """The score, and the drift where it is not known and learned by itself."""
+        return 2 if self.score.learns_drift and self.reverse == "split" else 1
 
     def measure(self, images: Tensor, *, seed: int, progress: Progress | None = None) -> Moments:
         """See `tables.measure`."""
@@ -72,7 +83,7 @@ class ScoreMatching(Method):
         score = self.score
         model = ScoreModel(
             network, score.equation, moments, drift=score.learns_drift, weighting=self.weighting, gamma=self.gamma,
-            scalar=self.parametrisation == "scalar", times=self.times,
+            scalar=self.parametrisation == "scalar", times=self.times, reverse=self.reverse, beside=score.beside,
         )  # fmt: skip
         if self.parametrisation == "ve":
             model.network = VENetwork(network, model)
@@ -121,11 +132,16 @@ def method_for(process: Process, config: TrainConfig) -> Method:
                 "or another parametrisation"
             )
         score = objective_for(process, config.objective)
+        if config.reverse != "split" and not score.learns_drift:
+            raise ValueError(f"reverse: got {config.reverse!r}, but the drift is known; leave it at 'split'")
+        if config.reverse == "joint" and config.parametrisation == "scalar":
+            raise ValueError("reverse: got 'joint', but scalar coefficients are for two outputs; take 'split'")
         return ScoreMatching(
             score=score, weighting=config.weighting, gamma=config.gamma, parametrisation=config.parametrisation,
-            times=config.times, colours=config.colours,
+            times=config.times, reverse=config.reverse, colours=config.colours,
         )  # fmt: skip
-    for name, own in (("objective", "auto"), ("parametrisation", "residual"), ("colours", False)):
+    usual = {"objective": "auto", "parametrisation": "residual", "reverse": "split", "colours": False}
+    for name, own in usual.items():
         if getattr(config, name) != own:
             raise ValueError(
                 f"{name}: {process.word} has its own, got {getattr(config, name)!r}; leave it at {own!r}"

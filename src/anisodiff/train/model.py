@@ -33,11 +33,11 @@ def process_of(config: TrainConfig) -> Process:
     return process
 
 
-def network_config(config: TrainConfig, learns_drift: bool) -> NCSNppConfig:
+def network_config(config: TrainConfig, outputs: int) -> NCSNppConfig:
     """The network's configuration: a named size for these images, with the run's own keys over it."""
     keys = dict(config.network)
     size = str(keys.pop("size"))
-    channels = {"in_channels": config.channels, "out_channels": config.channels * (2 if learns_drift else 1)}
+    channels = {"in_channels": config.channels, "out_channels": config.channels * outputs}
     # of a rectangle either side may be the nominal one: the first whose levels fit both
     for side in (max(config.size), min(config.size)):
         try:
@@ -106,7 +106,7 @@ class Plan:
         if device is not None and device.type == "cuda":
             process = _compiled(process)
         method = method_for(process, config)
-        network = network_config(config, method.objective.learns_drift)
+        network = network_config(config, method.outputs)
         return cls(config=config, process=process, method=method, network=network)
 
     @property

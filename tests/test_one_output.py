@@ -1,0 +1,166 @@
+"""One output where there could be two: for score and drift together, or the score alone."""
+
+import pytest
+import torch
+
+import anisodiff
+from anisodiff.networks.densities import draw_times
+from anisodiff.networks.precondition import ScoreModel
+from anisodiff.noise import KeyedNoise
+from anisodiff.objectives import objective_for
+from anisodiff.recipes import recipe
+from anisodiff.samplers import sampler, usual
+from anisodiff.tables import measure
+from anisodiff.train import TrainConfig
+from anisodiff.train.model import Plan
+from anisodiff.transforms import frequencies
+from tests.oracles import F64, Nothing, gaussian_images, keys
+
+IMAGE = {"diffusivity": "geometric(0.1, 4)", "intensity": "geometric(0.03, 30)", "step": "signal(windows=1)"}
+CASES = {
+    "image": IMAGE,
+    "image, isotropic": {**IMAGE, "drift_anisotropy": "infinite"},
+    "windows of the image": {**IMAGE, "step": "signal(windows=4)"},
+    "one window": {**IMAGE, "step": "exponential(windows=1)"},
+    "windows": {**IMAGE, "step": "exponential(windows=4)"},
+}
+
+
+class Smooth(torch.nn.Module):
+    """A network that is wrong in a way of its own."""
+
+    def forward(self, x, c, dropout_key=None):
+        return torch.tanh(x + c[:, None, None, None])
+
+
+class Doubled(Smooth):
+    """The same for both."""
+
+    def forward(self, x, c, dropout_key=None):
+        return super().forward(x, c).repeat(1, 2, 1, 1)
+
+
+def build(images, overrides, *, colours=False, reverse="joint"):
+    process = anisodiff.process("anisotropic", images.shape[-1], **overrides)
+    objective = objective_for(process)
+    moments = measure(objective, images, colours=colours)
+    model = ScoreModel(Nothing(), process.equation, moments, drift=True, reverse=reverse, beside=objective.beside)
+    return objective, model
+
+
+def targets(model, drawn, t):
+    """F and G of every sample."""
+    z, c = model.centred(drawn.state), model.coefficients(t)
+    rate = c.alpha1 * c.weight * frequencies(*z.shape[-2:], z.dtype, z.device)
+    score = (model.modes(drawn.score) + z / c.power) / c.scale
+    return score, (model.modes(drawn.drift) + rate * z) / c.alpha2.square() / c.residual
+
+
+@pytest.mark.parametrize("colours", [False, True])
+@pytest.mark.parametrize("time", [0.4, 0.8, 1.2])
+def test_where_the_image_alone_is_smoothed_isotropically_one_output_says_both(time, colours):
+    """G = −F sample by sample, but for what chance does to tables of 4,000 images."""
+    images = gaussian_images(4000, 8, channels=3)
+    if colours:  # correlated, the grey axis by far the largest
+        images = images.mean(1, keepdim=True) + 0.2 * (images - 0.5)
+    objective, model = build(images, CASES["image, isotropic"], colours=colours)
+    t = torch.full((4000,), time, dtype=F64)
+    f, g = targets(model.double(), objective.draw(images, t, KeyedNoise(keys(4000, 3))), t)
+    there = model.coefficients(t[:1])
+    loud = (there.signal > 0.02 * there.noise).expand_as(f[:1]) & (frequencies(8, 8, F64, f.device) > 0)
+    assert int(loud.sum()) > 8
+    off = ((f + g).square().mean(0) / f.square().mean(0))[loud[0]]
+    assert float(off.max()) < 0.03
+
+
+@pytest.mark.parametrize("weighting", ["state", "score"])
+@pytest.mark.parametrize("case", CASES)
+def test_loss_of_wieners_predictor_is_at_most_one(case, weighting):
+    """One where score and drift go together; less where they do not: their powers are taken to add up."""
+    images = gaussian_images(600, 8).float()
+    objective, model = build(images, CASES[case])
+    model.weighting = weighting
+    noise = KeyedNoise(keys(600, 5))
+    t = draw_times(*model.density(mean=-0.5, std=1.2, t_min=0.02), noise.uniform())
+    loss = float(model.loss(objective.draw(images, t, noise), t).mean())
+    assert 0.5 < loss < 1.1
+    if case == "image, isotropic":
+        assert loss == pytest.approx(1.0, abs=0.1)
+
+
+def test_the_loss_is_the_squared_error_of_the_reverse_drift():
+    """ω = (c + d)² and targets of power 1: |s̃ − target|² in units of Σ(c + d)²."""
+    images = gaussian_images(64, 8)
+    objective, model = build(images, CASES["image, isotropic"])
+    model = model.double()
+    model.network, model.weighting = Smooth(), "score"
+    t = torch.linspace(0.1, 1.5, 64, dtype=F64)
+    drawn, c = objective.draw(images, t, KeyedNoise(keys(64, 2))), model.coefficients(t)
+    rate = c.alpha1 * c.weight * frequencies(8, 8, F64, images.device)
+    drift = (drawn.drift + model.field(rate * model.centred(drawn.state))) / c.alpha2.square()
+    _, tilde = model(drawn.state, t)
+    unit = (c.scale + c.residual).square().sum((-3, -2, -1)) * images.shape[1]
+    expected = (tilde - (drawn.score - drift)).square().sum((-3, -2, -1)) / unit
+    torch.testing.assert_close(model.loss(drawn, t), expected, rtol=1e-3, atol=0)
+
+
+REFUSED = [
+    ("joint", "ode"), ("joint", "euler"), ("joint", "exponential(corrector=0.1)"),
+    ("score", "exponential"), ("score", "ode"), ("score", "euler(drift=projected)"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("reverse", "text"), REFUSED)
+def test_samplers_refuse_what_has_not_been_learned(reverse, text):
+    images = gaussian_images(64, 8).float()
+    process = anisodiff.process("anisotropic", 8, **CASES["one window"])
+    _, model = build(images, CASES["one window"], reverse=reverse)
+    chosen = sampler(text, process)
+    with pytest.raises(ValueError, match=f"reverse={reverse}"):
+        chosen.run(model, images[:2], chosen.times(model, 41, t_min=0.02), KeyedNoise(keys(2)))
+
+
+@pytest.mark.parametrize(
+    ("reverse", "word"), [("joint", "exponential"), ("score", "euler"), ("split", "exponential")]
+)
+def test_the_usual_sampler_is_one_that_can(reverse, word):
+    images = gaussian_images(64, 8).float()
+    process = anisodiff.process("anisotropic", 8, **CASES["one window"])
+    _, model = build(images, CASES["one window"], reverse=reverse)
+    chosen = usual(model, process)
+    assert chosen.word == ("euler" if reverse == "score" else "exponential")
+    made = chosen.run(model, images[:2], chosen.times(model, 21, t_min=0.02), KeyedNoise(keys(2)))
+    assert made.isfinite().all()
+
+
+def test_the_score_alone_is_the_first_of_two_outputs():
+    """The same score; the loss is that of two without the drift's part."""
+    images = gaussian_images(64, 8)
+    t = torch.linspace(0.1, 1.5, 64, dtype=F64)
+    found = []
+    for reverse in ("score", "split"):
+        objective, model = build(images, CASES["one window"], reverse=reverse)
+        model = model.double()
+        model.network = Doubled() if reverse == "split" else Smooth()
+        drawn = objective.draw(images, t, KeyedNoise(keys(64, 2)))
+        found.append((model(drawn.state, t)[0], model.loss(drawn, t)))
+    torch.testing.assert_close(found[0][0], found[1][0])
+    assert not torch.allclose(found[0][1], found[1][1])
+
+
+def test_settings():
+    """As many outputs as channels; nothing to join where the drift is known."""
+    settings = {"network": {"size": "tiny"}, "process": {"preset": "anisotropic"}}
+    assert Plan.of(TrainConfig(**settings)).network.out_channels == 6
+    for reverse in ("joint", "score"):
+        assert Plan.of(TrainConfig(**settings, reverse=reverse)).network.out_channels == 3
+    assert recipe("cifar10-anisotropic-paper").reverse == "score"
+    for wrong, reason in (
+        ({"process": "ve"}, "the drift is known"),
+        ({"parametrisation": "scalar"}, "two outputs"),
+        ({"process": "flow-matching"}, "has its own"),
+    ):
+        with pytest.raises(ValueError, match=reason):
+            Plan.of(TrainConfig(**{**settings, "reverse": "joint", **wrong}))
+    with pytest.raises(ValueError, match="reverse: unknown 'together'"):
+        TrainConfig(reverse="together")
