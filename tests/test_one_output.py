@@ -8,7 +8,7 @@ from anisodiff.networks.densities import draw_times
 from anisodiff.networks.precondition import ScoreModel
 from anisodiff.noise import KeyedNoise
 from anisodiff.objectives import objective_for
-from anisodiff.recipes import recipe
+from anisodiff.recipes import for_images, recipe
 from anisodiff.samplers import sampler, usual
 from anisodiff.tables import measure
 from anisodiff.train import TrainConfig
@@ -134,18 +134,39 @@ def test_the_usual_sampler_is_one_that_can(reverse, word):
 
 
 def test_the_score_alone_is_the_first_of_two_outputs():
-    """The same score; the loss is that of two without the drift's part."""
+    """Two outputs add the drift's error, divided by the powers of both targets."""
     images = gaussian_images(64, 8)
     t = torch.linspace(0.1, 1.5, 64, dtype=F64)
-    found = []
+    found, c = {}, None
     for reverse in ("score", "split"):
         objective, model = build(images, CASES["one window"], reverse=reverse)
         model = model.double()
-        model.network = Doubled() if reverse == "split" else Smooth()
-        drawn = objective.draw(images, t, KeyedNoise(keys(64, 2)))
-        found.append((model(drawn.state, t)[0], model.loss(drawn, t)))
-    torch.testing.assert_close(found[0][0], found[1][0])
-    assert not torch.allclose(found[0][1], found[1][1])
+        model.network, model.weighting = (Doubled() if reverse == "split" else Smooth()), "noise"
+        drawn, c = objective.draw(images, t, KeyedNoise(keys(64, 2))), model.coefficients(t)
+        found[reverse] = model(drawn.state, t), model.loss(drawn, t)
+    torch.testing.assert_close(found["score"][0][0], found["split"][0][0])
+    z, (score, tilde) = model.centred(drawn.state), found["split"][0]
+    rate = c.alpha1 * c.weight * frequencies(8, 8, F64, images.device)
+    drift = (model.modes(drawn.drift) + rate * z) / c.alpha2.square() - model.modes(score - tilde)
+    expected = (c.noise * drift.square()).mean((-3, -2, -1))
+    torch.testing.assert_close(found["split"][1] - found["score"][1], expected)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_songs_loss_of_one_output(case):
+    """``noise``: the mean of (√N·error of s̃)², as it stands."""
+    images = gaussian_images(64, 8)
+    objective, model = build(images, CASES[case])
+    model = model.double()
+    model.network, model.weighting = Smooth(), "noise"
+    t = torch.linspace(0.3, 1.5, 64, dtype=F64)
+    drawn, c = objective.draw(images, t, KeyedNoise(keys(64, 2))), model.coefficients(t)
+    rate = c.alpha1 * c.weight * frequencies(8, 8, F64, images.device)
+    target = model.modes(drawn.score) - (model.modes(drawn.drift) + rate * model.centred(drawn.state)) / (
+        c.alpha2.square()
+    )
+    expected = (c.noise * (model.modes(model(drawn.state, t)[1]) - target).square()).mean((-3, -2, -1))
+    torch.testing.assert_close(model.loss(drawn, t), expected)
 
 
 def test_settings():
@@ -155,10 +176,13 @@ def test_settings():
     for reverse in ("joint", "score"):
         assert Plan.of(TrainConfig(**settings, reverse=reverse)).network.out_channels == 3
     assert recipe("cifar10-anisotropic-paper").reverse == "score"
+    for name, reverse in (("anisotropic-paper", "score"), ("anisotropic", "split")):
+        assert for_images(100, 3, (8, 8), name)[0].reverse == reverse
     for wrong, reason in (
         ({"process": "ve"}, "the drift is known"),
         ({"parametrisation": "scalar"}, "two outputs"),
         ({"process": "flow-matching"}, "has its own"),
+        ({"process": {"preset": "anisotropic", "step": "signal(windows=2)"}, "reverse": "score"}, "step=signal"),
     ):
         with pytest.raises(ValueError, match=reason):
             Plan.of(TrainConfig(**{**settings, "reverse": "joint", **wrong}))

@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from anisodiff.train import find
+from anisodiff.train import Hooks, find, train
+from anisodiff.train.preview import fit_prior
 
-from ..train.conftest import pixels
+from ..train.conftest import pixels, tiny
 from .conftest import spoil
 
 ROOT = Path(__file__).parents[2]
@@ -123,6 +124,7 @@ MISTAKES = [
     (["sample", "good", "--precision", "fp8"], "precision: got 'fp8'"),
     (["sample", "good", "--device", "tpu"], "unknown device"),
     (["sample", "good", "--out", "taken"], "no samples of ours"),
+    (["sample", "joint", "--out", "new", "--sampler", "ode"], "needs the score by itself"),
     (["sample", "good", "--out", "data/meta.json/out"], "cannot write"),
 ]
 
@@ -142,6 +144,8 @@ def shelf(runs, data, tmp_path_factory):
     model.write_bytes(kept[:-1] + bytes([kept[-1] ^ 1]))
     shutil.copytree(place / "newer", place / "later" / "checkpoints" / "step-00000010")
     shutil.copytree(data.path, place / "data")
+    together = tiny(process="anisotropic", reverse="joint", images=4, sample_every=0, checkpoint_every=4)
+    train(together, data, place / "joint", hooks=Hooks(fit_prior=fit_prior), tensorboard=False)
     (place / "colour").mkdir()
     np.save(place / "colour" / "images.npy", np.zeros((2, 3, 8, 8), np.uint8))
     meta = json.loads((place / "data" / "meta.json").read_text())

@@ -179,6 +179,8 @@ def test_in_pieces_with_seeds_shared_runs_checkpoints_and_failures(command, calm
         (("ve:seed=1",), "seed: the same for all contenders; say it with --seeds"),
         (("ve:sampler=odee",), "did you mean 'ode'?"),
         (("ve:sampler=heun",), "not for a"),
+        (("anisotropic:reverse=joint;sampler=ode",), "needs the score by itself"),
+        (("anisotropic-paper:sampler=exponential",), "needs the drift as well"),
         (("ve:process.diffusivity=geometric(1",), "a bracket is not closed"),
         (("ve", "ve"), "two contenders are called 've'"),
         (("ve:name=a/b",), "expected letters, digits, dots, dashes"),

@@ -136,5 +136,5 @@ def test_a_new_run_of_another_process_and_seed(run, dataset, tmp_path):
         torch.testing.assert_close(out[:, :1], old(x, c))
         assert out[:, 1:].abs().max() == 0
     assert len(shown) == 2
-    with pytest.raises(ValueError, match="another network: out_channels differ"):
+    with pytest.raises(ValueError, match="two outputs a channel, got one"):
         train(tiny(seed=5), dataset, tmp_path / "back", start=tmp_path / "new", tensorboard=False)

@@ -125,6 +125,7 @@ class Generator:
             given = sampler_named(sampler, self.process)
         else:
             given = sampler.prepared(self.process)
+        given.check_reverse(self.plan.config.reverse)
         chosen = given.within(steps)
         times = chosen.times(self.model, steps, t_min=t_min, t_max=t)
         return Route(sampler=chosen, times=times, evaluations=chosen.evaluations(times))

@@ -28,8 +28,9 @@ such modes next to no weight.
 
 and the loss is the error of s̃ (``score``: ω_k ∝ (c_k + d_k)²). Where the image alone is smoothed, and isotropically,
 its parts are right as well: the drift −λ_k(û_k − noise) has G = −F, and two outputs learn one thing twice. Elsewhere
-s̃ is as free as with two, and its parts are guesses: what needs the score by itself (`ode`, correctors) is refused.
-With ``score`` the drift is not learned: the paper takes the stencil at the state itself (`euler`).
+s̃ is as free as with two, and its parts are guesses: samplers that need the score alone (`ode`, correctors) refuse.
+`denoised` is right where little is smoothed yet, as at t_min, where sampling ends. With ``score`` the drift is not
+learned: the paper takes the stencil at the state itself (`euler`).
 
 In the principal axes of the colours (see `tables`) S, V, D, c and d have an index for the axis, and so has w where
 the noise is ``beside`` the drift, not moved by it; the network then sees and answers in these axes.
@@ -175,8 +176,9 @@ class ScoreModel(Model):
         """ω_k^γ, [B, 1, H, W]."""
         if self.weighting == "state":
             return (c.signal * c.noise / c.power) ** self.gamma
-        weight = (c.scale + c.residual if self.reverse == "joint" else c.scale).square()
-        return (weight if self.weighting == "score" else c.noise * weight) ** self.gamma
+        if self.weighting == "noise":
+            return (c.noise * c.scale.square()) ** self.gamma
+        return (c.scale + c.residual if self.reverse == "joint" else c.scale).square() ** self.gamma
 
     def loss(self, drawn: Draw, t: Tensor, dropout_key: Tensor | None = None) -> Tensor:
         """Weighted squared error per sample, [B].

@@ -19,10 +19,7 @@ _SHORT = {"base": cifar10.base, "small": cifar10.small}  # of CIFAR-10
 
 
 def _made(make: Callable[[str], TrainConfig], process: str) -> TrainConfig:
-    if process == _SONG:
-        return baselines.song(make("ve"))
-    # the paper learns the score alone and takes the drift from its stencil
-    return make(process).changed({"reverse": "score"} if process.endswith("-paper") else {})
+    return baselines.song(make("ve")) if process == _SONG else baselines.paper(make(process))
 
 
 RECIPES: Mapping[str, Callable[[], TrainConfig]] = MappingProxyType(

@@ -32,6 +32,11 @@ def song(config: TrainConfig) -> TrainConfig:
     return config.changed({**_SONG, "ema": (first, *config.ema[1:])})
 
 
+def paper(config: TrainConfig) -> TrainConfig:
+    """A run of `…-paper` as the paper has it: the score alone is learned, the drift is its stencil's."""
+    return config.changed({"reverse": "score"} if str(config.process["preset"]).endswith("-paper") else {})
+
+
 def ended(config: TrainConfig) -> TrainConfig:
     """The run of a baseline, in everything but the method that of ours; other processes are left as they are."""
     return config.changed(_ENDS) if config.process["preset"] in BASELINES else config

@@ -42,7 +42,7 @@ def for_images(
         checkpoint_every=max(100 * batch, images // 50),
         sample_every=max(100 * batch, images // 20),
     )
-    config = baselines.ended(config).changed(changes or {})
+    config = baselines.paper(baselines.ended(config)).changed(changes or {})
     colour = "greyscale" if channels == 1 else f"{channels} channels"
     words = (
         f"picked for {count} images of {size[0]}×{size[1]}, {colour}: process {config.process['preset']}, "

@@ -58,23 +58,6 @@ def require_additive(process: Process, what: str, *, white: bool = True) -> None
         )
 
 
-def require_score(model: Any, what: str) -> None:
-    """Samplers that use the score without the drift need a model that learns it by itself."""
-    if getattr(model, "reverse", None) == "joint":
-        raise ValueError(
-            f"the sampler {what!r} needs the score by itself, got a model trained with reverse=joint; "
-            "take 'exponential' without a corrector, or 'euler(drift=projected)'"
-        )
-
-
-def require_drift(model: Any, what: str) -> None:
-    """Samplers that follow the drift as it was learned need a model that has learned it, unless it is known."""
-    if getattr(model, "reverse", None) == "score":
-        raise ValueError(
-            f"the sampler {what!r} needs the drift as well, got a model trained with reverse=score; take 'euler'"
-        )
-
-
 @torch.no_grad()
 def denoised(model: Model, z: Tensor, t: Tensor) -> Tensor:
     """E[x0 | u] [B, C, H, W] of states ``z`` of `Model.centred` at ``t`` [1]; one evaluation."""
@@ -104,6 +87,28 @@ class Sampler(ABC):
         object.__setattr__(self, "rho", option(self.rho, "rho", 1.0, 100.0))
         if self.grid not in GRIDS:
             raise ValueError(f"unknown grid {self.grid!r}; {notation.nearest(str(self.grid), GRIDS)}")
+
+    @property
+    def uses_score(self) -> bool:
+        """Whether it asks for the score by itself; correctors do."""
+        return self.corrector > 0
+
+    @property
+    def uses_drift(self) -> bool:
+        """Whether it follows the drift as it was learned."""
+        return False
+
+    def check_reverse(self, reverse: str) -> None:
+        """Refuse a model that has not learned what is asked of it; ``reverse`` as in `TrainConfig`."""
+        if reverse == "joint" and self.uses_score:
+            raise ValueError(
+                f"the sampler '{self}' needs the score by itself, got a model trained with reverse=joint; "
+                "take 'exponential' without a corrector, or 'euler(drift=projected)'"
+            )
+        if reverse == "score" and self.uses_drift:
+            raise ValueError(
+                f"the sampler '{self}' needs the drift as well, got a model trained with reverse=score; take 'euler'"
+            )
 
     @abstractmethod
     def prepared(self, process: Process) -> Self:
@@ -163,8 +168,7 @@ class Sampler(ABC):
         times = times.to(start.device, torch.float64)
         if times.dim() != 1 or len(times) == 0 or bool((times[1:] >= times[:-1]).any()):
             raise ValueError("times must be a vector that descends")
-        if self.corrector > 0:
-            require_score(model, f"{self.word}(corrector={self.corrector:g})")
+        self.check_reverse(getattr(model, "reverse", "split"))
         z, step = model.centred(start), self.stepper(model, source)
         for i, (t, after) in enumerate(pairwise(torch.split(times, 1))):
             z = step(z, t, after)

@@ -21,7 +21,7 @@ from anisodiff.integrators.tamed_euler import NORMS, tame
 from anisodiff.networks.precondition import ScoreModel
 from anisodiff.noise import Randomness, correlate, white
 from anisodiff.processes import SPDE, ClosedForm, Process
-from anisodiff.samplers.contract import Sampler, Step, option, require_drift, require_score
+from anisodiff.samplers.contract import Sampler, Step, option
 from anisodiff.samplers.divergence import divergence
 from anisodiff.stencils import STENCILS, noise_scale
 from anisodiff.transforms import frequencies
@@ -105,6 +105,16 @@ class Euler(Sampler):
         if self.norm not in ("process", *NORMS):
             raise ValueError(f"unknown taming norm {self.norm!r}; {notation.nearest(str(self.norm), NORMS)}")
 
+    @property
+    def uses_score(self) -> bool:
+        """Beside a drift that is not the model's."""
+        return self.drift != PROJECTED or super().uses_score
+
+    @property
+    def uses_drift(self) -> bool:
+        """Where it is projected."""
+        return self.drift == PROJECTED
+
     def prepared(self, process: Process) -> Self:
         """With stencil and taming of ``process``; the drift of an image's own path can only be projected."""
         found = self
@@ -128,7 +138,6 @@ class Euler(Sampler):
             raise ValueError(
                 "euler takes its stencil and norm from a process: make it with sampler('euler', process)"
             )
-        (require_drift if self.drift == PROJECTED else require_score)(model, f"euler(drift={self.drift})")
 
         def step(z: Tensor, t: Tensor, after: Tensor) -> Tensor:
             return euler_step(model, z, t, after, source, stencil=self.drift, gamma=self.gamma, norm=self.norm)

@@ -38,7 +38,7 @@ from anisodiff.networks.coefficients import Coefficients
 from anisodiff.networks.precondition import ScoreModel
 from anisodiff.noise import Randomness, white
 from anisodiff.processes import Process
-from anisodiff.samplers.contract import Sampler, Step, option, require_additive, require_drift, whole
+from anisodiff.samplers.contract import Sampler, Step, option, require_additive, whole
 from anisodiff.samplers.reference import Reference, growth, predictions, reference
 
 
@@ -137,6 +137,11 @@ class Exponential(Sampler):
         object.__setattr__(self, "order", whole(self.order, "order", (1, 2)))
         object.__setattr__(self, "wiener", option(self.wiener, "wiener", 0.0, 1.0))
 
+    @property
+    def uses_drift(self) -> bool:
+        """As a residual of the linear one."""
+        return True
+
     def prepared(self, process: Process) -> Self:
         """For isotropic noise, white or not."""
         require_additive(process, self.word, white=False)
@@ -144,7 +149,6 @@ class Exponential(Sampler):
 
     def stepper(self, model: ScoreModel, source: Randomness) -> Step:
         """Steps that remember, if of second order, the evaluation before."""
-        require_drift(model, self.word)
         last: list[Evaluation] = []
 
         def step(z: Tensor, t: Tensor, after: Tensor) -> Tensor:

@@ -27,7 +27,7 @@ from anisodiff.networks.coefficients import Coefficients
 from anisodiff.networks.precondition import ScoreModel
 from anisodiff.noise import Randomness
 from anisodiff.processes import Process
-from anisodiff.samplers.contract import Sampler, Step, require_additive, require_drift, require_score
+from anisodiff.samplers.contract import Sampler, Step, require_additive
 from anisodiff.samplers.reference import Reference, growth, predictions, reference
 
 
@@ -79,6 +79,16 @@ class Ode(Sampler):
     word: ClassVar[str] = "ode"
     cost: ClassVar[int] = 2
 
+    @property
+    def uses_score(self) -> bool:
+        """Half of it."""
+        return True
+
+    @property
+    def uses_drift(self) -> bool:
+        """All of it."""
+        return True
+
     def prepared(self, process: Process) -> Self:
         """For white, isotropic noise."""
         require_additive(process, self.word)
@@ -86,6 +96,4 @@ class Ode(Sampler):
 
     def stepper(self, model: ScoreModel, source: Randomness) -> Step:
         """Heun's method; the source is for the corrector alone."""
-        require_score(model, self.word)
-        require_drift(model, self.word)
         return lambda z, t, after: heun_step(model, z, t, after)

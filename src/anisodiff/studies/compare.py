@@ -102,7 +102,7 @@ def check(contenders: Sequence[Contender], configs: Sequence[TrainConfig | None]
             check_data(resolved, dataset)
             plan = Plan.of(resolved)
             if one.sampler != "auto":
-                sampler_named(one.sampler, plan.process)
+                sampler_named(one.sampler, plan.process).check_reverse(resolved.reverse)
         except ValueError as error:
             raise ValueError(f"contender {one.text!r}: {error}") from None
 

@@ -134,6 +134,8 @@ def method_for(process: Process, config: TrainConfig) -> Method:
         score = objective_for(process, config.objective)
         if config.reverse != "split" and not score.learns_drift:
             raise ValueError(f"reverse: got {config.reverse!r}, but the drift is known; leave it at 'split'")
+        if config.reverse == "score" and score.beside:
+            raise ValueError("reverse: got 'score', but the drift of step=signal is learned or nothing; take 'joint'")
         if config.reverse == "joint" and config.parametrisation == "scalar":
             raise ValueError("reverse: got 'joint', but scalar coefficients are for two outputs; take 'split'")
         return ScoreMatching(

@@ -60,6 +60,11 @@ def _run(path: str | Path, plan: Plan, about: Mapping[str, Any]) -> Start:
     old, new = begun.meta["network"], about["network"]
     more = new["out_channels"] == 2 * old["out_channels"]
     free = ("dropout", "out_channels") if more else ("dropout",)
+    if 2 * new["out_channels"] == old["out_channels"]:
+        raise ValueError(
+            f"cannot start from {path}: its network has two outputs a channel, got one; where the drift is learned "
+            "set reverse=split"
+        )
     if different := [key for key in new if key not in free and old.get(key) != new[key]]:
         raise ValueError(f"cannot start from another network: {', '.join(different)} differ")
     ours, theirs = plan.config, begun.plan.config
@@ -72,6 +77,7 @@ def _run(path: str | Path, plan: Plan, about: Mapping[str, Any]) -> Start:
         begun.meta["data"]["fingerprint"] == about["data"]["fingerprint"]  # wherever the images lie
     )
     keep = same and ours.objective == theirs.objective
+    also = "; its output was for score and drift together" if theirs.reverse == "joint" != ours.reverse else ""
     return Start(
         tensors=widened(network.state_dict(), plan.network),
         moments=begun.model.moments if keep else None,
@@ -80,5 +86,5 @@ def _run(path: str | Path, plan: Plan, about: Mapping[str, Any]) -> Start:
             **{key: begun.meta[key] for key in ("step", "images", "process", "data")},
             "model": saved.codes["model.safetensors"],
         },
-        words=f"starting from the weights of {path}, after {begun.meta['images']} images",
+        words=f"starting from the weights of {path}, after {begun.meta['images']} images{also}",
     )
