@@ -70,3 +70,19 @@ def test_way_back_benchmark(tmp_path):
     power = [[float(x) for x in line.split("power ")[1].split()] for line in lines]
     assert all(abs(one - other) < 0.05 for one, other in zip(power[2][:3], power[3][:3]))
     assert any(abs(one - other) > 0.05 for one, other in zip(power[0][:3], power[3][:3]))
+
+
+def test_stroke_gap_benchmark(tmp_path):
+    """Without smoothing the case is `ve`; with a lot of it, isotropic, paintings differ less at every time."""
+    rng = np.random.default_rng(0)
+    coarse = rng.integers(60, 200, (40, 1, 4, 4)).repeat(2, 2).repeat(2, 3)
+    np.save(tmp_path / "raw.npy", (coarse + rng.integers(-30, 30, (40, 1, 8, 8))).astype(np.uint8))
+    prepare(tmp_path / "raw.npy", tmp_path / "data", size=8, channels=1)
+    words = [str(tmp_path / "data"), "--images", "20", "--strokes", "2", "--case", "1e-9,infinite", "--case", "5,0.1"]
+    run = subprocess.run([sys.executable, BENCHMARKS / "stroke_gap.py", *words], check=True, capture_output=True)
+    rows = [line.strip("| ").split(" | ") for line in run.stdout.decode().splitlines()[3:]]
+    assert [row[0] for row in rows] == ["ve", "1e-9,infinite", "5,0.1"]
+    ve, none, some = ([float(x) for x in row[1:]] for row in rows)
+    assert ve[0] > ve[1] > ve[2] > 0
+    assert np.allclose(ve, none, rtol=0.05)
+    assert not np.allclose(ve, some, rtol=0.05)
