@@ -38,7 +38,9 @@ def covariance(x: torch.Tensor) -> torch.Tensor:
 def build(name: str, images: torch.Tensor, **overrides):
     objective = objective_for(anisodiff.process(name, images.shape[-1], **overrides))
     moments = measure(objective, images.float(), colours=True)
-    model = ScoreModel(Nothing(), objective.equation, moments, drift=objective.learns_drift, beside=objective.beside)
+    model = ScoreModel(
+        Nothing(), objective.equation, moments, drift=objective.learns_drift, plain_noise=objective.plain_noise
+    )
     return objective, model.double()
 
 

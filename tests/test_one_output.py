@@ -44,7 +44,9 @@ def build(images, overrides, *, colours=False, reverse="joint"):
     process = anisodiff.process("anisotropic", images.shape[-1], **overrides)
     objective = objective_for(process)
     moments = measure(objective, images, colours=colours)
-    model = ScoreModel(Nothing(), process.equation, moments, drift=True, reverse=reverse, beside=objective.beside)
+    model = ScoreModel(
+        Nothing(), process.equation, moments, drift=True, reverse=reverse, plain_noise=objective.plain_noise
+    )
     return objective, model
 
 

@@ -18,43 +18,40 @@ class Surroundings(NamedTuple):
 
 
 class Known(NamedTuple):
-    """S, N and V at given places of the tables, and how S/V of every colour compares with that of their mean."""
+    """S, N and V at given places of the tables, how S/V of every colour compares with that of their mean, and w."""
 
     signal: Tensor
     noise: Tensor
     power: Tensor
     share: Tensor | float
+    weight: Tensor
+    """Of the linear drift −α1 w z û."""
 
     @classmethod
-    def at(cls, moments: Moments, cell: Tensor, phase: Tensor) -> "Known":
-        """[B, 1, H, W], what knows of colours [B, C, H, W]; the share is 1 where the channels are the axes."""
+    def at(cls, moments: Moments, cell: Tensor, phase: Tensor, *, plain_noise: bool) -> "Known":
+        """[B, 1, H, W], what knows of colours [B, C, H, W]; the share is 1 where the channels are the axes.
+
+        ``plain_noise``: the drift moves the image alone, and so pulls a colour by as much as is known of it.
+        """
         mean, noise = (moments.at(x, cell, phase)[:, None].exp() for x in (moments.log_signal, moments.log_noise))
         signal = mean * moments.shares
         power = signal + noise
         share = 1.0 if len(moments.shares) == 1 else signal / power * (1 + noise / mean)
-        return cls(signal, noise, power, share)
-
-
-def pull(moments: Moments, cell: Tensor, phase: Tensor, *, beside: bool) -> Tensor:
-    """w of the linear drift −α1 w z û, [B, 1, H, W], where the noise is ``beside`` the drift [B, C, H, W].
-
-    A drift of the image alone pulls a colour by as much as is known of it, S/V.
-    """
-    weight = moments.at(moments.weight, cell, phase)[:, None]
-    return weight * Known.at(moments, cell, phase).share if beside else weight
+        weight = moments.at(moments.weight, cell, phase)[:, None]
+        return cls(signal, noise, power, share, weight * share if plain_noise else weight)
 
 
 class Coefficients:
     """The moments at one time per sample, as [B, 1, H, W] fields; what knows of colours [B, C, H, W]."""
 
-    def __init__(self, moments: Moments, equation: Equation, t: Tensor, *, beside: bool = False) -> None:
+    def __init__(self, moments: Moments, equation: Equation, t: Tensor, *, plain_noise: bool = False) -> None:
         cell, phase = moments.locate(t)
 
         def look(table: Tensor) -> Tensor:
             return moments.at(table, cell, phase)[:, None]
 
-        self.signal, self.noise, self.power, share = Known.at(moments, cell, phase)
-        self.weight = pull(moments, cell, phase, beside=beside)
+        known = Known.at(moments, cell, phase, plain_noise=plain_noise)
+        self.signal, self.noise, self.power, share, self.weight = known
         self.target = look(moments.log_target).exp()
         self.residual = look(moments.log_residual).mul(0.5).exp() * share**0.5  # d_k
         self.scale = (self.signal / (self.noise * self.power)).sqrt()  # c_k

@@ -36,6 +36,8 @@ class Model(nn.Module, ABC):
 
     usual: ClassVar[str]
     """The sampler that is meant where none is named."""
+    reverse: str = "split"
+    """What has been learned of the reverse equation, see `ScoreModel`; all, where there is nothing to choose."""
     leans: ClassVar[bool] = False
     """Whether it has a residual whose lean on the state can be measured and taken out, by ``balance``."""
 

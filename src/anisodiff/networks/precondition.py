@@ -33,7 +33,7 @@ s̃ is as free as with two, and its parts are guesses: samplers that need the sc
 learned: the paper takes the stencil at the state itself (`euler`).
 
 In the principal axes of the colours (see `tables`) S, V, D, c and d have an index for the axis, and so has w where
-the noise is ``beside`` the drift, not moved by it; the network then sees and answers in these axes.
+the drift does not move the noise (``plain_noise``); the network then sees and answers in these axes.
 
 With ``scalar`` the network is given and asked for what EDM's is: V, S, N and d² are replaced by their means over all
 frequencies in what surrounds the network, and nowhere else. What Wiener's predictor knows it has to learn then.
@@ -78,11 +78,11 @@ class ScoreModel(Model):
         scalar: bool = False,
         times: Times = "level",
         reverse: Reverse = "split",
-        beside: bool = False,
+        plain_noise: bool = False,
     ) -> None:
         super().__init__(network, moments)
         self.equation, self.learns_drift, self.weighting, self.gamma = equation, drift, weighting, gamma
-        self.scalar, self.times, self.reverse, self.beside = scalar, times, reverse, beside
+        self.scalar, self.times, self.reverse, self.plain_noise = scalar, times, reverse, plain_noise
         assert reverse == "split" or drift, "the drift is known"
         assert reverse != "joint" or not scalar, "scalar coefficients are for two outputs"
         self.turns = not torch.equal(moments.axes, torch.eye(len(moments.axes)).to(moments.axes))
@@ -129,7 +129,7 @@ class ScoreModel(Model):
 
     def coefficients(self, t: Tensor) -> Coefficients:
         """The moments at times ``t`` (float64 [B])."""
-        return Coefficients(self.moments, self.equation, t, beside=self.beside)
+        return Coefficients(self.moments, self.equation, t, plain_noise=self.plain_noise)
 
     def modes(self, x: Tensor) -> Tensor:
         """DCT of ``x`` [B, C, H, W] in the axes of the colours."""

@@ -57,8 +57,8 @@ class Objective(Regression):
     """Draws whose targets are those of a score."""
 
     @property
-    def beside(self) -> bool:
-        """Whether the noise is beside the drift: added to what the drift has made of the image, not moved by it."""
+    def plain_noise(self) -> bool:
+        """Whether the noise is added to what the drift has made of the image, and not moved by it."""
         return False
 
     @property

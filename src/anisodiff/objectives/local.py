@@ -58,7 +58,7 @@ class Simulated(OfProcess[SPDE]):
         return self.equation.smooths
 
     @property
-    def beside(self) -> bool:
+    def plain_noise(self) -> bool:
         """As the step has it."""
         return self.process.step.plain_noise
 

@@ -72,7 +72,7 @@ def usual(model: Model, process: Process | None = None) -> Sampler:
     Where the noise stops at edges (λ2 < ∞) only explicit steps can follow it, along the drift that was learned; where
     none was, along the process's own.
     """
-    own = Euler if getattr(model, "reverse", None) == "score" else _KINDS[model.usual]
+    own = Euler if model.reverse == "score" else _KINDS[model.usual]
     if process is None:
         return own()
     return (own() if _suits(own, process) else Euler(drift=PROJECTED)).prepared(process)

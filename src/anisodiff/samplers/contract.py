@@ -168,7 +168,7 @@ class Sampler(ABC):
         times = times.to(start.device, torch.float64)
         if times.dim() != 1 or len(times) == 0 or bool((times[1:] >= times[:-1]).any()):
             raise ValueError("times must be a vector that descends")
-        self.check_reverse(getattr(model, "reverse", "split"))
+        self.check_reverse(model.reverse)
         z, step = model.centred(start), self.stepper(model, source)
         for i, (t, after) in enumerate(pairwise(torch.split(times, 1))):
             z = step(z, t, after)

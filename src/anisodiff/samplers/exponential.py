@@ -21,9 +21,9 @@ which X − X_prev holds, stands in for that of this one: the law is right to se
 
 Across an edge of the drift D jumps and is not extrapolated. X goes on, but its slope jumps with D: what is taken over
 is (B B_prev)⁴ of it, all where the drift is gentle, nothing where it is stiff (nor where X and D are one output, for
-then X jumps, too). Measured with the best linear score,
-50 evaluations and ten windows: errors of 1 % in the bands' power for α1 up to 2 (3 % if nothing is taken over), 10 %
-at the paper's α1 up to 64 (6 % with nothing, 20 % with all; at 100 evaluations 2, 4 and 1 %).
+then X jumps, too). Measured with the best linear score, 50 evaluations and ten windows: errors of 1 % in the bands'
+power for α1 up to 2 (3 % if nothing is taken over), 10 % at the paper's α1 up to 64 (6 % with nothing, 20 % with all;
+at 100 evaluations 2, 4 and 1 %).
 """
 
 from dataclasses import dataclass

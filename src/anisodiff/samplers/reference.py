@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from anisodiff.linear import coloured, quadrature
-from anisodiff.networks.coefficients import Coefficients, pull
+from anisodiff.networks.coefficients import Coefficients, Known
 from anisodiff.networks.precondition import ScoreModel
 from anisodiff.transforms import frequencies
 
@@ -48,8 +48,8 @@ def reference(model: ScoreModel, c: Coefficients, after: Tensor, t: Tensor) -> R
     moments = model.moments
     here, phase = moments.locate(after)
     own = torch.where(after == moments.edges.double()[c.cell], c.cell, here)
-    low = pull(moments, own, torch.where(own == here, phase, 0.0), beside=model.beside)
-    weight = 0.5 * (low + c.weight)[0]
+    low = Known.at(moments, own, torch.where(own == here, phase, 0.0), plain_noise=model.plain_noise)
+    weight = 0.5 * (low.weight + c.weight)[0]
     rate = weight * frequencies(weight.shape[-2], weight.shape[-1], weight.dtype, weight.device)
     decay = torch.exp(-model.equation.smoothing(after, t).to(rate.dtype) * rate)
     mass, speed = (x[0].to(rate.dtype) for x in quadrature(model.equation, after, t))

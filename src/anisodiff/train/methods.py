@@ -83,7 +83,8 @@ class ScoreMatching(Method):
         score = self.score
         model = ScoreModel(
             network, score.equation, moments, drift=score.learns_drift, weighting=self.weighting, gamma=self.gamma,
-            scalar=self.parametrisation == "scalar", times=self.times, reverse=self.reverse, beside=score.beside,
+            scalar=self.parametrisation == "scalar", times=self.times, reverse=self.reverse,
+            plain_noise=score.plain_noise,
         )  # fmt: skip
         if self.parametrisation == "ve":
             model.network = VENetwork(network, model)
@@ -134,8 +135,8 @@ def method_for(process: Process, config: TrainConfig) -> Method:
         score = objective_for(process, config.objective)
         if config.reverse != "split" and not score.learns_drift:
             raise ValueError(f"reverse: got {config.reverse!r}, but the drift is known; leave it at 'split'")
-        if config.reverse == "score" and score.beside:
-            raise ValueError("reverse: got 'score', but the drift of step=signal is learned or nothing; take 'joint'")
+        if config.reverse == "score" and score.plain_noise:
+            raise ValueError("reverse: got 'score', but only a model can know the drift of step=signal; take 'joint'")
         if config.reverse == "joint" and config.parametrisation == "scalar":
             raise ValueError("reverse: got 'joint', but scalar coefficients are for two outputs; take 'split'")
         return ScoreMatching(
