@@ -134,7 +134,7 @@ def test_its_target_has_the_exact_score_as_conditional_mean(length):
 
 
 def test_explicit_steps_take_its_drift_from_the_model():
-    assert sampler("euler", signal(diffusivity=64)) == Euler(drift="projected", norm="none")
+    assert sampler("euler", signal(diffusivity=64)) == Euler(drift="projected", norm="none", tames="all")
     with pytest.raises(ValueError, match="take drift=projected"):
         sampler("euler(drift=flux)", signal())
     with pytest.raises(ValueError, match=r"needs white noise, got correlation_length=0\.5; take 'exponential'"):

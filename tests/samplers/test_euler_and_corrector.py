@@ -12,7 +12,7 @@ from anisodiff.noise import KeyedNoise, spectrum, white
 from anisodiff.samplers import Exponential, Ode, sampler
 from anisodiff.samplers.corrector import langevin
 from anisodiff.samplers.divergence import divergence
-from anisodiff.samplers.euler import euler_step, reverse_drift
+from anisodiff.samplers.euler import Taming, euler_step, reverse_drift
 from anisodiff.stencils import drift, noise_scale
 from anisodiff.transforms import dct2, idct2
 from tests.oracles import keys
@@ -36,28 +36,31 @@ def test_reverse_drift_is_the_papers(name):
     stencil = "flux" if name == "windows" else "paper"
     score, tilde = model(u, at(t).expand(3))
     g2 = noise_scale(u, equation.alpha2(at(t)), equation.inv_lambda2(at(t)))
-    found, scale = reverse_drift(model, model.centred(u), at(t), stencil)
-    own = drift(u, equation.alpha1(at(t)), equation.inv_lambda1(at(t)), stencil)
+    pull, b, scale = reverse_drift(model, model.centred(u), at(t), stencil)
     torch.testing.assert_close(scale, g2)
-    torch.testing.assert_close(found, g2**2 * score - own)
+    torch.testing.assert_close(b, drift(u, equation.alpha1(at(t)), equation.inv_lambda1(at(t)), stencil))
+    torch.testing.assert_close(pull, g2**2 * score)
     if name == "anisotropic noise":
         assert g2.std() > 0.1 * g2.mean()
         return
-    found, _ = reverse_drift(model, model.centred(u), at(t), "projected")
+    pull, b, _ = reverse_drift(model, model.centred(u), at(t), "projected")
     c = model.coefficients(at(t))
     z = 2 - 2 * torch.cos(torch.pi * torch.arange(4, dtype=F64) / 4)
     known = idct2(-c.alpha1 * c.weight * (z[:, None] + z) * model.centred(u))
-    torch.testing.assert_close(found, g2**2 * tilde - known)
+    torch.testing.assert_close(pull - b, g2**2 * tilde - known)
 
 
-@pytest.mark.parametrize("norm", ["image", "none"])
-def test_euler_step_is_tamed_as_the_forward_one(norm):
+@pytest.mark.parametrize("taming", [Taming(norm="image"), Taming(norm="image", dt=0.4), Taming(norm="none")])
+def test_an_euler_step_is_tamed_whole_or_in_its_drift(taming):
+    """The drift with the Δt of the forward step, 0.4, the whole with that of the step taken, 0.1."""
     model, u = small_model("anisotropic noise").double(), state(3, 2, 4, 4)
     z = model.centred(u)
-    found = euler_step(model, z, at(1.2), at(1.1), KeyedNoise(keys(3, 1)), stencil="paper", gamma=1.0, norm=norm)
-    f, g2 = reverse_drift(model, z, at(1.2), "paper")
-    xi = idct2(white(z, KeyedNoise(keys(3, 1))))
-    want = u + 0.1 * tame(f, 0.1, 1.0, norm) + 0.1**0.5 * g2 * xi
+    found = euler_step(model, z, at(1.2), at(1.1), KeyedNoise(keys(3, 1)), stencil="paper", taming=taming)
+    pull, b, g2 = reverse_drift(model, z, at(1.2), "paper")
+    force = pull - b
+    if taming.norm == "image":
+        force = pull - tame(b, 0.4, 1.0, "image") if taming.dt else tame(pull - b, 0.1, 1.0, "image")
+    want = u + 0.1 * force + 0.1**0.5 * g2 * idct2(white(z, KeyedNoise(keys(3, 1))))
     torch.testing.assert_close(idct2(found) + model.moments_mean[:, None, None], want)
 
 
@@ -92,7 +95,8 @@ def test_correlated_anisotropic_noise_has_its_term_in_the_reverse_drift():
     own = drift(u, model.equation.alpha1(t), model.equation.inv_lambda1(t), "paper")
     term = divergence(u, alpha2, inv_lambda2, 1.0)
     assert term.abs().max() > 1e-3
-    torch.testing.assert_close(reverse_drift(model, z, t, "paper")[0], pull + term - own)
+    found, b, _ = reverse_drift(model, z, t, "paper")
+    torch.testing.assert_close(found - b, pull + term - own)
 
 
 def test_langevin_step_by_its_formula():

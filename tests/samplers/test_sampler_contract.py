@@ -99,6 +99,9 @@ def test_names():
         ("anisotropic noise", "heun", "is not for a SPDE; take 'euler'"),
         ("anisotropic noise", "exponential", "take 'euler'"),
         ("anisotropic noise", "ode", "take 'euler'"),
+        ("heat", "euler(tames=drift)", "take tames=all"),
+        ("one step", "euler(tames=drift, drift=projected)", "take tames=all"),
+        ("one step", "euler(tames=score)", "known"),
     ],
 )
 def test_mistakes_are_refused_with_a_remedy(name, text, words):
@@ -109,8 +112,11 @@ def test_mistakes_are_refused_with_a_remedy(name, text, words):
 
 
 def test_euler_takes_stencil_and_taming_from_the_process():
-    assert sampler("euler", process("one step")) == Euler(drift="paper", norm="image", gamma=1.0)
-    assert sampler("euler(norm=rms)", process("heat")) == Euler(drift="flux", norm="rms")
+    assert sampler("euler", process("one step")) == Euler(drift="paper", norm="image", tames="drift", dt=0.4)
+    assert sampler("euler(tames=all)", process("one step")) == Euler(drift="paper", norm="image", tames="all")
+    assert sampler("euler(norm=rms)", process("heat")) == Euler(drift="flux", norm="rms", tames="all")
+    learned = Euler(drift="projected", norm="none", tames="all")  # the drift of a tamed chain is tamed already
+    assert sampler("euler(drift=projected)", process("one step")) == learned
     model = small_model("heat")
     with pytest.raises(ValueError, match="sampler"):
         Euler().run(model, torch.zeros(1, 2, 4, 4), torch.tensor([2.0, 1.0], dtype=F64), None)

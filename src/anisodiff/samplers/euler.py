@@ -6,6 +6,13 @@ b is the process's stencil at u itself (the paper), or the drift that the model 
 norm is that of the forward step (`integrators.tamed_euler`). Untamed (``norm=none``) it converges to the law at first
 order where α1·Δt < ¼ and diverges above; tamed it stays bounded, but as long as Δt‖f‖ is not small against 1 its law
 is another one.
+
+That formula cannot be the way back of a chain tamed by the norm of a whole image: a step then moves a state by a
+length of 1 at most, while the noise of one forward step is many times as long, so nothing is ever denoised. What was
+simulated is a chain with the drift b̃ = b/(1 + Δt‖b‖^γ), and its way back tames b alone (``tames=drift``), with the
+Δt of the forward step whatever that of the sampler is; the drift that a model has learned of such a chain is b̃:
+
+    u' = u + Δt·(−b̃ + Σ s + tr DΣ) + √Δt·g2 Q^{1/2} ξ
 """
 
 import dataclasses
@@ -28,10 +35,27 @@ from anisodiff.transforms import frequencies
 
 PROJECTED = "projected"
 DRIFTS = ("stencil", *STENCILS, PROJECTED)
+TAMES = ("process", "drift", "all")
 
 
-def reverse_drift(model: ScoreModel, z: Tensor, t: Tensor, stencil: str) -> tuple[Tensor, Tensor]:
-    """f and g2 [B, C, H, W] of centred DCT states at ``t`` [1]; one evaluation."""
+@dataclass(frozen=True, kw_only=True)
+class Taming:
+    """How a reverse step is kept bounded."""
+
+    norm: str
+    gamma: float = 1.0
+    dt: float | None = None
+    """Of the forward step, where the drift alone is tamed as that step tamed it; None: all is, by the step taken."""
+
+    def of(self, pull: Tensor, drift: Tensor, dt: float) -> Tensor:
+        """f of Σ s + tr DΣ and b [B, C, H, W]."""
+        if self.dt is None:
+            return tame(pull - drift, dt, self.gamma, self.norm)
+        return pull - tame(drift, self.dt, self.gamma, self.norm)
+
+
+def reverse_drift(model: ScoreModel, z: Tensor, t: Tensor, stencil: str) -> tuple[Tensor, Tensor, Tensor]:
+    """Σ s + tr DΣ, b and g2 [B, C, H, W] of centred DCT states at ``t`` [1]; one evaluation."""
     equation, c = model.equation, model.coefficients(t)
     f, g = model.residuals(z, c)
     score, u = -z / c.power + c.scale * f, model.uncentred(z)
@@ -41,32 +65,24 @@ def reverse_drift(model: ScoreModel, z: Tensor, t: Tensor, stencil: str) -> tupl
     if not equation.additive:
         pull = pull + divergence(u, alpha2, inv_lambda2, length)
     if stencil != PROJECTED:
-        return pull - STENCILS[stencil](u, equation.alpha1(t), equation.inv_lambda1(t)), scale
+        return pull, STENCILS[stencil](u, equation.alpha1(t), equation.inv_lambda1(t)), scale
     drift = -c.alpha1 * c.weight * frequencies(z.shape[-2], z.shape[-1], z.dtype, z.device) * z
     if g is not None:
         drift = drift + c.alpha2.square() * c.residual * g
-    return pull - model.field(drift), scale
+    return pull, model.field(drift), scale
 
 
 def euler_step(
-    model: ScoreModel,
-    z: Tensor,
-    t: Tensor,
-    after: Tensor,
-    source: Randomness,
-    *,
-    stencil: str,
-    gamma: float,
-    norm: str,
+    model: ScoreModel, z: Tensor, t: Tensor, after: Tensor, source: Randomness, *, stencil: str, taming: Taming
 ) -> Tensor:
     """û' at ``after`` from û at ``t`` (both [1]); one evaluation."""
-    f, scale = reverse_drift(model, z, t, stencil)
+    pull, drift, scale = reverse_drift(model, z, t, stencil)
     dt = (t - after).to(z.dtype)
     noise = scale * correlate(model.field(white(z, source)), model.equation.correlation_length)
-    return z + model.modes(dt * tame(f, float(dt), gamma, norm) + dt.sqrt() * noise)
+    return z + model.modes(dt * taming.of(pull, drift, float(dt)) + dt.sqrt() * noise)
 
 
-def taming(process: Process) -> TamedEuler:
+def usual_taming(process: Process) -> TamedEuler:
     """The process's own; else the paper's where fifty explicit steps would be unstable, and none elsewhere.
 
     The norm ``image`` caps what a step moves: without need it would keep the process from removing its noise. A drift
@@ -94,14 +110,20 @@ class Euler(Sampler):
     drift: str = "stencil"
     """``stencil``: that of the process, ``flux`` or ``paper``; ``projected``: the model's, always with ``signal``."""
     norm: str = "process"
-    """The norm that tames; ``process``: with γ that of the process's own step, else see `taming`."""
+    """The norm that tames; ``process``: with γ that of the process's own step, else see `usual_taming`."""
     gamma: float = 1.0
+    tames: str = "process"
+    """``drift``: b alone, as the process tames it; ``all``: f; ``process``: drift where a process is tamed."""
+    dt: float = 0.0
+    """Δt of the process's own step, which ``tames=drift`` needs; the process gives it."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         object.__setattr__(self, "gamma", option(self.gamma, "gamma", 1e-3, 10.0))
-        if self.drift not in DRIFTS:
-            raise ValueError(f"unknown drift {self.drift!r}; {notation.nearest(str(self.drift), DRIFTS)}")
+        object.__setattr__(self, "dt", option(self.dt, "dt", 0.0, 1e3))
+        for name, value, known in (("drift", self.drift, DRIFTS), ("tames", self.tames, TAMES)):
+            if value not in known:
+                raise ValueError(f"unknown {name} {value!r}; {notation.nearest(str(value), known)}")
         if self.norm not in ("process", *NORMS):
             raise ValueError(f"unknown taming norm {self.norm!r}; {notation.nearest(str(self.norm), NORMS)}")
 
@@ -127,19 +149,31 @@ class Euler(Sampler):
             found = dataclasses.replace(found, drift=PROJECTED)
         elif found.drift == "stencil":
             found = dataclasses.replace(found, drift=process.stencil if isinstance(process, SPDE) else "flux")
+        own = process.step if isinstance(process, SPDE) and isinstance(process.step, TamedEuler) else None
         if found.norm == "process":
-            tamed = taming(process)
+            learned = own is not None and found.drift == PROJECTED  # of b̃, which is tamed already
+            tamed = TamedEuler(norm="none") if learned else usual_taming(process)
             found = dataclasses.replace(found, norm=tamed.norm, gamma=tamed.gamma)
+        if found.tames == "process":
+            found = dataclasses.replace(found, tames="all" if own is None or found.drift == PROJECTED else "drift")
+        if found.tames == "drift":
+            if own is None or found.drift == PROJECTED:
+                what = "one that is not" if own is None else "the drift that its model has learned, which is tamed"
+                raise ValueError(
+                    f"the sampler 'euler' tames a drift alone as a tamed process does, got {what}; take tames=all"
+                )
+            found = dataclasses.replace(found, dt=own.dt)
         return found
 
     def stepper(self, model: ScoreModel, source: Randomness) -> Step:
         """Explicit steps."""
-        if self.drift == "stencil" or self.norm == "process":
+        if "process" in (self.norm, self.tames) or self.drift == "stencil" or (self.tames == "drift" and not self.dt):
             raise ValueError(
-                "euler takes its stencil and norm from a process: make it with sampler('euler', process)"
+                "euler takes its stencil and taming from a process: make it with sampler('euler', process)"
             )
+        taming = Taming(norm=self.norm, gamma=self.gamma, dt=self.dt if self.tames == "drift" else None)
 
         def step(z: Tensor, t: Tensor, after: Tensor) -> Tensor:
-            return euler_step(model, z, t, after, source, stencil=self.drift, gamma=self.gamma, norm=self.norm)
+            return euler_step(model, z, t, after, source, stencil=self.drift, taming=taming)
 
         return step
