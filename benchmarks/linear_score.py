@@ -25,6 +25,7 @@ import anisodiff
 import linear_moments as lm
 from anisodiff.diagnostics.figures import canvas, save_figure
 from anisodiff.hashing import combine
+from anisodiff.measuring import measure
 from anisodiff.networks.precondition import ScoreModel
 from anisodiff.noise import KeyedNoise
 from anisodiff.objectives import objective_for
@@ -32,7 +33,7 @@ from anisodiff.priors import fit_gaussian
 from anisodiff.processes import SPDE, Process
 from anisodiff.samplers import Exponential
 from anisodiff.samplers.time_grids import level_grid
-from anisodiff.tables import Moments, measure
+from anisodiff.tables import Moments
 from anisodiff.transforms import dct2
 from sheets import cifar
 

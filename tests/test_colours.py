@@ -8,11 +8,12 @@ import torch
 
 import anisodiff
 from anisodiff.hashing import combine
+from anisodiff.measuring import measure
 from anisodiff.networks.precondition import ScoreModel
 from anisodiff.noise import KeyedNoise
 from anisodiff.objectives import objective_for
 from anisodiff.samplers import sampler
-from anisodiff.tables import Moments, measure, principal_colours, turned
+from anisodiff.tables import Moments, principal_colours, turned
 from anisodiff.train.methods import method_for
 from anisodiff.train.model import moments_from
 from anisodiff.transforms import dct2, frequencies, idct2

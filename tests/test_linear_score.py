@@ -13,11 +13,11 @@ from benchmarks import linear_moments as lm
 
 import anisodiff
 from anisodiff.hashing import combine
+from anisodiff.measuring import measure
 from anisodiff.noise import KeyedNoise
 from anisodiff.objectives import objective_for
 from anisodiff.samplers import Exponential
 from anisodiff.samplers.time_grids import level_grid
-from anisodiff.tables import measure
 from anisodiff.transforms import dct2, idct2
 from tests.oracles import gaussian_images
 

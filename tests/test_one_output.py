@@ -4,13 +4,13 @@ import pytest
 import torch
 
 import anisodiff
+from anisodiff.measuring import measure
 from anisodiff.networks.densities import draw_times
 from anisodiff.networks.precondition import ScoreModel
 from anisodiff.noise import KeyedNoise
 from anisodiff.objectives import objective_for
 from anisodiff.recipes import for_images, recipe
 from anisodiff.samplers import sampler, usual
-from anisodiff.tables import measure
 from anisodiff.train import TrainConfig
 from anisodiff.train.model import Plan
 from anisodiff.transforms import frequencies

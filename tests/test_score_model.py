@@ -4,12 +4,12 @@ import pytest
 import torch
 
 import anisodiff
+from anisodiff.measuring import measure
 from anisodiff.networks.precondition import ScoreModel
 from anisodiff.noise import KeyedNoise
 from anisodiff.objectives import objective_for
 from anisodiff.priors import fit_gaussian
 from anisodiff.samplers.time_grids import level_grid
-from anisodiff.tables import measure
 from anisodiff.transforms import dct2
 from tests.oracles import Nothing, gaussian_images, keys, spectrum
 

@@ -8,10 +8,10 @@ import torch
 import anisodiff
 from anisodiff.hashing import combine
 from anisodiff.linear import quadrature
-from anisodiff.noise import KeyedNoise, spectrum
+from anisodiff.measuring import measure
+from anisodiff.noise import KeyedNoise, Silence, spectrum
 from anisodiff.objectives import objective_for
 from anisodiff.samplers import Euler, sampler
-from anisodiff.tables import measure
 from anisodiff.transforms import dct2, frequencies
 from tests.oracles import gaussian_images
 from tests.oracles import spectrum as data_spectrum
@@ -36,14 +36,7 @@ def times(*values: float) -> torch.Tensor:
     return torch.tensor(values, dtype=F64)
 
 
-class Silent(KeyedNoise):
-    """No noise at all: states are their means."""
-
-    def normal(self, like):
-        return torch.zeros_like(like)
-
-
-SILENT = Silent(torch.zeros(4, dtype=torch.int64))
+SILENT = Silence(torch.zeros(4, dtype=torch.int64))
 
 
 @pytest.mark.parametrize("length", [0.0, 0.8])

@@ -4,24 +4,85 @@ import pytest
 import torch
 
 import anisodiff
+from anisodiff.linear import grid_decay, grid_variance
+from anisodiff.measuring import measure
 from anisodiff.objectives import objective_for
 from anisodiff.objectives.phases import step_phases, table_phases
-from anisodiff.tables import measure
+from anisodiff.tables import Moments
 from anisodiff.transforms import frequencies, idct2
 from tests.oracles import gaussian_images
 
 LAW = {"diffusivity": "geometric(0.1, 2)", "intensity": "geometric(0.03, 140)"}
 
 
+def images() -> torch.Tensor:
+    z = frequencies(8, 8, torch.float64, torch.device("cpu"))
+    noise = torch.randn(300, 3, 8, 8, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    return (0.5 + idct2(noise * (0.3 / (0.05 + z)))).float()
+
+
+def places(moments: Moments) -> torch.Tensor:
+    """The times of all entries, [K·P]."""
+    return (moments.edges[:-1, None] + moments.phases * moments.edges.diff()[:, None]).flatten()
+
+
+def near(found: torch.Tensor, want: torch.Tensor, **limits: float) -> None:
+    torch.testing.assert_close(found.double(), want.expand_as(found).double(), **limits)
+
+
+def test_one_long_window_is_that_of_the_closed_form():
+    """Noise, signal and target of the whole kernel, from t_min to T: chance has no part in them, though a few hundred
+    images are drawn once, and the signal falls to a millionth of the noise.
+    """
+    process = anisodiff.process("heat", 8, step="exponential(windows=1)", **LAW)
+    moments = measure(objective_for(process), images())
+    assert moments.log_noise.shape[:2] == (1, 40)
+    t = places(moments)
+    like, begin = torch.zeros(len(t), 1, 8, 8, dtype=torch.float64), torch.zeros_like(t)
+    noise = grid_variance(process.equation, begin, t, like)[:, 0]
+    signal = grid_decay(process.equation, begin, t, like)[:, 0] ** 2 * moments.data
+    assert (signal / noise).min() < 1e-6
+    near(moments.log_noise[0], noise.log(), rtol=0, atol=2e-4)
+    near(moments.log_target[0], -noise.log(), rtol=0, atol=2e-4)
+    seen = signal > 1e-7 * noise
+    near(moments.log_signal[0][seen], signal.log()[seen], rtol=0, atol=2e-3)
+    near(moments.weight[0], torch.ones(()), rtol=0, atol=2e-3)
+
+
+def test_the_image_alone_smoothed_isotropically_is_known_to_the_last():
+    """b = −α1 z m, so w = S/V and the residual is (α1 z)² S N/V; S e^{−2Az} D."""
+    process = anisodiff.process("heat", 8, step="signal(windows=1)", **LAW)
+    moments = measure(objective_for(process), images())
+    t = places(moments)
+    z = frequencies(8, 8, torch.float64, t.device)
+    equation = process.equation
+    signal = torch.exp(-2 * equation.smoothing(torch.zeros_like(t), t)[:, None, None] * z) * moments.data
+    noise = moments.log_noise[0].double().exp()
+    power = signal + noise
+    seen = (signal > 1e-7 * noise) & (z > 0)
+    near(moments.log_signal[0][seen], signal.log()[seen], rtol=0, atol=2e-3)
+    near(moments.log_target[0], -noise.log(), rtol=0, atol=1e-5)
+    near(moments.weight[0][seen], (signal / power)[seen], rtol=2e-3, atol=0)
+    rate = equation.alpha1(t)[:, None, None] * z
+    residual = rate**2 * signal * noise / power / equation.alpha2(t)[:, None, None] ** 4
+    near(moments.log_residual[0][seen], residual.log()[seen], rtol=0, atol=1e-2)
+
+
+def test_noise_that_an_operator_shapes_is_measured_with_little_chance():
+    """Two calibrations with other noise agree three times as well as chance alone would let them."""
+    process = anisodiff.process("anisotropic", 8, step="exponential(windows=1)", drift_anisotropy=0.3, **LAW)
+    one, two = (measure(objective_for(process), images(), seed=seed).log_noise for seed in (0, 1))
+    chance = 2 / (300 * 3) ** 0.5  # of a variance estimated twice from 900 normals
+    assert (one - two)[:, :30].std() < chance / 3
+
+
 @pytest.fixture(scope="module")
 def tables():
-    """Of one linear process on Gaussian images: exact, and measured in one window."""
-    z = frequencies(8, 8, torch.float64, torch.device("cpu"))
-    noise = torch.randn(1500, 3, 8, 8, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    images = (0.5 + idct2(noise * (0.3 / (0.05 + z)))).float()
+    """Of one linear process on Gaussian images: exact, and measured in two windows."""
     exact = anisodiff.process("heat", 8, **LAW)
-    window = anisodiff.process("heat", 8, step="exponential(windows=1)", **LAW)
-    return measure(objective_for(exact), images), measure(objective_for(window), images)
+    window = anisodiff.process("heat", 8, step="exponential(windows=2)", **LAW)
+    more = images().repeat(4, 1, 1, 1)
+    return measure(objective_for(exact), more), measure(objective_for(window), more)
 
 
 def rows(moments, name, t):
@@ -29,27 +90,27 @@ def rows(moments, name, t):
     return moments.at(getattr(moments, name), *moments.locate(when))[0]
 
 
-@pytest.mark.parametrize("t", [0.05, 0.3, 0.7, 1.0, 1.3])
-def test_one_long_window_is_resolved(tables, t):
-    """Noise, signal and target of the whole kernel, from t_min to T, by forty places in one cell."""
+def test_long_windows_are_resolved(tables):
+    """From two runs, by twenty places in a cell."""
     exact, measured = tables
-    assert measured.log_noise.shape[:2] == (1, 40)
-    noise, signal = rows(exact, "log_noise", t), rows(exact, "log_signal", t)
-    assert (rows(measured, "log_noise", t) - noise).abs().mean() < 0.025
-    assert (rows(measured, "log_target", t) - rows(exact, "log_target", t)).abs().mean() < 0.025
-    seen = (signal - noise).exp() > 0.01
-    assert (rows(measured, "log_signal", t) - signal)[seen].abs().mean() < 0.08
+    assert measured.log_noise.shape[:2] == (2, 20)
+    for t in (0.05, 0.3, 0.7, 1.3):
+        noise, signal = rows(exact, "log_noise", t), rows(exact, "log_signal", t)
+        assert (rows(measured, "log_noise", t) - noise).abs().mean() < 0.03
+        seen = (signal - noise).exp() > 0.01
+        assert (rows(measured, "log_signal", t) - signal)[seen].abs().mean() < 0.08
 
 
-def test_signals_far_below_the_noise_are_seen(tables):
-    """At a hundredth to a thousandth of the noise, where two runs of 1500 images cannot tell them from zero."""
+@pytest.mark.parametrize(("low", "high"), [(2e-3, 1e-2), (2e-4, 2e-3)])
+def test_signals_far_below_the_noise_are_seen(tables, low, high):
+    """From a hundredth of the noise down, where two runs of 1200 images cannot tell them from zero."""
     exact, measured = tables
     noise, signal = rows(exact, "log_noise", 0.95), rows(exact, "log_signal", 0.95)
     ratio = (signal - noise).exp()
-    weak = (ratio > 2e-3) & (ratio < 1e-2)
+    weak = (ratio > low) & (ratio < high)
     assert weak.sum() > 10
     error = (rows(measured, "log_signal", 0.95) - signal)[weak]
-    assert error.median().abs() < 0.2
+    assert error.median().abs() < 0.35
     assert (error.abs() < 0.7).float().mean() > 0.8
 
 

@@ -67,6 +67,14 @@ class KeyedNoise:
         return part
 
 
+class Silence(KeyedNoise):
+    """No noise: normals that are zero. What is drawn with it is the mean, where the state is linear in its noise."""
+
+    def normal(self, like: Tensor) -> Tensor:
+        """Zeros."""
+        return torch.zeros_like(like)
+
+
 Randomness = torch.Generator | KeyedNoise | None
 
 

@@ -5,7 +5,7 @@ import torch
 
 from anisodiff.generation import Generator
 from anisodiff.generation.generator import Origin
-from anisodiff.tables import measure
+from anisodiff.measuring import measure
 from anisodiff.train.model import Plan, Trained
 from anisodiff.transforms import dct2, idct2
 

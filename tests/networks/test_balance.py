@@ -2,6 +2,7 @@
 
 import torch
 
+from anisodiff.measuring import measure
 from anisodiff.networks.balance import Balance, Measuring, rings
 from anisodiff.networks.conditional import measure_conditional
 from anisodiff.networks.precondition import ScoreModel
@@ -10,7 +11,6 @@ from anisodiff.noise import KeyedNoise
 from anisodiff.objectives import Exact
 from anisodiff.processes.presets import process
 from anisodiff.samplers import sampler
-from anisodiff.tables import measure
 from anisodiff.transforms import dct2, idct2
 
 F64 = torch.float64

@@ -6,10 +6,10 @@ import torch
 from torch import Tensor
 
 import anisodiff
+from anisodiff.measuring import measure
 from anisodiff.networks.precondition import ScoreModel
 from anisodiff.objectives import objective_for
 from anisodiff.processes import Process
-from anisodiff.tables import measure
 from tests.oracles import gaussian_images
 
 PROCESSES = {

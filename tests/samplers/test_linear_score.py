@@ -14,12 +14,12 @@ import torch
 from torch import Tensor
 
 import anisodiff
+from anisodiff.measuring import measure
 from anisodiff.networks.precondition import ScoreModel
 from anisodiff.noise import KeyedNoise
 from anisodiff.objectives import objective_for
 from anisodiff.processes import Process
 from anisodiff.samplers import Sampler, sampler
-from anisodiff.tables import measure
 from anisodiff.transforms import dct2, idct2, radial_bands
 from tests.oracles import Nothing, gaussian_images, keys
 

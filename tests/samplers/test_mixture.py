@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 import anisodiff
+from anisodiff.measuring import measure
 from anisodiff.metrics.sliced import directions, sliced_wasserstein
 from anisodiff.networks.densities import draw_times
 from anisodiff.networks.precondition import ScoreModel
@@ -20,7 +21,6 @@ from anisodiff.noise import KeyedNoise
 from anisodiff.objectives import Draw, objective_for
 from anisodiff.processes import Process
 from anisodiff.samplers import sampler
-from anisodiff.tables import measure
 from anisodiff.transforms import idct2
 from tests.oracles import keys
 

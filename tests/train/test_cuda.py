@@ -5,8 +5,8 @@ import dataclasses
 import pytest
 import torch
 
+from anisodiff.measuring import measure
 from anisodiff.replaying import Replay
-from anisodiff.tables import measure
 from anisodiff.train import Plan, read_log, train
 from anisodiff.train.setup import assemble, prepare_device
 from anisodiff.train.step import Stepper

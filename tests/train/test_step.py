@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from anisodiff.data import Loader, prepare
+from anisodiff.measuring import measure
 from anisodiff.objectives import Draw
-from anisodiff.tables import measure
 from anisodiff.train import Diverged, Hooks, Plan, find, read_log, train
 from anisodiff.train import loop as loop_module
 from anisodiff.train.batches import BINS

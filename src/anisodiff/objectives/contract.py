@@ -62,6 +62,11 @@ class Objective(Regression):
         return False
 
     @property
+    def gaussian(self) -> bool:
+        """Whether a state is m(x0) + n, m a function of its image and n Gaussian, and its drift linear in m and n."""
+        return False
+
+    @property
     @abstractmethod
     def equation(self) -> Equation:
         """The equation whose score is learned."""

@@ -62,6 +62,11 @@ class Simulated(OfProcess[SPDE]):
         """As the step has it."""
         return self.process.step.plain_noise
 
+    @property
+    def gaussian(self) -> bool:
+        """Where the path has a single piece."""
+        return len(self.process.step.nodes(self.equation)) == 2
+
     def known_noise(self, t: Tensor, like: Tensor) -> Tensor | None:
         """The step's, if it knows."""
         return self.process.step.noise(self.equation, t, like)

@@ -14,6 +14,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from anisodiff.measuring import measure
 from anisodiff.networks.conditional import ConditionalModel, measure_conditional
 from anisodiff.networks.deblurring import DeblurringModel
 from anisodiff.networks.densities import Times
@@ -24,7 +25,7 @@ from anisodiff.networks.ve_network import VENetwork
 from anisodiff.networks.velocity import VelocityModel
 from anisodiff.objectives import Deblurring, Objective, OfImage, Regression, ScaledNoise, Velocity, objective_for
 from anisodiff.processes import Conditional, EdgePreserving, FlowMatching, HeatDissipation, Process
-from anisodiff.tables import Moments, measure
+from anisodiff.tables import Moments
 from anisodiff.train.config import TrainConfig
 
 Progress = Callable[[int, int], None]
