@@ -12,8 +12,8 @@ from rich.console import Console
 from anisodiff.cli.stages import stages
 from anisodiff.studies import Budget, Deadline, Meter, configs, parse_contender, parse_span
 from anisodiff.studies.contender import slug, split_outside
-from anisodiff.studies.layout import Place, open_study, read_json
-from anisodiff.studies.numbers import Number, cell
+from anisodiff.studies.layout import Place, open_study, read_json, save_json
+from anisodiff.studies.numbers import Number, cell, read_rows
 from anisodiff.studies.sampling import Chunks, Maker
 from anisodiff.studies.training import Pace, train_under
 from anisodiff.train import loop
@@ -209,3 +209,18 @@ def test_another_contender_is_refused_by_what_differs(tmp_path):
     open_study(tmp_path / "t", "sweep", {}, {"a": begun})
     with pytest.raises(ValueError, match="a: start was work/ve/run, now work/heat/run"):
         open_study(tmp_path / "t", "sweep", {}, {"a": {**begun, "start": "work/heat/run"}})
+
+
+def test_contenders_are_compared_at_the_evaluations_that_most_of_them_have(tmp_path):
+    """One has been sampled with more, one with others alone; of several that all have, the largest."""
+    sampled = {"a": (10, 50), "b": (10, 50, 200), "c": (10, 50), "own": (400,)}
+    contenders = {}
+    for name, steps in sampled.items():
+        contenders[name] = {"contender": name, "text": f"ve:name={name}", "seed": 0, "run": name}
+        place = Place(out=tmp_path, name=name, run_name=name)
+        for count in steps:
+            save_json(place.results / f"gaussian-{count}.json", {"sampling": {"evaluations": count}})
+    rows = read_rows(tmp_path, {"contenders": contenders})
+    assert [row.main("gaussian") for row in rows] == ["gaussian-50"] * 3 + ["gaussian-400"]
+    assert rows[0].main("simulate") is None
+    assert read_rows(tmp_path, {"contenders": contenders}, names=["b"])[0].main("gaussian") == "gaussian-200"

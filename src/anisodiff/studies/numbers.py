@@ -4,8 +4,10 @@ With one seed a difference below 10 % is not shown to be one: runs of the same m
 several seeds, one that is within the sum of both half ranges is not.
 """
 
+import dataclasses
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +56,8 @@ class Row:
     results: tuple[Mapping[str, Any], ...]
     """For every seed: file name → contents."""
     places: tuple[Place, ...]
+    shared: Mapping[str, int] = field(default_factory=dict)
+    """Prior → the number of steps that most contenders of the study have, the largest of several."""
 
     @property
     def columns(self) -> tuple[tuple[str, int], ...]:
@@ -67,10 +71,13 @@ class Row:
         return tuple(sorted(found))
 
     def main(self, prior: str) -> str | None:
-        """The column of this prior with the most evaluations; one that failed only where all did."""
+        """The column of this prior that is compared: the one most contenders have, else the one with the most
+        evaluations; one that failed only where all did.
+        """
         steps = [count for name, count in self.columns if name == prior]
-        good = [count for count in steps if not self.words(f"{prior}-{count}", "failed")]
-        return f"{prior}-{max(good or steps)}" if steps else None
+        good = [count for count in steps if not self.words(f"{prior}-{count}", "failed")] or steps
+        shared = self.shared.get(prior)
+        return f"{prior}-{shared if shared in good else max(good)}" if good else None
 
     def deciding(self, prior: str) -> str:
         """The column that stands for this contender: of this prior, or of its own where it has another."""
@@ -129,7 +136,10 @@ def read_rows(out: Path, study: Mapping[str, Any], tag: str = "", names: Sequenc
                 results=tuple(read_results(place) for place in places), places=places,
             )
         )  # fmt: skip
-    return rows
+    counts = Counter(column for row in rows for column in row.columns)
+    shared = {prior: max((count, steps) for (own, steps), count in counts.items() if own == prior)[1]
+              for prior, _ in counts}  # fmt: skip
+    return [dataclasses.replace(row, shared=shared) for row in rows]
 
 
 def label_of(described: Mapping[str, Any]) -> str:
