@@ -26,6 +26,12 @@ from anisodiff.tables import Moments, plain_colours, principal_colours, symmetri
 from anisodiff.transforms import band_sums, dct2, frequencies, radial_bands
 
 _RINGS = 8
+_LEAST = 1e-12
+"""Variance of the least noise that can be told from an image in single precision."""
+TOO_QUIET = (
+    "the process has times with no noise that single precision could tell from the images: nothing can be learned "
+    "there; set a larger intensity"
+)
 
 
 class _Row(NamedTuple):
@@ -53,10 +59,10 @@ class _Sums:
 
 
 def _at_least(target: Tensor, noise: Tensor, count: int) -> Tensor:
-    """Y from its estimate by ``count`` pairs of samples: 1/N, which is that of isotropic noise, or more.
+    """Y from its estimate by ``count`` samples: 1/N, which is that of isotropic noise, or more.
 
-    By how much more is averaged over wide rings of frequencies. Chance moves a mode's estimate by 2/√count: what is
-    less than twice that of a whole ring counts as nothing.
+    By how much more is averaged over wide rings of frequencies. Chance moves a mode's estimate by 2/√count at most:
+    what is less than twice that of a whole ring counts as nothing.
     """
     height, width = noise.shape[-2:]
     ring = radial_bands(height, width, _RINGS).to(noise.device)
@@ -104,10 +110,7 @@ def measure(
     }  # fmt: skip
     single = {name: value.float().to(images.device) for name, value in tables.items()}
     if not all(bool(table.isfinite().all()) for table in single.values()):
-        raise ValueError(
-            "the process has times with no noise that single precision could tell from the images: nothing can be "
-            "learned there; set a larger intensity"
-        )
+        raise ValueError(TOO_QUIET)
     data = data.float()
     axes = principal_colours(centred) if colours else plain_colours(images.shape[1], data)
     return Moments(
@@ -141,11 +144,15 @@ def _about_a_path(objective: Objective, images: Tensor, mean: Tensor, t: Tensor,
             sums.add("noise", n.square())
             sums.add("noise cross", n * moved)
             sums.add("noise square", moved.square())
-            sums.add("target", dct2(drawn.score).square())
+            sums.add("target", dct2(drawn.score - quiet.score).square())
+            sums.add("known target", dct2(quiet.score).square())
     signal, cross, square = (sums[k] / count for k in ("signal", "cross", "square"))
     if noise is not None:
         return _row(objective, t, noise, signal, 1 / noise, cross, square)
     noise, target, more, further = (sums[k] / sums["xi"] for k in ("noise", "target", "noise cross", "noise square"))
+    if noise.min() < _LEAST:
+        raise ValueError(TOO_QUIET)
+    target = target + sums["known target"] / count
     return _row(objective, t, noise, signal, _at_least(target, noise, count), cross + more, square + further)
 
 
@@ -184,10 +191,10 @@ def _in_pairs(objective: Objective, images: Tensor, mean: Tensor, t: Tensor, see
 
 
 def _left(link: Tensor, data: Tensor, chance: Tensor) -> Tensor:
-    """Cov(û, x̂)/D in rings a mode wide, [H, W]; 0 where it is less than three times its standard deviation."""
+    """Cov(û, x̂)/D in rings of like √z, a mode wide, [H, W]; 0 where it is less than three standard deviations."""
     height, width = link.shape[-2:]
     rings = max(height, width)
-    ring = radial_bands(height, width, rings).to(link.device)
+    ring = (frequencies(height, width, link.dtype, link.device) / 8).sqrt().mul(rings - 1).round().long()
     total = band_sums(data, ring, rings).clamp(min=1e-300)
     left, spread = band_sums(link, ring, rings) / total, band_sums(chance * data, ring, rings).sqrt() / total
     return torch.where(left > 3 * spread, left, 0.0)[ring]

@@ -62,7 +62,7 @@ class KeyedNoise:
 
     def rows(self, index: Tensor | slice) -> "KeyedNoise":
         """The noise of some of the samples, from the same place in their streams on."""
-        part = KeyedNoise(self.keys[index])
+        part = type(self)(self.keys[index])
         part.drawn = self.drawn
         return part
 

@@ -119,7 +119,7 @@ ROWS = [
     ("anisotropic-paper", "exponential", 41, 0.04),
     ("anisotropic-paper", "euler(drift=projected)", 101, 0.04),
     ("score", "euler", 101, 0.03),
-    ("anisotropic noise", "euler(drift=projected)", 101, 0.04),
+    ("anisotropic noise", "euler(drift=projected)", 101, 0.045),
 ]
 
 

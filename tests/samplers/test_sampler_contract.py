@@ -101,6 +101,9 @@ def test_names():
         ("anisotropic noise", "ode", "take 'euler'"),
         ("heat", "euler(tames=drift)", "take tames=all"),
         ("one step", "euler(tames=drift, drift=projected)", "take tames=all"),
+        ("one step", "euler(tames=drift, norm=rms)", "take tames=all"),
+        ("one step", "euler(dt=0.5)", "takes dt from the process, here 0.4, got 0.5"),
+        ("heat", "euler(dt=0.5)", "got 0.5"),
         ("one step", "euler(tames=score)", "known"),
     ],
 )
@@ -115,6 +118,7 @@ def test_euler_takes_stencil_and_taming_from_the_process():
     assert sampler("euler", process("one step")) == Euler(drift="paper", norm="image", tames="drift", dt=0.4)
     assert sampler("euler(tames=all)", process("one step")) == Euler(drift="paper", norm="image", tames="all")
     assert sampler("euler(norm=rms)", process("heat")) == Euler(drift="flux", norm="rms", tames="all")
+    assert sampler("euler(norm=rms)", process("one step")) == Euler(drift="paper", norm="rms", tames="all")
     learned = Euler(drift="projected", norm="none", tames="all")  # the drift of a tamed chain is tamed already
     assert sampler("euler(drift=projected)", process("one step")) == learned
     model = small_model("heat")

@@ -212,14 +212,19 @@ def test_another_contender_is_refused_by_what_differs(tmp_path):
 
 
 def test_contenders_are_compared_at_the_evaluations_that_most_of_them_have(tmp_path):
-    """One has been sampled with more, one with others alone; of several that all have, the largest."""
+    """One has been sampled with more, one with others alone, two failed with many; of several that all have, the
+    largest.
+    """
     sampled = {"a": (10, 50), "b": (10, 50, 200), "c": (10, 50), "own": (400,)}
+    failed = {("a", 400), ("c", 400)}
     contenders = {}
     for name, steps in sampled.items():
         contenders[name] = {"contender": name, "text": f"ve:name={name}", "seed": 0, "run": name}
         place = Place(out=tmp_path, name=name, run_name=name)
         for count in steps:
             save_json(place.results / f"gaussian-{count}.json", {"sampling": {"evaluations": count}})
+        if (name, 400) in failed:
+            save_json(place.results / "gaussian-400.json", {"failed": "it diverged"})
     rows = read_rows(tmp_path, {"contenders": contenders})
     assert [row.main("gaussian") for row in rows] == ["gaussian-50"] * 3 + ["gaussian-400"]
     assert rows[0].main("simulate") is None

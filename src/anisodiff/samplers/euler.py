@@ -7,10 +7,11 @@ norm is that of the forward step (`integrators.tamed_euler`). Untamed (``norm=no
 order where α1·Δt < ¼ and diverges above; tamed it stays bounded, but as long as Δt‖f‖ is not small against 1 its law
 is another one.
 
-That formula cannot be the way back of a chain tamed by the norm of a whole image: a step then moves a state by a
-length of 1 at most, while the noise of one forward step is many times as long, so nothing is ever denoised. What was
-simulated is a chain with the drift b̃ = b/(1 + Δt‖b‖^γ), and its way back tames b alone (``tames=drift``), with the
-Δt of the forward step whatever that of the sampler is; the drift that a model has learned of such a chain is b̃:
+That formula is not the way back of a chain that was tamed itself. With the norm of a whole image a step moves a state
+by a length of 1 at most; at the paper's parameters the noise of one forward step is ten times as long at 32², and is
+never removed. What was simulated is a chain with the drift b̃ = b/(1 + Δt‖b‖^γ), and its way back tames b alone
+(``tames=drift``), with the Δt of the forward step whatever that of the sampler is; the drift that a model has learned
+of such a chain is b̃. This is not bounded: it wants steps about as short as the forward ones.
 
     u' = u + Δt·(−b̃ + Σ s + tr DΣ) + √Δt·g2 Q^{1/2} ξ
 """
@@ -110,10 +111,11 @@ class Euler(Sampler):
     drift: str = "stencil"
     """``stencil``: that of the process, ``flux`` or ``paper``; ``projected``: the model's, always with ``signal``."""
     norm: str = "process"
-    """The norm that tames; ``process``: with γ that of the process's own step, else see `usual_taming`."""
+    """The norm that tames; ``process``: with γ that of the process's own step, else see `usual_taming`; none for a
+    projected drift of a tamed process, which is tamed already."""
     gamma: float = 1.0
     tames: str = "process"
-    """``drift``: b alone, as the process tames it; ``all``: f; ``process``: drift where a process is tamed."""
+    """``drift``: b alone, as the process tames it; ``all``: f; ``process``: drift where it can be, else all."""
     dt: float = 0.0
     """Δt of the process's own step, which ``tames=drift`` needs; the process gives it."""
 
@@ -150,20 +152,24 @@ class Euler(Sampler):
         elif found.drift == "stencil":
             found = dataclasses.replace(found, drift=process.stencil if isinstance(process, SPDE) else "flux")
         own = process.step if isinstance(process, SPDE) and isinstance(process.step, TamedEuler) else None
-        if found.norm == "process":
-            learned = own is not None and found.drift == PROJECTED  # of b̃, which is tamed already
-            tamed = TamedEuler(norm="none") if learned else usual_taming(process)
-            found = dataclasses.replace(found, norm=tamed.norm, gamma=tamed.gamma)
+        stencil = found.drift != PROJECTED
         if found.tames == "process":
-            found = dataclasses.replace(found, tames="all" if own is None or found.drift == PROJECTED else "drift")
+            alone = own is not None and stencil and found.norm == "process"
+            found = dataclasses.replace(found, tames="drift" if alone else "all")
+        if found.norm == "process":
+            tamed = usual_taming(process) if stencil or own is None else TamedEuler(norm="none")
+            found = dataclasses.replace(found, norm=tamed.norm, gamma=tamed.gamma)
+        dt = 0.0
         if found.tames == "drift":
-            if own is None or found.drift == PROJECTED:
-                what = "one that is not" if own is None else "the drift that its model has learned, which is tamed"
+            if own is None or not stencil or (found.norm, found.gamma) != (own.norm, own.gamma):
                 raise ValueError(
-                    f"the sampler 'euler' tames a drift alone as a tamed process does, got {what}; take tames=all"
+                    "the sampler 'euler' tames a stencil's drift alone as a tamed process does, by its norm, "
+                    f"got drift={found.drift}, norm={found.norm} for a process without such a step; take tames=all"
                 )
-            found = dataclasses.replace(found, dt=own.dt)
-        return found
+            dt = own.dt
+        if found.dt not in (0.0, dt):
+            raise ValueError(f"the sampler 'euler' takes dt from the process, here {dt:g}, got {found.dt:g}")
+        return dataclasses.replace(found, dt=dt)
 
     def stepper(self, model: ScoreModel, source: Randomness) -> Step:
         """Explicit steps."""

@@ -136,7 +136,10 @@ def read_rows(out: Path, study: Mapping[str, Any], tag: str = "", names: Sequenc
                 results=tuple(read_results(place) for place in places), places=places,
             )
         )  # fmt: skip
-    counts = Counter(column for row in rows for column in row.columns)
+    counts = Counter(
+        (prior, steps)
+        for row in rows for prior, steps in row.columns if not row.words(f"{prior}-{steps}", "failed")
+    )  # fmt: skip
     shared = {prior: max((count, steps) for (own, steps), count in counts.items() if own == prior)[1]
               for prior, _ in counts}  # fmt: skip
     return [dataclasses.replace(row, shared=shared) for row in rows]

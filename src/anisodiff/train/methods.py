@@ -76,7 +76,7 @@ class ScoreMatching(Method):
         return 2 if self.score.learns_drift and self.reverse == "split" else 1
 
     def measure(self, images: Tensor, *, seed: int, progress: Progress | None = None) -> Moments:
-        """See `tables.measure`."""
+        """See `measuring.measure`."""
         return measure(self.score, images, seed=seed, colours=self.colours, progress=progress)
 
     def model(self, network: nn.Module, moments: Moments) -> ScoreModel:
