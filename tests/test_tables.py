@@ -103,8 +103,8 @@ def test_long_windows_are_resolved(tables):
         assert (rows(measured, "log_signal", t) - signal)[seen].abs().mean() < 0.08
 
 
-@pytest.mark.parametrize(("low", "high"), [(2e-3, 1e-2), (2e-4, 2e-3)])
-def test_signals_far_below_the_noise_are_seen(tables, low, high):
+@pytest.mark.parametrize(("low", "high", "limit"), [(2e-3, 1e-2, 0.2), (2e-4, 2e-3, 0.3)])
+def test_signals_far_below_the_noise_are_seen(tables, low, high, limit):
     """From a hundredth of the noise down, where two runs of 1200 images cannot tell them from zero."""
     exact, measured = tables
     noise, signal = rows(exact, "log_noise", 0.95), rows(exact, "log_signal", 0.95)
@@ -112,7 +112,7 @@ def test_signals_far_below_the_noise_are_seen(tables, low, high):
     weak = (ratio > low) & (ratio < high)
     assert weak.sum() > 10
     error = (rows(measured, "log_signal", 0.95) - signal)[weak]
-    assert error.median().abs() < 0.35
+    assert error.median().abs() < limit
     assert (error.abs() < 0.7).float().mean() > 0.8
 
 
