@@ -60,5 +60,5 @@ def radial_bands(height: int, width: int, bands: int) -> Tensor:
 
 
 def band_sums(x: Tensor, band: Tensor, bands: int) -> Tensor:
-    """Sums of a field ``x`` [H, W] over the modes of every band, [bands]."""
+    """Sums of a field ``x`` over the modes of every band, [bands]; ``band`` has the field's shape."""
     return x.new_zeros(bands).index_add(0, band.flatten(), x.flatten())

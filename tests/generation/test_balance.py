@@ -81,6 +81,14 @@ def test_a_model_that_diverges_has_none(runs):
         measure_balance(generator, trajectories=4, steps=4)
 
 
+def test_axes_of_the_colours_have_their_own():
+    generator = anisodiff.load("cifar10-tiny", "cpu", balance=False)
+    assert generator.model.turns
+    found = measure_balance(generator, trajectories=2, steps=3)
+    assert found.ring.shape == (3, 32, 32)
+    assert found.score.shape[1] == int(found.ring.max()) + 1 == 96
+
+
 def test_an_export_keeps_it(copied, tmp_path):
     run = copied("heat")
     found, _ = balance_checkpoint(run, device="cpu", trajectories=8, steps=6)

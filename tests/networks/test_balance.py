@@ -24,6 +24,10 @@ def test_rings_hold_every_frequency_and_the_constant_mode_alone():
         assert int((ring == 0).sum()) == 1
         assert int(ring[0, 0]) == 0
         assert int(ring.max()) < max(height, width, 2)
+        apart = rings(height, width, 3)
+        assert torch.equal(apart[0], ring)
+        assert set(apart[1].unique().tolist()).isdisjoint([*apart[0].unique().tolist(), *apart[2].unique().tolist()])
+        assert torch.equal(apart[2] - apart[2].min(), ring)
     square = rings(32, 32)
     assert torch.equal(square, square.mT)
     assert int(square[31, 31]) == int(square.max())
@@ -45,6 +49,34 @@ def test_what_is_left_does_not_lean():
     for residual in (score, drift):
         lean = torch.zeros_like(kappa).index_add(0, ring.flatten(), (w * residual).mean((0, 1)).flatten())
         assert (lean.abs() / torch.bincount(ring.flatten()) < 2 * error).all()
+
+
+def test_axes_that_lean_differently_are_measured_apart():
+    """Also with the opposite sign, which together would be no lean at all."""
+    gen = torch.Generator().manual_seed(4)
+    w, noise = (torch.randn(300, 2, SIZE, SIZE, generator=gen, dtype=F64) for _ in range(2))
+    f = torch.tensor([0.4, -0.4], dtype=F64)[:, None, None] * w + 0.1 * noise
+    left = {}
+    for name, ring in {"together": rings(SIZE, SIZE), "apart": rings(SIZE, SIZE, 2)}.items():
+        measuring = Measuring(ring)
+        for time in (0.25, 0.5):
+            score, _ = measuring(w, torch.tensor([time], dtype=F64), f, None)
+        balance = Balance.of(measuring.balance().tensors())
+        again, _ = balance(w, torch.tensor([0.3], dtype=F64), f, None)
+        torch.testing.assert_close(again, score, atol=1e-6, rtol=0)
+        left[name] = (w * score).mean((0, 2, 3)).abs().max()
+    assert float(left["together"]) > 0.3
+    assert float(left["apart"]) < 0.01
+
+
+def test_one_that_was_measured_for_all_channels_still_works():
+    ring = rings(SIZE, SIZE)
+    kappa = torch.linspace(-0.4, 0.3, int(ring.max()) + 1).expand(2, -1)
+    times, size = torch.tensor([0.1, 0.5], dtype=F64), torch.tensor([SIZE, SIZE])
+    balance = Balance.of({"times": times, "score": kappa, "drift": kappa, "size": size})
+    w = torch.randn(4, 3, SIZE, SIZE)
+    score, _ = balance(w, times[:1], torch.zeros_like(w), None)
+    torch.testing.assert_close(score, -kappa[0][ring] * w)
 
 
 def test_noise_alone_is_hardly_taken_for_a_lean():

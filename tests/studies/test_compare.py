@@ -11,7 +11,7 @@ from PIL import Image
 from anisodiff.studies import Deadline
 from anisodiff.train import newest
 
-from .conftest import COMMON
+from .conftest import COMMON, SETTINGS
 
 STUDY = (
     "compare", "ve", "heat", *COMMON, "--images", 24, "--track", 2, "--track-n", 8, "--steps", "3,4",
@@ -142,6 +142,37 @@ def test_other_settings_are_refused_in_one_line(command, calm):
         assert words in err.splitlines()[-1]
 
 
+def test_a_contender_may_change_until_something_of_it_is_done(command, tmp_path):
+    def study(ve, heat):
+        return command("compare", ve, heat, *COMMON, "--images", 8, "--steps", 4, "--only", "ve", "--stage", "train")
+
+    assert study("ve", "heat")[0] == 0
+    assert study("ve", "heat:lr=2e-3;name=heat")[0] == 0
+    held = json.loads((tmp_path / "out" / "results" / "study.json").read_text())
+    assert held["contenders"]["heat"]["config"]["lr"] == 2e-3
+    code, _, err = study("ve:lr=2e-3;name=ve", "heat")
+    assert code == 2
+    assert "ve: lr was 0.001, now 0.002" in err
+
+
+def test_seeds_and_shared_runs_count_as_done(command):
+    """Seeds of one row are of one config, and a training that another contender shares is done for both."""
+
+    def study(*words):
+        return command("compare", *words, *COMMON, "--images", 8, "--steps", 4, "--stage", "train")
+
+    assert study("ve", "ve:steps=2;name=b", "--seeds", "0")[0] == 0
+    for words, line in (
+        (("ve:lr=2e-3;name=ve", "--seeds", "1"), "ve-seed1: lr was 0.001, now 0.002"),
+        (("ve:lr=2e-3;name=ve", "--seeds", "2"), "ve-seed2: lr was 0.001, now 0.002"),
+        (("ve:steps=2;name=b", "--seeds", "0"), "b: run was ve, now b"),
+    ):
+        code, _, err = study(*words)
+        assert code == 2
+        assert line in err
+    assert study("ve", "--seeds", "0,1,2")[0] == 0
+
+
 def test_in_pieces_with_seeds_shared_runs_checkpoints_and_failures(command, calm, tmp_path):
     run = calm / "work" / "ve" / "run"
     words = (
@@ -163,15 +194,46 @@ def test_in_pieces_with_seeds_shared_runs_checkpoints_and_failures(command, calm
     assert json.loads(said) == {"finished": True, "missing": [], "page": str(out / "results" / "page.md")}
     page = (out / "results" / "page.md").read_text()
     assert re.search(r"\| ve +\| 8 .*± ", page)
-    assert "given is a checkpoint that was given: its training is not of this budget" in page
+    assert "- Checkpoints that were given, whose training is not of this budget: given." in page
+    assert "FID over images seen" not in page
     assert "ode, prior gaussian, 1 evaluations: failed: " in page  # it takes two a step
     assert "10 samples heat" in page
+
+
+def test_checkpoints_of_one_run_make_a_curve(command, calm, tmp_path):
+    early, late = sorted((calm / "work" / "ve" / "run" / "checkpoints").iterdir())
+    given = (f"{early}:of=ve;name=early", f"{late}:of=ve;name=late", f"{late}:of=other;name=same")
+    common = (*COMMON[len(SETTINGS) :], "--steps", 4)
+    words = ("compare", *given, *common)
+    code, _, err = command("compare", *given, f"{late}:sampler=ode;of=ve;name=twice", *common)
+    assert code == 2
+    assert "of: late is a point of ve at 24 images, too; say another" in err
+    for stage in ("page", "train,page"):  # nothing to draw yet
+        assert command(*words, "--stage", stage)[0] == 0
+        assert "over images" not in (tmp_path / "out" / "results" / "page.md").read_text()
+    assert command(*words)[0] == 0
+    page = (tmp_path / "out" / "results" / "page.md").read_text()
+    assert page.startswith("# Comparison\n\n3 contenders, checkpoints that were given, 12 samples")
+    assert "not of this budget" not in page
+    table = page.partition("## FID over images seen")[2]
+    rows = [[c.strip() for c in line.split("|")[1:-1]] for line in table.splitlines() if line.startswith("|")]
+    assert rows[0] == ["FID, prior gaussian, images seen", "ve", "other"]
+    assert [row[0] for row in rows[2:4]] == ["16", "24"]
+    assert rows[2][2] == "–"
+    assert rows[3][1] == rows[3][2] != rows[2][1]  # the same weights, and others
+    assert (tmp_path / "out" / "results" / "figures" / "images.png").is_file()
+    assert command("compare", *given[:2], given[2].replace("other", "third"), *common)[0] == 0
+    page = (tmp_path / "out" / "results" / "page.md").read_text()
+    assert "images seen | ve" in page
+    assert "| third" in page
 
 
 @pytest.mark.parametrize(
     ("words", "line"),
     [
         ((), "say who takes part"),
+        (("ve:of=run",), "of: for checkpoints; points of a run of this study come with --track"),
+        (("cifar10-tiny:of=a/b;name=c",), "of: got 'a/b', expected letters, digits, dots, dashes: 'a-b'"),
         (("vee",), "no recipe, process or checkpoint 'vee'; did you mean 've'?"),
         (("ve:gamma",), "got 'gamma', expected KEY=VALUE"),
         (("flow-matching:gamma=0",), "gamma: changes nothing for this process"),

@@ -169,10 +169,16 @@ def test_what_is_not_shown_is_marked():
     assert [cell(n, two[0]) for n in two] == ["**10.2 ± 0.2**", "10.6 ± 0.1", "10.3 ± 0.2 ≈", "–"]
 
 
+def begin(out, name="a"):
+    """Something of a contender is done."""
+    save_json(out / "results" / name / "train.json", {"images": 8})
+
+
 def test_a_study_grows_but_does_not_change(tmp_path):
     out = tmp_path / "s"
     held = open_study(out, "sweep", {"n": 10, "features": None}, {"a": {"x": 1}})
     assert held["fixed"] == {"n": 10}
+    begin(out)
     open_study(out, "sweep", {"n": 10, "features": "f"}, {"a": {"x": 1}, "b": {"x": (2, 3)}})
     assert open_study(out, "sweep", {"n": 10}, {})["contenders"] == {"a": {"x": 1}, "b": {"x": [2, 3]}}
     for kind, fixed, more, words in (
@@ -193,6 +199,7 @@ def test_a_setting_that_did_not_exist_yet_was_at_its_default(tmp_path):
     config = tiny().to_dict()
     older = {key: value for key, value in config.items() if key != "weighting"}
     open_study(tmp_path / "s", "sweep", {}, {"a": {"config": older}})
+    begin(tmp_path / "s")
     open_study(tmp_path / "s", "sweep", {}, {"a": {"config": config}})
     with pytest.raises(ValueError, match="a: weighting was state, now score"):
         open_study(tmp_path / "s", "sweep", {}, {"a": {"config": {**config, "weighting": "score"}}})
@@ -202,10 +209,12 @@ def test_another_contender_is_refused_by_what_differs(tmp_path):
     """Also where its words differ, too; and two runs of the study itself are not one start."""
     config = tiny().to_dict()
     open_study(tmp_path / "s", "sweep", {}, {"a": {"text": "ve", "config": config}})
+    begin(tmp_path / "s")
     with pytest.raises(ValueError, match="study: a: weighting was state, now noise; choose"):
         open_study(tmp_path / "s", "sweep", {}, {"a": {"text": "song", "config": {**config, "weighting": "noise"}}})
     begun = {"text": "ve:from=x", "config": config, "start": "work/ve/run", "start_model": None}
     open_study(tmp_path / "t", "sweep", {}, {"a": begun})
+    begin(tmp_path / "t")
     open_study(tmp_path / "t", "sweep", {}, {"a": begun})
     with pytest.raises(ValueError, match="a: start was work/ve/run, now work/heat/run"):
         open_study(tmp_path / "t", "sweep", {}, {"a": {**begun, "start": "work/heat/run"}})

@@ -11,7 +11,7 @@ import anisodiff
 from anisodiff.train import Hooks, find, load_model, train
 from anisodiff.train.pieces import export, join, main
 from anisodiff.train.preview import fit_prior
-from anisodiff.train.slim import slim
+from anisodiff.train.slim import slim, without_folders
 
 from .conftest import assert_equal, tiny
 
@@ -138,3 +138,16 @@ def test_a_new_run_of_another_process_and_seed(run, dataset, tmp_path):
     assert len(shown) == 2
     with pytest.raises(ValueError, match="two outputs a channel, got one"):
         train(tiny(seed=5), dataset, tmp_path / "back", start=tmp_path / "new", tensorboard=False)
+
+
+@pytest.mark.parametrize(
+    ("words", "cut"),
+    [
+        ("'runs/a/step-6:of=ve;name=a' --out /x/all", "'step-6:of=ve;name=a' --out all"),
+        ("'heat:lr=1;from=/x/y/run;name=b' --data ./z", "'heat:lr=1;from=run;name=b' --data z"),
+        ("array C:\\Users\\me\\raw.npy, uint8", "array raw.npy, uint8"),
+        ("CIFAR-10 train from /x/npm", "CIFAR-10 train from npm"),
+    ],
+)
+def test_of_paths_the_last_part_remains_and_nothing_else_goes(words, cut):
+    assert without_folders(words) == cut

@@ -77,7 +77,8 @@ def measure_balance(
     size = min(size, trajectories)
     route, seeds = generator.route("auto", steps), tuple(range(trajectories))
     start = generator.prior("gaussian").draw(trajectories, KeyedNoise(keys_of(seeds, _START, generator.device)))
-    measuring = Measuring(rings(*generator.size).to(generator.device))
+    axes = start.shape[1] if model.turns else None
+    measuring = Measuring(rings(*generator.size, axes).to(generator.device))
     whole = model.network
     model.network = _InParts(whole, size)
     try:

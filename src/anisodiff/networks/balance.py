@@ -11,7 +11,8 @@ for noise, and removes it, so that F leans against û, power is lost in every st
 
 is measured once on trajectories of the model itself and taken out again: F_k − κ_k ŵ_k. With that the power of the
 generated states obeys the linear law of the tables, which ends at the data's spectrum (as with a linear score).
-One number for every ring of frequencies and every time; no images are needed.
+One number for every ring of frequencies and every time, in the principal axes of the colours for every axis, too,
+since each has a law of its own; no images are needed.
 """
 
 from dataclasses import dataclass, field
@@ -25,9 +26,13 @@ from anisodiff.transforms import band_sums, radial_bands
 Leaning = tuple[Tensor, Tensor | None]
 
 
-def rings(height: int, width: int) -> Tensor:
-    """Which ring a frequency belongs to, int64 [H, W]: about one ring a pixel of the longer side."""
-    return radial_bands(height, width, max(2, height, width))
+def rings(height: int, width: int, axes: int | None = None) -> Tensor:
+    """Which ring a frequency belongs to, int64 [H, W]: about one ring a pixel of the longer side.
+
+    With ``axes`` [axes, H, W]: rings of every axis, numbered on from axis to axis.
+    """
+    ring = radial_bands(height, width, max(2, height, width))
+    return ring if axes is None else ring + (int(ring.max()) + 1) * torch.arange(axes)[:, None, None]
 
 
 class Balancing(Protocol):
@@ -45,19 +50,21 @@ class Balance:
     score: Tensor
     drift: Tensor
     ring: Tensor
-    """`rings` of the images' size, [H, W]."""
+    """`rings` of the images' size, [H, W] where all channels share them, [C, H, W] where each has its own."""
 
     def to(self, device: torch.device) -> "Balance":
         """The same on another device."""
         return Balance(*(x.to(device) for x in (self.times, self.score, self.drift, self.ring)))
 
     def at(self, table: Tensor, t: Tensor) -> Tensor:
-        """A table at times ``t`` (float64 [B]), [B, 1, H, W]; before the first time and after the last as there."""
+        """A table at times ``t`` (float64 [B]), [B, 1 or C, H, W]; before the first time and after the last as
+        there.
+        """
         t = t.to(self.times.device).contiguous()
         right = torch.searchsorted(self.times, t).clamp(1, len(self.times) - 1)
         low, high = self.times[right - 1], self.times[right]
         weight = ((t - low) / (high - low)).clamp(0, 1).to(table.dtype)[:, None]
-        return torch.lerp(table[right - 1], table[right], weight)[:, self.ring][:, None]
+        return _spread(torch.lerp(table[right - 1], table[right], weight), self.ring)
 
     def __call__(self, w: Tensor, t: Tensor, score: Tensor, drift: Tensor | None) -> Leaning:
         """Take the lean out."""
@@ -73,8 +80,8 @@ class Balance:
     @classmethod
     def of(cls, tensors: dict[str, Tensor]) -> "Balance":
         """What `tensors` wrote."""
-        height, width = tensors["size"].tolist()
-        return cls(tensors["times"], tensors["score"], tensors["drift"], rings(height, width))
+        *axes, height, width = tensors["size"].tolist()
+        return cls(tensors["times"], tensors["score"], tensors["drift"], rings(height, width, *axes))
 
 
 @dataclass
@@ -90,8 +97,8 @@ class Measuring:
         kappa = _lean(w, score, ring)
         other = torch.zeros_like(kappa) if drift is None else _lean(w, drift, ring)
         self.found[float(t[0])] = kappa.cpu(), other.cpu()
-        score = score - kappa.to(w.dtype)[ring] * w
-        return score, None if drift is None else drift - other.to(w.dtype)[ring] * w
+        score = score - _spread(kappa.to(w.dtype)[None], ring) * w
+        return score, None if drift is None else drift - _spread(other.to(w.dtype)[None], ring) * w
 
     def balance(self) -> Balance:
         """What was found."""
@@ -106,15 +113,20 @@ class Measuring:
         return Balance(torch.tensor(times, dtype=torch.float64), score, drift, self.ring.cpu())
 
 
+def _spread(values: Tensor, ring: Tensor) -> Tensor:
+    """Values of the rings [B, R] at every frequency, [B, 1 or C, H, W]."""
+    spread = values[:, ring]
+    return spread[:, None] if ring.ndim == 2 else spread
+
+
 def _lean(w: Tensor, residual: Tensor, ring: Tensor) -> Tensor:
     """κ of every ring, float64 [R], shrunk by what chance alone would give (positive-part James–Stein)."""
     count = int(ring.max()) + 1
-    samples = w.shape[0] * w.shape[1]
 
     def total(x: Tensor) -> Tensor:
-        return band_sums(x.double().sum((0, 1)), ring, count)
+        return band_sums(x.double().sum(0), ring.expand(w.shape[1:]), count)
 
-    squares, modes = total(w * w), total(torch.ones_like(w[:1, :1])) * samples
+    squares, modes = total(w * w), total(torch.ones_like(w[:1])) * len(w)
     kappa = total(w * residual) / squares.clamp(min=1e-300)
     chance = total(residual * residual) / squares.clamp(min=1e-300) / modes.clamp(min=1)
     return kappa * (1 - chance / kappa.square().clamp(min=1e-300)).clamp(min=0)

@@ -41,6 +41,9 @@ class Model(nn.Module, ABC):
     leans: ClassVar[bool] = False
     """Whether it has a residual whose lean on the state can be measured and taken out, by ``balance``."""
 
+    turns: bool = False
+    """Whether the channels that samplers see are principal axes of the colours, each with a law of its own."""
+
     level: Tensor
     """`noise_level` of the tables, [K, P]."""
     moments_mean: Tensor

@@ -86,7 +86,6 @@ class ScoreModel(Model):
         assert reverse == "split" or drift, "the drift is known"
         assert reverse != "joint" or not scalar, "scalar coefficients are for two outputs"
         self.turns = not torch.equal(moments.axes, torch.eye(len(moments.axes)).to(moments.axes))
-        """Whether the axes of the colours are others than the channels."""
 
     @property
     def T(self) -> float:

@@ -29,10 +29,12 @@ RECIPES: Mapping[str, Callable[[], TrainConfig]] = MappingProxyType(
         for size, shorten in _SHORT.items()
         for process in _PROCESSES
     }
+    | {"cifar10-anisotropic-best": cifar10.best}
 )
 SUMMARY = (
     f"{', '.join(f'{data}-…' for data in _FULL)} with {', '.join(_PROCESSES)}; "
-    f"cifar10-… also with {', '.join(f'-{size}' for size in _SHORT)} at the end"
+    f"cifar10-… also with {', '.join(f'-{size}' for size in _SHORT)} at the end; "
+    "cifar10-anisotropic-best"
 )
 """All of them in one line."""
 

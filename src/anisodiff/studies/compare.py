@@ -93,8 +93,13 @@ class Entry:
 
 def check(contenders: Sequence[Contender], configs: Sequence[TrainConfig | None], dataset: Dataset) -> None:
     """Refuse now what would fail after hours: contradictions, images of another size, samplers that do not fit."""
+    points = dict[tuple[str, int], str]()
     for one, config in zip(contenders, configs):
         try:
+            if one.of is not None:
+                images = int(open_checkpoint(one.base).meta["images"])
+                if (other := points.setdefault((one.of, images), one.name)) != one.name:
+                    raise ValueError(f"of: {other} is a point of {one.of} at {images} images, too; say another")
             resolved = config or TrainConfig.from_dict(open_checkpoint(one.base).meta["config"])
             made, wanted = ("×".join(map(str, (x.channels, *x.size))) for x in (resolved, dataset))
             if config is None and made != wanted:  # no recipe that could be set otherwise
@@ -143,7 +148,7 @@ def describe(found: Sequence[Entry]) -> dict[str, Any]:
             "run": entry.place.run_name,
         }  # fmt: skip
         if config is None:
-            values["checkpoint"] = _code(one.base)
+            values |= {"checkpoint": _code(one.base), "of": one.of}
         else:
             values["config"] = {k: v for k, v in config.to_dict().items() if k not in FREE}
         described[entry.place.name] = values

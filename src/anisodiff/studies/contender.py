@@ -5,6 +5,7 @@ Keys are those of a training config, or of the contender alone:
     name     what it is called                    sampler, steps, prior, n    in place of the study's own
     from     a run or checkpoint to begin with (fine-tuning)
     balance  trajectories on which the model's balance is measured before it samples; 0: none
+    of       of a checkpoint: the run of which it is a point; points of one run make a curve over images seen
 
 All contenders have the network, batch, optimiser and averages of the first (`COMMON`), changed by what is set for
 all, changed by their own keys: what differs is what was said to differ.
@@ -26,7 +27,7 @@ from anisodiff.processes.presets import BASELINES, TRAINED
 from anisodiff.recipes import RECIPES, for_dataset, recipe
 from anisodiff.train.config import TrainConfig
 
-OWN = ("name", "sampler", "steps", "prior", "n", "from", "balance")
+OWN = ("name", "sampler", "steps", "prior", "n", "from", "balance", "of")
 COMMON = (
     "network", "size", "channels", "batch", "accumulation", "lr", "betas", "eps", "warm_up", "clip", "ema", "flip",
     "dequantise", "precision", "compile", "recompute", "deterministic", "calibration", "checkpoint_every",
@@ -83,6 +84,7 @@ class Contender:
     n: int | None = None
     start: str | None = None
     balance: int | None = None
+    of: str | None = None
 
 
 def parse_contender(text: str, more: Mapping[str, Any] | None = None) -> Contender:
@@ -106,6 +108,8 @@ def parse_contender(text: str, more: Mapping[str, Any] | None = None) -> Contend
     if checkpoint and (keys or "from" in own):
         wrong = next(iter(keys), "from")
         raise ValueError(f"contender {text!r}: a checkpoint is already trained; leave {wrong!r} away")
+    if not checkpoint and "of" in own:
+        raise ValueError(f"contender {text!r}: of: for checkpoints; points of a run of this study come with --track")
     priors = tuple(split_outside(str(own.get("prior", "")), ","))
     for prior in priors:
         check_prior(prior)
@@ -117,7 +121,7 @@ def parse_contender(text: str, more: Mapping[str, Any] | None = None) -> Contend
         checkpoint=checkpoint, sampler=str(own.get("sampler", "auto")), priors=priors,
         steps=parse_steps(str(own["steps"])) if "steps" in own else (),
         n=read_whole(own["n"], "n", FEWEST) if "n" in own else None, start=own.get("from"),
-        balance=read_balance(own["balance"]) if "balance" in own else None,
+        balance=read_balance(own["balance"]) if "balance" in own else None, of=own.get("of") or None,
     )  # fmt: skip
 
 
@@ -160,8 +164,9 @@ def check_names(contenders: Sequence[Contender]) -> None:
     if not contenders:
         raise ValueError("say who takes part: recipes, processes or checkpoints, such as ve anisotropic")
     for k, one in enumerate(contenders):
-        if slug(one.name) != one.name:
-            raise ValueError(f"name: got {one.name!r}, expected letters, digits, dots, dashes: {slug(one.name)!r}")
+        for key, word in (("name", one.name), ("of", one.of or one.name)):
+            if slug(word) != word:
+                raise ValueError(f"{key}: got {word!r}, expected letters, digits, dots, dashes: {slug(word)!r}")
         if one.name in [other.name for other in contenders[:k]]:
             raise ValueError(f"two contenders are called {one.name!r}; give one of them another with ;name=…")
 

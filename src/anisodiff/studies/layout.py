@@ -97,7 +97,8 @@ def open_study(
 ) -> dict[str, Any]:
     """Begin the study ``fixed`` in ``out``, or continue it; another one is refused in one line.
 
-    Contenders may be added; one of the same name must be the same. A value of None in ``fixed`` is not known yet.
+    Contenders may be added; one of the same name must be the same, unless nothing of it was done yet. A value of
+    None in ``fixed`` is not known yet.
     """
     path = place_of_study(out)
     check_out(out)
@@ -113,8 +114,9 @@ def open_study(
         for key, value in new["fixed"].items()
         if value is not None and held["fixed"].get(key) not in (None, value)
     ]
+    begun = _begun(out, held["contenders"])
     for name, value in new["contenders"].items():
-        wrong += _differences(name, held["contenders"].get(name), value)
+        wrong += _differences(name, begun.get(name) or _sibling(begun, value), value)
     if wrong:
         raise ValueError(f"{out} holds another study: {'; '.join(wrong)}; choose another --out")
     known = {key: value for key, value in new["fixed"].items() if value is not None}
@@ -136,15 +138,36 @@ def read_study(out: Path, kind: str) -> dict[str, Any]:
     return held
 
 
+def _begun(out: Path, held: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of which something was done, be it with another seed, or of the run that they share with another."""
+
+    def filled(name: str) -> bool:
+        folders = [out / part / name for part in ("results", "work")]
+        return any(folder.is_dir() and any(folder.iterdir()) for folder in folders)
+
+    done = {one.get("contender", name) for name, one in held.items() if filled(name) or filled(one.get("run", name))}
+    return {name: one for name, one in held.items() if one.get("contender", name) in done}
+
+
+def _sibling(begun: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The same contender with another seed, as if it had this one: seeds of one row are of one config."""
+    for one in begun.values():
+        if "config" in one and "config" in new and one.get("contender") == new.get("contender") is not None:
+            config = {**one["config"], "seed": new["config"].get("seed")}
+            return {**one, "seed": new.get("seed"), "run": new.get("run"), "config": config}
+    return None
+
+
 def _differences(name: str, old: Any, new: Any) -> list[str]:
     """Of two descriptions of one contender, key by key.
 
     A setting that an older version did not have yet was at its default. A checkpoint is known by the code of its
-    weights and may lie elsewhere now; of one to begin with that is gone the name remains.
+    weights and may lie elsewhere now, and of which run it is a point changes no number; of one to begin with that
+    is gone the name remains.
     """
     if old is None or old == new:
         return []
-    free = ("text",) if "checkpoint" in old or old.get("start") else ()
+    free = ("text", "of") if "checkpoint" in old or old.get("start") else ()
     if old.get("start_model") is None or new.get("start_model") is None:
         free = (*free, "start_model")
     if isinstance(old.get("config"), dict) and isinstance(new.get("config"), dict):

@@ -56,6 +56,8 @@ class Row:
     results: tuple[Mapping[str, Any], ...]
     """For every seed: file name → contents."""
     places: tuple[Place, ...]
+    of: str = ""
+    """The run of which this is a checkpoint, where that was said."""
     shared: Mapping[str, int] = field(default_factory=dict)
     """Prior → the number of steps that most contenders of the study have, the largest of several."""
 
@@ -134,6 +136,7 @@ def read_rows(out: Path, study: Mapping[str, Any], tag: str = "", names: Sequenc
             Row(
                 name=name, label=label_of(members[0][1]), seeds=tuple(int(d["seed"]) for _, d in members),
                 results=tuple(read_results(place) for place in places), places=places,
+                of=members[0][1].get("of") or "",
             )
         )  # fmt: skip
     counts = Counter(
@@ -149,6 +152,16 @@ def label_of(described: Mapping[str, Any]) -> str:
     """What a contender is called on the page."""
     text, name = str(described["text"]), str(described["contender"])
     return name if "name=" in text or len(text) > 40 or "/" in text else text
+
+
+def over_images(rows: Sequence[Row], prior: str, metric: str = "fid") -> dict[str, dict[int, Number]]:
+    """Run → images seen → a value, of the checkpoints of which it was said that they are points of a run."""
+    found: dict[str, dict[int, Number]] = {}
+    for row in rows:
+        images, value = row.fact("train", "images"), row.metric(row.main(prior) or "", metric)
+        if row.of and images is not None and value is not None:
+            found.setdefault(row.of, {}).setdefault(round(images.mean), value)
+    return {run: dict(sorted(points.items())) for run, points in found.items()}
 
 
 def best(numbers: Sequence[Number | None]) -> Number | None:

@@ -9,7 +9,7 @@ from anisodiff.metrics.protocol import aligned
 from anisodiff.studies import plots
 from anisodiff.studies.edits import file_of
 from anisodiff.studies.layout import save_json
-from anisodiff.studies.numbers import Number, Row, best, cell, read_rows
+from anisodiff.studies.numbers import Number, Row, best, cell, over_images, read_rows
 from anisodiff.studies.protocols import protocol
 
 METRICS = ("fid", "fid_infinity", "kid", "precision", "recall", "density", "coverage", "edges", "spectrum_error")
@@ -30,6 +30,8 @@ def write_page(out: Path, study: dict[str, Any], names: Sequence[str] | None = N
         parts += ["## Quality over evaluations of the network", *_over_evaluations(rows, priors)]
     parts += _figure(figures, "evaluations", "FID over evaluations")
     parts += _section(figures, "training", "## FID over training time", _track_words(rows, study["fixed"]["n"]))
+    if tables := _over_images(rows, priors):
+        parts += ["## FID over images seen", *tables, *_figure(figures, "images", "FID over images seen")]
     parts += _section(
         figures, "sheets", "## Samples of the same seeds", "A row a contender; equal columns, equal seeds."
     )
@@ -54,11 +56,19 @@ def _opening(study: dict[str, Any], rows: Sequence[Row]) -> str:
     seeds = max(len(row.seeds) for row in rows)
     machines = {words for row in rows if (words := row.words("train", "device"))}
     device = f" on {', '.join(sorted(machines))}" if machines else ""
-    return (
-        f"{len(rows)} contenders, {fixed['budget']} of training each{device} (compilation and calibration not "
-        f"counted), {fixed['n']} samples, {seeds} seed{'s' if seeds > 1 else ''} of training. Lower is better for "
-        "FID; the best is bold."
+    trained = (
+        "checkpoints that were given"
+        if all(_given(row) for row in rows)
+        else f"{fixed['budget']} of training each{device} (compilation and calibration not counted)"
     )
+    return (
+        f"{len(rows)} contenders, {trained}, {fixed['n']} samples, {seeds} seed{'s' if seeds > 1 else ''} of "
+        "training. Lower is better for FID; the best is bold."
+    )
+
+
+def _given(row: Row) -> bool:
+    return any((result.get("train") or {}).get("given") for result in row.results)
 
 
 def _milliseconds(number: Number | None) -> str:
@@ -74,7 +84,7 @@ def _main_table(rows: Sequence[Row], priors: Sequence[str]) -> str:
     table = [head]
     for row in rows:
         images, seconds = row.fact("train", "images"), row.fact("train", "seconds")
-        given = " (given)" if any((result.get("train") or {}).get("given") for result in row.results) else ""
+        given = " (given)" if _given(row) else ""
         each = None if images is None or seconds is None else Number(mean=seconds.mean / images.mean)
         line = [row.label, "–" if images is None else f"{images.mean:,.0f}{given}"]
         line += ["–" if seconds is None else f"{seconds.mean:.4g}", _milliseconds(each)]
@@ -94,11 +104,12 @@ def _caveats(rows: Sequence[Row], priors: Sequence[str]) -> list[str]:
         lines.append("≈: within 10 % of the best, with one seed: the difference is not shown to be one.")
     if any(len(row.seeds) > 1 for row in rows):
         lines.append("± is half the range over seeds; ≈ also marks what overlaps with the best within that.")
+    given = [row.label for row in rows if _given(row)]
+    if 0 < len(given) < len(rows):
+        lines.append(f"Checkpoints that were given, whose training is not of this budget: {', '.join(given)}.")
     for row in rows:
         if failed := row.words("train", "failed"):
             lines.append(f"{row.label}: training failed: {failed}")
-        if row.fact("train", "images") is not None and any((r.get("train") or {}).get("given") for r in row.results):
-            lines.append(f"{row.label} is a checkpoint that was given: its training is not of this budget.")
         for prior, steps in row.columns:
             if failed := row.words(f"{prior}-{steps}", "failed"):
                 lines.append(f"{row.label}, prior {prior}, {steps} evaluations: failed: {failed}")
@@ -124,6 +135,20 @@ def _over_evaluations(rows: Sequence[Row], priors: Sequence[str]) -> list[str]:
         table = [[f"FID, prior {prior}, evaluations asked for", *map(str, steps)]]
         for row in rows:
             table.append([row.label, *(cell(row.metric(f"{prior}-{c}", "fid"), lowest[c]) for c in steps)])
+        parts.append(aligned(table, widest=60))
+    return parts
+
+
+def _over_images(rows: Sequence[Row], priors: Sequence[str]) -> list[str]:
+    """A row a number of images, a column a run, so that equal budgets stand beside each other."""
+    parts = []
+    for prior in priors:
+        if not (curves := over_images(rows, prior)):
+            continue
+        table = [[f"FID, prior {prior}, images seen", *curves]]
+        for images in sorted({at for points in curves.values() for at in points}):
+            found = [points.get(images) for points in curves.values()]
+            table.append([f"{images:,}", *(cell(number, best(found)) for number in found)])
         parts.append(aligned(table, widest=60))
     return parts
 

@@ -13,7 +13,7 @@ from anisodiff.files import replacing
 from anisodiff.generation.pictures import enlarged, tiled
 from anisodiff.studies.edits import SHOWN as EDITED
 from anisodiff.studies.edits import file_of
-from anisodiff.studies.numbers import Row
+from anisodiff.studies.numbers import Row, over_images
 
 ACROSS, SIDE, CAPTION = 16, 64, 14
 Pixels = NDArray[np.uint8]
@@ -22,7 +22,10 @@ Pixels = NDArray[np.uint8]
 def draw_all(rows: Sequence[Row], priors: Sequence[str], out: Path) -> dict[str, str]:
     """Every figure that there are results for, in results/figures; name → path relative to the page."""
     folder, found = out / "results" / "figures", dict[str, str]()
-    drawn = {"training": _training(rows), "evaluations": _evaluations(rows, priors), "edits": _edits(rows)}
+    drawn = {
+        "training": _training(rows), "images": _images(rows, priors), "evaluations": _evaluations(rows, priors),
+        "edits": _edits(rows),
+    }  # fmt: skip
     for name, figure in drawn.items():
         if figure is not None:
             save_figure(figure, folder / f"{name}.png")
@@ -72,6 +75,19 @@ def _training(rows: Sequence[Row]) -> Any:
         tidy(axes, xlabel=words, ylabel="FID")
     figure.tight_layout()
     return figure if drawn else None
+
+
+def _images(rows: Sequence[Row], priors: Sequence[str]) -> Any:
+    """FID over images seen of runs whose checkpoints were given, a panel a prior."""
+    found = {prior: curves for prior in priors if (curves := over_images(rows, prior))}
+    if not found:
+        return None
+    figure = canvas(5.2 * len(found), 3.8)
+    for axes, (prior, curves) in zip(np.atleast_1d(figure.subplots(1, len(found))), found.items()):
+        _lines(axes, [(run, list(points.items())) for run, points in curves.items()])
+        tidy(axes, xlabel="images seen", ylabel="FID", title=f"prior {prior}")
+    figure.tight_layout()
+    return figure
 
 
 def _evaluations(rows: Sequence[Row], priors: Sequence[str]) -> Any:

@@ -94,7 +94,8 @@ class Scorer:
     def _balance(self, generator: Generator) -> None:
         """Measured once; kept in the study, not beside a checkpoint that may be somebody's own."""
         model = generator.origin.model
-        place = self.place.work / f"balance-{self.balance}-{model[:12]}.safetensors"
+        kind = "-axes" if generator.model.turns else ""  # one for all channels was measured before
+        place = self.place.work / f"balance{kind}-{self.balance}-{model[:12]}.safetensors"
         found = stored_balance(place, model)
         if found is None:
             try:

@@ -20,7 +20,7 @@ DTYPES = {"float16": torch.float16, "bfloat16": torch.bfloat16, "float32": torch
 
 def without_folders(words: str) -> str:
     """``words`` with every path cut to its last part: a file that is given away tells nothing of its machine."""
-    return re.sub(r"(?:[A-Za-z]:)?(?:[^\s/\\]*[/\\])+(?=[^\s/\\])", "", words)
+    return re.sub(r"(?:[A-Za-z]:)?(?:[^\s/\\'\"=:;,]*[/\\])+(?=[^\s/\\])", "", words)
 
 
 def slim(source: str | Path, target: str | Path, dtype: torch.dtype = torch.float16) -> Checkpoint:
