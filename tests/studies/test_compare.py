@@ -93,6 +93,16 @@ def test_the_results_are_small_and_complete(calm):
     assert not (calm / "work" / "ve" / "track" / "1" / "checkpoints").exists()  # tidied up after it was measured
 
 
+def test_points_on_the_way_stand_in_a_table(calm):
+    table = (calm / "results" / "page.md").read_text().partition("## FID over training time")[2]
+    lines = [[c.strip() for c in line.split("|")[1:-1]] for line in table.splitlines() if line.startswith("|")]
+    assert lines[0] == ["images seen, or point", "16", "24"]
+    found = {row["name"]: row["results"][0] for row in rows(calm)}
+    for name, *shown in lines[2:4]:
+        known = [found[name][f"track-{point}"]["fid"] for point in (1, 2)]
+        assert [float(cell.strip("* ≈")) for cell in shown] == pytest.approx(known, rel=1e-3)
+
+
 def test_stopped_and_killed_everywhere_it_ends_the_same(command, calm, folder, monkeypatch):
     out, codes = folder / "disturbed", []
     assert command(*STUDY, "--stage", "paint", out=out)[0] == 0

@@ -29,12 +29,14 @@ def write_page(out: Path, study: dict[str, Any], names: Sequence[str] | None = N
     if any(len({steps for _, steps in row.columns}) > 1 for row in rows):
         parts += ["## Quality over evaluations of the network", *_over_evaluations(rows, priors)]
     parts += _figure(figures, "evaluations", "FID over evaluations")
-    parts += _section(figures, "training", "## FID over training time", _track_words(rows, study["fixed"]["n"]))
+    if "training" in figures:
+        parts += ["## FID over training time", _track_words(rows, study["fixed"]["n"]), _track_table(rows)]
+        parts += _figure(figures, "training", "FID over training time and images seen")
     if tables := _over_images(rows, priors):
         parts += ["## FID over images seen", *tables, *_figure(figures, "images", "FID over images seen")]
-    parts += _section(
-        figures, "sheets", "## Samples of the same seeds", "A row a contender; equal columns, equal seeds."
-    )
+    if "sheets" in figures:
+        words = "A row a contender; equal columns, equal seeds."
+        parts += ["## Samples of the same seeds", words, *_figure(figures, "sheets", words)]
     if any(name.startswith("edit-") for row in rows for result in row.results for name in result):
         parts += ["## Strokes to images (SDEdit)", _edit_words(study), _edit_table(rows)]
     parts += _figure(figures, "edits", "Faithfulness against distance to photographs")
@@ -172,6 +174,21 @@ def _track_words(rows: Sequence[Row], n: int) -> str:
     return f"Averaged weights on the way{few}{higher}{how}."
 
 
+def _track_table(rows: Sequence[Row]) -> str:
+    """A row a contender, a column a point: called by its images where all have as many, else by its number."""
+    points = sorted({int(n[6:]) for row in rows for r in row.results for n in r if n.startswith("track-")})
+    lines = [["images seen, or point"], *([row.label] for row in rows)]
+    for point in points:
+        file = f"track-{point}"
+        seen = {round(images.mean) for row in rows if (images := row.fact(file, "images")) is not None}
+        found = [row.fact(file, "fid") for row in rows]
+        lowest = best(found) if len(seen) == 1 else None
+        lines[0].append(f"{seen.pop():,}" if len(seen) == 1 else str(point))
+        for line, number in zip(lines[1:], found):
+            line.append(cell(number, lowest))
+    return aligned(lines, widest=60)
+
+
 def _edit_words(study: dict[str, Any]) -> str:
     edit = study["fixed"].get("edit") or {}
     return (
@@ -201,7 +218,3 @@ def _edit_table(rows: Sequence[Row]) -> str:
 
 def _figure(figures: dict[str, str], name: str, words: str) -> list[str]:
     return [f"![{words}]({figures[name]})"] if name in figures else []
-
-
-def _section(figures: dict[str, str], name: str, title: str, words: str) -> list[str]:
-    return [title, words, *_figure(figures, name, words)] if name in figures else []
