@@ -9,6 +9,7 @@ import torch
 import anisodiff
 from anisodiff.hashing import combine
 from anisodiff.measuring import measure
+from anisodiff.networks.balance import Measuring, rings
 from anisodiff.networks.precondition import ScoreModel
 from anisodiff.noise import KeyedNoise
 from anisodiff.objectives import objective_for
@@ -144,6 +145,49 @@ def test_colours_are_pulled_by_what_is_known_of_them():
     axes = model.moments.axes.double()
     powers = [(axes @ x @ axes.mT).diagonal() for x in (got, wanted)]
     assert ((powers[0] / powers[1] - 1).abs() < 0.04 + 4 * math.sqrt(2 / (count * 4))).all()
+
+
+class Leaning(ScoreModel):
+    """Takes structure for noise, in every axis by another amount: F = κ ŵ."""
+
+    kappa = torch.tensor([-0.05, -0.2, -0.4], dtype=F64)[:, None, None]
+
+    def outputs(self, z, c, dropout_key=None):
+        return self.kappa * z / c.power.sqrt(), None
+
+
+def test_a_balance_of_every_axis_brings_its_power_back():
+    """One for all channels leaves the first axis with too much and the last with too little."""
+    images, count = coloured_images(2000, 4), 2000
+    process = anisodiff.process("ve", 4)
+    objective, _ = build("ve", images)
+    model = Leaning(Nothing(), objective.equation, measure(objective, images.float(), colours=True), drift=False)
+    model = model.double()
+    route = sampler("exponential", process)
+    times = route.times(model, 60, t_min=0.02)
+    top = model.coefficients(torch.full((1,), process.T, dtype=F64)).power.sqrt()
+    axes = model.moments.axes.double()
+
+    def generated(key: int) -> torch.Tensor:
+        noise = KeyedNoise(combine(key, torch.arange(count)))
+        start = model.uncentred(top * noise.normal(torch.zeros(count, 3, 4, 4, dtype=F64)))
+        return route.run(model, start, times, noise)
+
+    def power(x: torch.Tensor) -> torch.Tensor:
+        return (axes @ covariance(x) @ axes.mT).diagonal()
+
+    ratio = {}
+    for name, ring in {"none": None, "together": rings(4, 4), "apart": rings(4, 4, 3)}.items():
+        model.balance = measuring = None if ring is None else Measuring(ring)
+        made = generated(1)
+        if measuring is not None:
+            model.balance = measuring.balance()
+            made = generated(2)
+        ratio[name] = power(made) / power(images)
+    assert (ratio["none"] < 0.9).all()
+    assert float(ratio["together"][0]) > 1.3
+    assert float(ratio["together"][2]) < 0.7
+    assert ((ratio["apart"] - 1).abs() < 0.03 + 4 * math.sqrt(2 / (count * 4))).all()
 
 
 def test_a_checkpoint_of_an_older_version_has_its_channels(tmp_path):
