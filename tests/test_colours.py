@@ -18,7 +18,7 @@ from anisodiff.tables import Moments, principal_colours, turned
 from anisodiff.train.methods import method_for
 from anisodiff.train.model import moments_from
 from anisodiff.transforms import dct2, frequencies, idct2
-from tests.oracles import Nothing, gaussian_images
+from tests.oracles import Leaning, Nothing, gaussian_images
 from tests.train.conftest import tiny
 
 F64 = torch.float64
@@ -147,22 +147,13 @@ def test_colours_are_pulled_by_what_is_known_of_them():
     assert ((powers[0] / powers[1] - 1).abs() < 0.04 + 4 * math.sqrt(2 / (count * 4))).all()
 
 
-class Leaning(ScoreModel):
-    """Takes structure for noise, in every axis by another amount: F = κ ŵ."""
-
-    kappa = torch.tensor([-0.05, -0.2, -0.4], dtype=F64)[:, None, None]
-
-    def outputs(self, z, c, dropout_key=None):
-        return self.kappa * z / c.power.sqrt(), None
-
-
 def test_a_balance_of_every_axis_brings_its_power_back():
     """One for all channels leaves the first axis with too much and the last with too little."""
     images, count = coloured_images(2000, 4), 2000
     process = anisodiff.process("ve", 4)
-    objective, _ = build("ve", images)
-    model = Leaning(Nothing(), objective.equation, measure(objective, images.float(), colours=True), drift=False)
-    model = model.double()
+    objective, known = build("ve", images)
+    model = Leaning(Nothing(), objective.equation, known.moments, drift=False)
+    model.kappa = torch.tensor([-0.05, -0.2, -0.4], dtype=F64)[:, None, None]  # by another amount in every axis
     route = sampler("exponential", process)
     times = route.times(model, 60, t_min=0.02)
     top = model.coefficients(torch.full((1,), process.T, dtype=F64)).power.sqrt()

@@ -1,11 +1,11 @@
 """Stein's balance: what leans is measured and taken out, and a sampler that lost power keeps it."""
 
 import torch
+from tests.oracles import Leaning
 
 from anisodiff.measuring import measure
 from anisodiff.networks.balance import Balance, Measuring, rings
 from anisodiff.networks.conditional import measure_conditional
-from anisodiff.networks.precondition import ScoreModel
 from anisodiff.networks.velocity import VelocityModel
 from anisodiff.noise import KeyedNoise
 from anisodiff.objectives import Exact
@@ -99,15 +99,6 @@ def test_tables_are_linear_between_times_and_constant_outside():
     again = Balance.of(balance.tensors())
     for name in ("times", "score", "drift", "ring"):
         assert torch.equal(getattr(again, name), getattr(balance, name))
-
-
-class Leaning(ScoreModel):
-    """Knows nothing but Wiener's predictor, and leans on the state as if structure were noise: F = κ ŵ."""
-
-    kappa = 0.0
-
-    def outputs(self, z, c, dropout_key=None):
-        return self.kappa * z / c.power.sqrt(), None
 
 
 def _generated(kappa: float, count: int, *, balanced: bool) -> tuple[torch.Tensor, torch.Tensor]:

@@ -96,11 +96,12 @@ def check(contenders: Sequence[Contender], configs: Sequence[TrainConfig | None]
     points = dict[tuple[str, int], str]()
     for one, config in zip(contenders, configs):
         try:
+            meta = {} if config is not None else open_checkpoint(one.base).meta
+            resolved = config or TrainConfig.from_dict(meta["config"])
             if one.of is not None:
-                images = int(open_checkpoint(one.base).meta["images"])
+                images = int(meta["images"])
                 if (other := points.setdefault((one.of, images), one.name)) != one.name:
                     raise ValueError(f"of: {other} is a point of {one.of} at {images} images, too; say another")
-            resolved = config or TrainConfig.from_dict(open_checkpoint(one.base).meta["config"])
             made, wanted = ("×".join(map(str, (x.channels, *x.size))) for x in (resolved, dataset))
             if config is None and made != wanted:  # no recipe that could be set otherwise
                 raise ValueError(f"it makes images of {made} (channels, height, width), --data has {wanted}")

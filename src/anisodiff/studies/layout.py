@@ -151,11 +151,14 @@ def _begun(out: Path, held: Mapping[str, Any]) -> dict[str, Any]:
 
 def _sibling(begun: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any] | None:
     """The same contender with another seed, as if it had this one: seeds of one row are of one config."""
-    for one in begun.values():
-        if "config" in one and "config" in new and one.get("contender") == new.get("contender") is not None:
-            config = {**one["config"], "seed": new["config"].get("seed")}
-            return {**one, "seed": new.get("seed"), "run": new.get("run"), "config": config}
-    return None
+    called, config = new.get("contender"), new.get("config")
+    same = [one for one in begun.values() if "config" in one and one.get("contender") == called]
+    if called is None or config is None or not same:  # checkpoints have no seeds
+        return None
+    first = same[0]
+    return {
+        **first, "seed": new["seed"], "run": new["run"], "config": {**first["config"], "seed": config.get("seed")}
+    }  # fmt: skip
 
 
 def _differences(name: str, old: Any, new: Any) -> list[str]:
