@@ -1,6 +1,7 @@
 """The parts of a study on their own: time, contenders, samples on the disk, numbers."""
 
 import io
+import sys
 import time
 from types import SimpleNamespace
 
@@ -10,10 +11,13 @@ import torch
 from rich.console import Console
 
 from anisodiff.cli.stages import stages
+from anisodiff.cli.study import command
+from anisodiff.diagnostics.figures import canvas
 from anisodiff.studies import Budget, Deadline, Meter, configs, parse_contender, parse_span
 from anisodiff.studies.contender import slug, split_outside
 from anisodiff.studies.layout import Place, open_study, read_json, save_json
 from anisodiff.studies.numbers import Number, cell, read_rows
+from anisodiff.studies.plots import _mark
 from anisodiff.studies.sampling import Chunks, Maker
 from anisodiff.studies.training import Pace, train_under
 from anisodiff.train import loop
@@ -117,6 +121,48 @@ def test_nothing_is_begun_that_the_time_does_not_allow(tmp_path):
 
     assert not maker.fill(chunks, 6, make, slow, lambda _: None)
     assert [rows for *rows, _ in chunks.ranges()] == [[0, 2]]  # a second batch would end after the time is up
+
+
+def test_no_training_is_begun_that_would_not_come_to_its_first_step(prepared, tmp_path, monkeypatch):
+    clock, real = Clock(), Stepper.step
+
+    def step(self, k, images):
+        clock.now += 1.0 if hasattr(self, "begun") else 100.0
+        self.begun = True
+        real(self, k, images)
+
+    monkeypatch.setattr(Stepper, "step", step)
+    deadline, pace = Deadline(205.0, clock), Pace(budget=Budget(images=12))
+
+    def go(name):
+        place = Place(out=tmp_path, name=name, run_name=name)
+        return train_under(
+            tiny(), prepared, place, pace, start=None, device=torch.device("cpu"), deadline=deadline,
+            say=lambda _: None, tell=lambda *_: None,
+        )  # fmt: skip
+
+    assert go("a")
+    assert deadline.start == 100.0
+    assert go("b")  # 103 s are left when it begins
+    assert not go("c")
+    assert not (tmp_path / "work" / "c").exists()
+    assert go("a")  # nothing is left to do: no matter how late it is
+
+
+@pytest.mark.parametrize(
+    "pieces", [("--for", "9min"), ("--only=ve",), ("--stage", "train,sample", "--for=1min", "--only", "a,b"), ()]
+)
+def test_the_published_command_makes_the_whole_study(pieces, monkeypatch):
+    given = ["anisodiff", "compare", "ve:name=for", *pieces, "--data", "/home/me/faces", "--n", "12"]
+    monkeypatch.setattr(sys, "argv", given)
+    assert command() == "anisodiff compare ve:name=for --data faces --n 12"
+
+
+def test_of_points_that_lie_together_one_is_marked():
+    axes = canvas(4.0, 4.0).subplots()
+    axes.set(xlim=(0, 1), ylim=(0, 1))
+    _mark(axes, [("0.3", (0.5, 0.5)), ("0.3", (0.51, 0.505)), ("0.6", (0.5, 0.6)), ("0.9", (0.9, 0.5))])
+    assert [text.get_text() for text in axes.texts] == ["0.3", "0.6", "0.9"]
 
 
 def test_separators_within_brackets_belong_to_the_value():

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shlex
 import sys
 from collections.abc import Callable, Sequence
@@ -38,6 +39,9 @@ BATCH = typer.Option(None, "--batch", min=1, help="Samples at a time; changes no
 COMPILE = typer.Option(False, "--compile/--no-compile", help="Compile the network for sampling, too (CUDA).")
 BALANCE = typer.Option(0, "--balance", help="Measure the balance of every model on so many trajectories: 512.")
 JSON = typer.Option(False, "--json", help="Print the outcome as JSON.")
+
+
+_PIECE = re.compile(r"--(?:for|only|stage)(?P<value>=.*)?")  # how much one call does, and nothing of what comes out
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,10 +133,16 @@ def study_of(
 
 
 def command() -> str:
-    """The command line, paths cut to their last part: it will be published."""
+    """The command line as it will be published: paths cut to their last part, the whole study in one call."""
     from anisodiff.train.slim import without_folders
 
-    return without_folders(shlex.join(["anisodiff", *sys.argv[1:]]))
+    words, kept = iter(sys.argv[1:]), ["anisodiff"]
+    for word in words:
+        if (found := _PIECE.fullmatch(word)) is None:
+            kept.append(word)
+        elif found["value"] is None:
+            next(words, None)
+    return without_folders(shlex.join(kept))
 
 
 def tell_end(written: Path | None, missing: Sequence[str], as_json: bool) -> None:

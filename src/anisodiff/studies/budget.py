@@ -98,8 +98,10 @@ class Deadline:
     """The wall time of this process: ``over`` once ``seconds`` have passed, or never."""
 
     def __init__(self, seconds: float | None = None, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock, self._end = clock, math.inf if seconds is None else clock() + seconds
+        self.now, self._end = clock, math.inf if seconds is None else clock() + seconds
+        self.start = 0.0
+        """Seconds that the last training took to its first step, compilation included: the next one needs as much."""
 
     def over(self, need: float = 0.0) -> bool:
         """Asked before every piece of work: is there no time left, or less than the ``need`` seconds it takes?"""
-        return self._clock() + need >= self._end
+        return self.now() + need >= self._end

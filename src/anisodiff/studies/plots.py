@@ -16,6 +16,7 @@ from anisodiff.studies.edits import file_of
 from anisodiff.studies.numbers import Row, over_images
 
 ACROSS, SIDE, CAPTION = 16, 64, 14
+BESIDE, GAP = 4, 10
 Pixels = NDArray[np.uint8]
 
 
@@ -113,18 +114,27 @@ def _evaluations(rows: Sequence[Row], priors: Sequence[str]) -> Any:
 def _edits(rows: Sequence[Row]) -> Any:
     """Distance to photographs against distance to the painting, a point a strength."""
     figure = canvas(5.6, 4.0)
-    axes, curves = figure.subplots(), []
+    axes, curves, marks = figure.subplots(), [], list[tuple[str, tuple[float, float]]]()
     for row in rows:
         names = sorted({n for r in row.results for n in r if n.startswith("edit-")}, key=lambda n: float(n[5:]))
         points = [(row.fact(n, "rmse_painting"), row.fact(n, "fid"), n[5:]) for n in names]
-        for x, y, strength in points:
-            if x is not None and y is not None:
-                axes.annotate(strength, (x.mean, y.mean), xytext=(4, 3), textcoords="offset points", fontsize=6)
+        marks += [(strength, (x.mean, y.mean)) for x, y, strength in points if x is not None and y is not None]
         curves.append((row.label, [(x.mean, y) for x, y, _ in points if x is not None and y is not None]))
     drawn = _lines(axes, curves)
     tidy(axes, xlabel="less faithful →   RMSE to the painting", ylabel="less real →   FID to the photographs")
     figure.tight_layout()
+    _mark(axes, marks)
     return figure if drawn else None
+
+
+def _mark(axes: Any, marks: Sequence[tuple[str, tuple[float, float]]]) -> None:
+    """Words beside points; of points that lie together the first has them."""
+    taken = list[NDArray[np.float64]]()
+    for words, point in marks:
+        here = axes.transData.transform(point) * 72 / axes.figure.dpi
+        if all((abs(here - other) > (16, 7)).any() for other in taken):
+            axes.annotate(words, point, xytext=(4, 3), textcoords="offset points", fontsize=6)
+            taken.append(here)
 
 
 def _read(path: Path, key: str = "images") -> list[Pixels]:
@@ -165,13 +175,27 @@ def _edit_sheets(rows: Sequence[Row], out: Path) -> Image.Image | None:
     known = out / "results" / "edit.npz"
     if not known.is_file():
         return None
-    strips = [(name, _read(known, name)) for name in ("photos", "paintings")]
+    given = [(name, _read(known, name)) for name in ("photos", "paintings")]
+    blocks = []
     for row in rows:
         names = sorted({n for r in row.results for n in r if n.startswith("edit-")}, key=lambda n: float(n[5:]))
-        for name in names:
-            path = row.places[0].results / f"{file_of(float(name[5:]))}.npz"
-            strips.append((_ascii(f"{row.label}, strength {name[5:]}"), _read(path)))
-    return _stacked(strips, EDITED)
+        paths = [row.places[0].results / f"{file_of(float(name[5:]))}.npz" for name in names]
+        strips = [(_ascii(f"{row.label}, strength {name[5:]}"), _read(path)) for name, path in zip(names, paths)]
+        block = _stacked([*given, *strips], EDITED) if strips else None
+        blocks += [] if block is None else [block]
+    return _beside(blocks)
+
+
+def _beside(blocks: Sequence[Image.Image]) -> Image.Image | None:
+    """Sheets next to each other, a few in a row."""
+    if not blocks:
+        return None
+    wide, high = (max(block.size[k] for block in blocks) for k in (0, 1))
+    across = min(BESIDE, len(blocks))
+    whole = Image.new("RGB", (across * (wide + GAP) - GAP, -(-len(blocks) // across) * (high + GAP) - GAP), "white")
+    for number, block in enumerate(blocks):
+        whole.paste(block, (number % across * (wide + GAP), number // across * (high + GAP)))
+    return whole
 
 
 def _ascii(words: str) -> str:

@@ -61,6 +61,7 @@ class _Watch:
     pace: Pace
     deadline: Deadline
     tell: Tell
+    begun: float
     enough: bool = False
     meter: Meter | None = None
     _since: int = 0
@@ -69,7 +70,9 @@ class _Watch:
 
     def stop(self) -> bool:
         """After every step."""
-        if self.meter is None:  # by now the trainer has cut the log back to where it continues
+        if self.meter is None:
+            self.deadline.start = self.deadline.now() - self.begun
+            # by now the trainer has cut the log back to where it continues
             self._fresh = list((read_json(self.place.fresh) or {}).get("steps", []))
             self.meter = Meter(read_log(self.place.run), self._fresh)
         self._since += 1
@@ -128,10 +131,10 @@ def train_under(
     """
     if read_json(place.trained) is not None:
         return True
-    if deadline.over():
+    if deadline.over(deadline.start):
         return False
     paced = pace.paced(config)
-    watch = _Watch(place, paced, dataset, pace, deadline, tell)
+    watch = _Watch(place, paced, dataset, pace, deadline, tell, deadline.now())
     hooks = Hooks(
         say=lambda line: say(f"{place.run_name}: {line}"), on_log=watch.on_log, stop=watch.stop, fit_prior=fit_prior,
         on_interval=watch.on_interval if pace.track > 1 else None,
