@@ -200,6 +200,7 @@ def bad_cases(folder: Path) -> list[tuple[tuple[object, ...], str]]:
         ((*both, "--network", "inception", "--weights", "words.pt"), "words.pt: not a TorchScript file"),
         ((*both, "--network", "inception", "--weights", "tiny.pt"), "not the inception-2015-12-05 weights"),
         ((*both, "--network", "inception", "--weights", "none.pt"), "none.pt: no such file"),
+        ((*both, "--network", "inception", "--inception", "none.pt"), "none.pt: no such file"),
         ((*both, "--network", "incepton"), "unknown --network 'incepton'; did you mean 'inception'?"),
         ((*both, "--network", "words.pt"), "words.pt: not a TorchScript file"),
         ((*both, "--network", "absent.onnx"), "absent.onnx: no such file"),

@@ -16,8 +16,8 @@ from anisodiff.diagnostics.figures import canvas
 from anisodiff.studies import Budget, Deadline, Meter, configs, parse_contender, parse_span
 from anisodiff.studies.contender import slug, split_outside
 from anisodiff.studies.layout import Place, open_study, read_json, save_json
-from anisodiff.studies.numbers import Number, cell, read_rows
-from anisodiff.studies.plots import _mark
+from anisodiff.studies.numbers import Number, Row, cell, read_rows
+from anisodiff.studies.plots import _edit_sheets, _mark
 from anisodiff.studies.sampling import Chunks, Maker
 from anisodiff.studies.training import Pace, train_under
 from anisodiff.train import loop
@@ -132,19 +132,24 @@ def test_no_training_is_begun_that_would_not_come_to_its_first_step(prepared, tm
         real(self, k, images)
 
     monkeypatch.setattr(Stepper, "step", step)
-    deadline, pace = Deadline(205.0, clock), Pace(budget=Budget(images=12))
+    deadline, pace, said = Deadline(207.0, clock), Pace(budget=Budget(images=12)), []
+
+    def say(line):
+        said.extend([line] if "not begun" in line else [])
 
     def go(name):
         place = Place(out=tmp_path, name=name, run_name=name)
         return train_under(
             tiny(), prepared, place, pace, start=None, device=torch.device("cpu"), deadline=deadline,
-            say=lambda _: None, tell=lambda *_: None,
+            say=say, tell=lambda *_: None,
         )  # fmt: skip
 
     assert go("a")
     assert deadline.start == 100.0
     assert go("b")  # 103 s are left when it begins
+    assert deadline.start == 100.0
     assert not go("c")
+    assert said == ["c: not begun: the last training took 100 s to its first step"]
     assert not (tmp_path / "work" / "c").exists()
     assert go("a")  # nothing is left to do: no matter how late it is
 
@@ -161,8 +166,46 @@ def test_the_published_command_makes_the_whole_study(pieces, monkeypatch):
 def test_of_points_that_lie_together_one_is_marked():
     axes = canvas(4.0, 4.0).subplots()
     axes.set(xlim=(0, 1), ylim=(0, 1))
-    _mark(axes, [("0.3", (0.5, 0.5)), ("0.3", (0.51, 0.505)), ("0.6", (0.5, 0.6)), ("0.9", (0.9, 0.5))])
-    assert [text.get_text() for text in axes.texts] == ["0.3", "0.6", "0.9"]
+    _mark(axes, [("0.3", (0.5, 0.5)), ("0.3", (0.51, 0.505)), ("0.6", (0.5, 0.505)), ("0.3", (0.9, 0.5))])
+    assert [text.get_text() for text in axes.texts] == ["0.3", "0.6", "0.3"]
+
+
+def flat(*values):
+    """Pictures [3, 64, 64] of one red each: captions have none."""
+    red = np.zeros((len(values), 3, 64, 64), dtype=np.uint8)
+    red[:, 0] = np.array(values)[:, None, None]
+    return red
+
+
+@pytest.mark.parametrize("count", [1, 2, 5])
+def test_edits_of_the_contenders_stand_side_by_side(tmp_path, count):
+    (tmp_path / "results").mkdir()
+    np.savez(tmp_path / "results" / "edit.npz", photos=flat(10, 20), paintings=flat(10, 20))
+    rows = []
+    for number, strengths in enumerate([(0.3, 0.6) if k % 2 == 0 else (0.6,) for k in range(count)]):
+        place = Place(out=tmp_path, name=f"c{number}", run_name=f"c{number}")
+        place.results.mkdir()
+        for strength in strengths:
+            red = 100 + 10 * number + int(10 * strength)
+            np.savez(place.results / f"edit-{strength:g}.npz", images=flat(red, red))
+        found = {f"edit-{strength:g}": {} for strength in strengths}
+        rows.append(Row(name=place.name, label=place.name, seeds=(0,), results=(found,), places=(place,)))
+    lost, failed = Place(out=tmp_path, name="lost", run_name="lost"), {"edit-0.3": {"failed": "x"}}
+    rows.insert(0, Row(name="lost", label="lost", seeds=(0,), results=(failed,), places=(lost,)))
+    sheet = np.asarray(_edit_sheets(rows, tmp_path))
+
+    def pixels(red):
+        return np.argwhere((sheet == (red, 0, 0)).all(-1))
+
+    for number in range(count):
+        assert len(pixels(100 + 10 * number + 6)) == 2 * 64 * 64
+        assert len(pixels(100 + 10 * number + 3)) == (2 * 64 * 64 if number % 2 == 0 else 0)
+    assert len(pixels(10)) == count * 2 * 64 * 64  # nothing above the one that failed
+    tops, lefts = zip(*(pixels(100 + 10 * number + 6)[0] for number in range(count)))
+    assert list(lefts[:4]) == sorted(set(lefts[:4]))
+    if count == 5:  # four in a row, the fifth below the first
+        assert lefts[4] == lefts[0]
+        assert tops[4] > tops[0] + 64
 
 
 def test_separators_within_brackets_belong_to_the_value():

@@ -77,7 +77,7 @@ def evaluate(
     network: str = typer.Option(
         "inception", "--network", help="inception, dinov2, a .pt (TorchScript) or .onnx file, or MODULE:FUNCTION."),
     weights: Path | None = typer.Option(
-        None, "--weights", "--inception", help="Inception's weights; else cache, download, package index."),
+        None, "--inception", "--weights", help="Inception's weights; else cache, download, package index."),
     given: str | None = typer.Option(
         None, "--input", help=f"What a network from a file is given: {', '.join(INPUTS)}."),
     tf32: bool = typer.Option(False, "--tf32", help="Twice as fast on CUDA; FID moves by about 1e-4."),

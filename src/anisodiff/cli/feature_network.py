@@ -68,7 +68,7 @@ def pick_network(
         raise ValueError(f"unknown --input {given!r}; {notation.nearest(given, INPUTS)}")
     suffix = Path(name).suffix.lower()
     if weights is not None and name != "inception":
-        raise ValueError(f"--weights belongs to --network inception; {name} is a network of its own")
+        raise ValueError(f"--inception or --weights belongs to --network inception; {name} is a network of its own")
     if given is not None and suffix not in (".onnx", *TORCHSCRIPT):
         raise ValueError(f"--input belongs to a network from a file; {name} knows its own")
     if name == "inception":

@@ -42,7 +42,7 @@ class Number:
         """Whether the difference is shown."""
         gap = abs(self.mean - other.mean)
         if min(self.count, other.count) == 1:
-            return gap >= UNSHOWN * max(abs(self.mean), abs(other.mean))
+            return gap > UNSHOWN * min(abs(self.mean), abs(other.mean))
         return gap > self.half_range + other.half_range
 
 

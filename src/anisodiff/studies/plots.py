@@ -128,13 +128,13 @@ def _edits(rows: Sequence[Row]) -> Any:
 
 
 def _mark(axes: Any, marks: Sequence[tuple[str, tuple[float, float]]]) -> None:
-    """Words beside points; of points that lie together the first has them."""
-    taken = list[NDArray[np.float64]]()
+    """Words beside points; of points with the same words that lie together the first has them."""
+    taken = list[tuple[str, NDArray[np.float64]]]()
     for words, point in marks:
         here = axes.transData.transform(point) * 72 / axes.figure.dpi
-        if all((abs(here - other) > (16, 7)).any() for other in taken):
+        if all(words != said or (abs(here - there) > (16, 7)).any() for said, there in taken):
             axes.annotate(words, point, xytext=(4, 3), textcoords="offset points", fontsize=6)
-            taken.append(here)
+            taken.append((words, here))
 
 
 def _read(path: Path, key: str = "images") -> list[Pixels]:
@@ -176,14 +176,14 @@ def _edit_sheets(rows: Sequence[Row], out: Path) -> Image.Image | None:
     if not known.is_file():
         return None
     given = [(name, _read(known, name)) for name in ("photos", "paintings")]
-    blocks = []
+    blocks = list[Image.Image | None]()
     for row in rows:
         names = sorted({n for r in row.results for n in r if n.startswith("edit-")}, key=lambda n: float(n[5:]))
         paths = [row.places[0].results / f"{file_of(float(name[5:]))}.npz" for name in names]
         strips = [(_ascii(f"{row.label}, strength {name[5:]}"), _read(path)) for name, path in zip(names, paths)]
-        block = _stacked([*given, *strips], EDITED) if strips else None
-        blocks += [] if block is None else [block]
-    return _beside(blocks)
+        if any(pictures for _, pictures in strips):
+            blocks.append(_stacked([*given, *strips], EDITED))
+    return _beside([block for block in blocks if block is not None])
 
 
 def _beside(blocks: Sequence[Image.Image]) -> Image.Image | None:

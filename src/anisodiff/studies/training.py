@@ -132,6 +132,8 @@ def train_under(
     if read_json(place.trained) is not None:
         return True
     if deadline.over(deadline.start):
+        if not deadline.over():
+            say(f"{place.run_name}: not begun: the last training took {span(deadline.start)} to its first step")
         return False
     paced = pace.paced(config)
     watch = _Watch(place, paced, dataset, pace, deadline, tell, deadline.now())
