@@ -17,6 +17,7 @@ from anisodiff.cli import common
 from anisodiff.cli.feature_network import INPUTS, pick_network
 from anisodiff.cli.stages import Tell
 from anisodiff.devices import pick_device
+from anisodiff.files import without_folders
 
 if TYPE_CHECKING:  # imported when it runs: --help stays quick
     from anisodiff.data import Dataset
@@ -134,8 +135,6 @@ def study_of(
 
 def command() -> str:
     """The command line as it will be published: paths cut to their last part, the whole study in one call."""
-    from anisodiff.train.slim import without_folders
-
     words, kept = iter(sys.argv[1:]), ["anisodiff"]
     for word in words:
         if (found := _PIECE.fullmatch(word)) is None:

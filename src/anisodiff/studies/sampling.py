@@ -17,14 +17,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from anisodiff.files import replacing
+from anisodiff.files import replacing, without_folders
 from anisodiff.generation import Generator
 from anisodiff.generation.protocol import describe, differences
 from anisodiff.metrics import ImageSet
 from anisodiff.samplers import Dopri5
 from anisodiff.studies.budget import Deadline
 from anisodiff.studies.layout import read_json, save_json
-from anisodiff.train.slim import without_folders
 
 SHOWN = 32
 """Images kept among the results, to be looked at."""

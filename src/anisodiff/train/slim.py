@@ -7,20 +7,15 @@ name is kept. A run can start from it (``--from``), with new moments for Adam, b
 """
 
 import argparse
-import re
 from pathlib import Path
 
 import torch
 
+from anisodiff.files import without_folders
 from anisodiff.mistakes import in_one_line
 from anisodiff.train.checkpoint import Checkpoint, Snapshot, Store, find, newest
 
 DTYPES = {"float16": torch.float16, "bfloat16": torch.bfloat16, "float32": torch.float32}
-
-
-def without_folders(words: str) -> str:
-    """``words`` with every path cut to its last part: a file that is given away tells nothing of its machine."""
-    return re.sub(r"(?:[A-Za-z]:)?(?:[^\s/\\'\"=:;,]*[/\\])+(?=[^\s/\\])", "", words)
 
 
 def slim(source: str | Path, target: str | Path, dtype: torch.dtype = torch.float16) -> Checkpoint:
