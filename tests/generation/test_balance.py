@@ -7,6 +7,7 @@ import torch
 
 import anisodiff
 from anisodiff.generation.balancing import NAME, balance_checkpoint, measure_balance, save_balance
+from anisodiff.networks.balance import Balance, rings
 from anisodiff.train import find
 from anisodiff.train.slim import slim
 
@@ -161,3 +162,18 @@ def test_the_command(command, copied, tmp_path):
     code, _, err = command("balance", "cifar10-tiny", *CPU)
     assert code == 2
     assert "is part of the package and has its balance: copy" in err
+
+
+@pytest.mark.parametrize("axes", [None, 3])
+def test_a_balance_moves_as_a_whole(axes):
+    """On `meta`, as on a GPU, tensors of two devices do not mix."""
+    ring = rings(8, 8, axes)
+    table = torch.randn(4, int(ring.max()) + 1)
+    moved = Balance(torch.linspace(0, 1, 4, dtype=torch.float64), table, table, ring).to(torch.device("meta"))
+    w = torch.empty(5, 3, 8, 8, device="meta")
+    with pytest.raises(RuntimeError, match="device"):
+        w + torch.zeros(5, 3, 8, 8)
+    for t in (torch.tensor([0.5], dtype=torch.float64), torch.empty(5, dtype=torch.float64, device="meta")):
+        score, drift = moved(w, t, w, w)
+        assert score.device == drift.device == w.device
+        assert score.shape == drift.shape == w.shape
