@@ -57,6 +57,21 @@ def test_flatness_benchmark(tmp_path):
     assert all(abs(x) <= 1 for row in found[2:] for x in row)
 
 
+def test_held_out_benchmark(tmp_path):
+    rng = np.random.default_rng(0)
+    smooth = np.kron(rng.integers(60, 190, (10, 3, 4, 4)), np.ones((8, 8))).astype(np.uint8)
+    np.save(tmp_path / "raw.npy", smooth)
+    prepare(tmp_path / "raw.npy", tmp_path / "data", size=32, channels=3)
+    words = ["cifar10-tiny", "cifar10-tiny", "--images", str(tmp_path / "data"), "--from", "2", "--count", "8"]
+    words += ["--levels", "-1", "1", "--batch", "5", "--device", "cpu"]
+    run = subprocess.run([sys.executable, BENCHMARKS / "held_out.py", *words], check=True, capture_output=True)
+    head, one, other, gap = run.stdout.decode().splitlines()
+    assert head == "8 images; levels -1  +1"
+    assert one == other
+    assert all(0.05 < float(x) < 5 for x in one.split(": ")[1].split())
+    assert gap == "  against the first: +0.0000 ± 0.0000  +0.0000 ± 0.0000"
+
+
 def test_way_back_benchmark(tmp_path):
     """From states with hardly any noise the images come back; from the prior others do."""
     smooth = np.random.default_rng(0).integers(60, 200, (8, 3, 4, 4), dtype=np.uint8).repeat(8, 2).repeat(8, 3)
