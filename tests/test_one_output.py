@@ -1,5 +1,7 @@
 """One output where there could be two: for score and drift together, or the score alone."""
 
+from functools import cache
+
 import pytest
 import torch
 
@@ -58,16 +60,23 @@ def targets(model, drawn, t):
     return score, (model.modes(drawn.drift) + rate * z) / c.alpha2.square() / c.residual
 
 
-@pytest.mark.parametrize("colours", [False, True])
-@pytest.mark.parametrize("time", [0.4, 0.8, 1.2])
-def test_where_the_image_alone_is_smoothed_isotropically_one_output_says_both(time, colours):
-    """G = −F sample by sample, but for what chance does to tables of 4,000 images."""
+@cache
+def many(colours):
+    """Images, and the objective and model of their isotropic smoothing; measured once for all times."""
     images = gaussian_images(4000, 8, channels=3)
     if colours:  # correlated, the grey axis by far the largest
         images = images.mean(1, keepdim=True) + 0.2 * (images - 0.5)
     objective, model = build(images, CASES["image, isotropic"], colours=colours)
+    return images, objective, model.double()
+
+
+@pytest.mark.parametrize("colours", [False, True])
+@pytest.mark.parametrize("time", [0.4, 0.8, 1.2])
+def test_where_the_image_alone_is_smoothed_isotropically_one_output_says_both(time, colours):
+    """G = −F sample by sample, but for what chance does to tables of 4,000 images."""
+    images, objective, model = many(colours)
     t = torch.full((4000,), time, dtype=F64)
-    f, g = targets(model.double(), objective.draw(images, t, KeyedNoise(keys(4000, 3))), t)
+    f, g = targets(model, objective.draw(images, t, KeyedNoise(keys(4000, 3))), t)
     there = model.coefficients(t[:1])
     loud = (there.signal > 0.02 * there.noise).expand_as(f[:1]) & (frequencies(8, 8, F64, f.device) > 0)
     assert int(loud.sum()) > 8

@@ -1,5 +1,7 @@
 """The loss of a score model: its unit, its weightings, times and coefficients, and those of others (Song, EDM)."""
 
+from functools import cache
+
 import pytest
 import torch
 
@@ -18,13 +20,20 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("weighting", ["state", "score"])
-@pytest.mark.parametrize("case", CASES)
-def test_loss_of_wieners_predictor_is_one(case, weighting):
+@cache
+def measured(case):
+    """Images, objective and model of a case; measured once for all weightings."""
     name, overrides = CASES[case]
     images = gaussian_images(600, 8).float()
     _, objective, model = build(name, images, **overrides)
-    model.weighting = weighting
+    return images, objective, model
+
+
+@pytest.mark.parametrize("weighting", ["state", "score"])
+@pytest.mark.parametrize("case", CASES)
+def test_loss_of_wieners_predictor_is_one(case, weighting, monkeypatch):
+    images, objective, model = measured(case)
+    monkeypatch.setattr(model, "weighting", weighting)
     times, cumulative = model.density(mean=-0.5, std=1.2, t_min=T_MIN)
     noise = KeyedNoise(keys(600, 5))
     t = draw_times(times, cumulative, noise.uniform())
