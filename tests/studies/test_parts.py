@@ -3,6 +3,7 @@
 import io
 import sys
 import time
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -10,7 +11,8 @@ import pytest
 import torch
 from rich.console import Console
 
-from anisodiff.cli.stages import stages
+from anisodiff.cli import common
+from anisodiff.cli.stages import lines, stages
 from anisodiff.cli.study import command
 from anisodiff.diagnostics.figures import canvas
 from anisodiff.studies import Budget, Deadline, Meter, configs, parse_contender, parse_span
@@ -93,6 +95,21 @@ def test_the_stage_at_work_is_seen_however_many_there_were():
         while "stage 39;" not in screen.getvalue() and time.monotonic() < until:
             time.sleep(0.05)
         assert "stage 39;" in screen.getvalue()
+
+
+def test_off_a_terminal_progress_is_a_line_now_and_then(monkeypatch):
+    screen = io.StringIO()
+    monkeypatch.setattr(common, "console", Console(file=screen))
+    with common.progress("work") as tick:
+        tick(1, 3)
+    assert screen.getvalue() == ""  # work of seconds says nothing
+    monkeypatch.setattr("anisodiff.cli.stages.lines", partial(lines, every=0.0))
+    with common.progress("work") as tick:
+        tick(1, 3)
+        tick(3, 3)
+    begun, going = screen.getvalue().splitlines()
+    assert begun == "work: 0"
+    assert going.startswith("work: 1/3, about ")
 
 
 def test_spans_and_budgets():

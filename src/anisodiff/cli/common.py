@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 
 from anisodiff import notation
-from anisodiff.cli.stages import bar_on
+from anisodiff.cli.stages import stages
 from anisodiff.processes import Process
 from anisodiff.processes.config import check_keys, read_file
 from anisodiff.processes.presets import OVERRIDES, TRAINED, build
@@ -54,10 +54,13 @@ def pick_process(name: str, config: Path | None, overrides: list[str], size: int
 
 @contextlib.contextmanager
 def progress(what: str) -> Iterator[Callable[[int, int], None]]:
-    """A progress bar with remaining time on standard error; yields the function to call with (done, total)."""
-    with bar_on(console) as bar:
-        task = bar.add_task(what, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
+    """Progress with remaining time on standard error, a bar on a terminal, else a line now and then.
+
+    Yields the function to call with (done, total).
+    """
+    with stages(console) as tell:
+        tell(what, 0, None)
+        yield lambda done, total: tell(what, done, total)
 
 
 def wrote(path: Path) -> None:

@@ -74,7 +74,7 @@ def _backward(output: Path, samples: int, steps: int, seed: int, device: torch.d
 
         def look(step: Step) -> None:
             done = step.seeds[0] - seed + len(step.seeds) * step.number / step.of
-            tick(int(100 * done), 100 * samples)
+            tick(int(done), samples)
             if seed in step.seeds:
                 watched.append((step.t, step.state[:2].cpu()))
 

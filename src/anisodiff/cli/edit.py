@@ -3,7 +3,6 @@
 import json
 import math
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -76,7 +75,7 @@ def edit(
     # a sweep inside of out is drawn last: out must be a folder of edits first
     within = sweep is not None and out.resolve() in sweep.resolve().parents
     if sweep is not None:
-        with common.plain_warnings(), _bar("sweep, images") as bar:
+        with common.plain_warnings(), common.progress("sweep, images") as bar:
             swept = main.sweep(seeds[:SWEPT], SWEPT, steps=steps, sampler=sampler, repeats=repeats, progress=bar)
         if not within:
             _draw_sweep(main, swept, sweep, steps)
@@ -94,7 +93,7 @@ def edit(
     for method, plan in zip(methods, plans):
         say(method.line(plan))
     try:
-        with common.plain_warnings(), _bar("network evaluations") as bar:
+        with common.plain_warnings(), common.progress("network evaluations") as bar:
             done = write_edits(main.generator, main.pictures, plans[0], out, mask=main.mask, say=say, progress=bar)
     except KeyboardInterrupt:
         say("stopped: finished results are kept; the same command again makes the rest")
@@ -103,7 +102,7 @@ def edit(
     if within and sweep is not None and swept is not None:
         _draw_sweep(main, swept, sweep, steps)
     if figure is not None:
-        with common.plain_warnings(), _bar("other checkpoints, images") as bar:
+        with common.plain_warnings(), common.progress("other checkpoints, images") as bar:
             _draw_figure(methods, plans, out, figure, bar)
         written.append(figure)
     written += [sweep] if sweep is not None else []
@@ -178,11 +177,6 @@ def _check_overwriting(figure: Path | None, sweep: Path | None, given: Sequence[
             raise ValueError(f"{name} {path} is one of the pictures given, and would overwrite it: give another name")
         if path is not None and path.resolve().parent in places:
             raise ValueError(f"{name} {path} would lie among the pictures and be taken for one: put it elsewhere")
-
-
-def _bar(what: str) -> AbstractContextManager[Callable[[int, int], None]]:
-    """A progress bar, where there is a terminal to draw it on."""
-    return common.progress(what) if common.console.is_terminal else nullcontext(lambda _, __: None)
 
 
 def _draw_sweep(method: "Method", swept: "Sweep", path: Path, steps: int) -> None:

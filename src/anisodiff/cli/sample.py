@@ -4,7 +4,6 @@ import json
 import os
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -80,14 +79,14 @@ def sample(
             "or choose --prior simulate, conditional or heldout"
         )
     say(f"prior {start.name}: {start.words}")
-    with _bar("what the prior leaks") as bar:
+    with common.progress("what the prior leaks") as bar:
         leakage = start.leakage(generator.device, bar) if team.leads else None
     if note := start.note(leakage):
         say(note)
     kept = "" if generator.balance is None else ", balanced"
     say(f"sampler {route.sampler}: {route.evaluations} evaluations of the network for each image{kept}")
     try:
-        with common.plain_warnings(), _bar(f"{len(chosen)} images, network evaluations") as bar:
+        with common.plain_warnings(), common.progress(f"{len(chosen)} images, network evaluations") as bar:
             outcome = write_samples(
                 generator, chosen, out, steps=steps, sampler=sampler, prior=prior, batch=batch, leakage=leakage,
                 team=team, say=say, progress=_ticker(bar) if team.leads else lambda _, __: None,
@@ -133,11 +132,6 @@ def _check_pictures(out: Path, grid: Path | None, strip: Path | None, animation:
     given = [path.resolve() for path in (out, grid, strip, animation) if path is not None]
     if len(set(given)) < len(given):
         raise ValueError("--out, --grid, --strip and --animation: two of them are the same file; give other names")
-
-
-def _bar(what: str) -> AbstractContextManager[Callable[[int, int], None]]:
-    """A progress bar, where there is a terminal to draw it on."""
-    return common.progress(what) if common.console.is_terminal else nullcontext(lambda _, __: None)
 
 
 def _speaker(leads: bool, as_json: bool) -> Callable[[str], None]:
