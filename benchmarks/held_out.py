@@ -9,31 +9,27 @@ difference to the first run. DATASET is a prepared one; take images from its end
 """
 
 import argparse
+import math
 
-import numpy as np
 import torch
 from torch import Tensor
 
 import anisodiff
 from anisodiff.data import open_dataset
+from anisodiff.editing import t_of_strength
 from anisodiff.hashing import combine
 from anisodiff.noise import KeyedNoise
-
-
-def time_of(model, level: float) -> float:
-    """t at which the noise level of the model's tables is ``level``."""
-    times = torch.linspace(0, model.T, 2001, dtype=torch.float64)[1:]
-    return float(np.interp(level, model.level_at(times).numpy(), times.numpy()))
 
 
 @torch.no_grad()
 def losses(generator, images: Tensor, level: float, batch: int) -> Tensor:
     """Of every image at one level, [N]."""
     model, objective, found = generator.model, generator.plan.objective, []
-    t = objective.settle(torch.tensor([time_of(model, level)], dtype=torch.float64))
+    t = t_of_strength(model, 1 / (1 + math.exp(-level)))  # a level that the process does not reach is refused
+    settled = objective.settle(torch.tensor([t], dtype=torch.float64))
     for number, part in enumerate(torch.split(images, batch)):
         keys = combine(7, torch.arange(len(part), device=part.device) + number * batch)
-        when = t.expand(len(part)).to(part.device)
+        when = settled.expand(len(part)).to(part.device)
         found.append(model.loss(objective.draw(part, when, KeyedNoise(keys)), when))
     return torch.cat(found).double().cpu()
 

@@ -54,16 +54,22 @@ class Clock:
         return self.now
 
 
-@pytest.mark.parametrize("interrupted", [False, True])
-def test_a_time_budget_leaves_out_compilation_and_interruptions(prepared, tmp_path, monkeypatch, interrupted):
+@pytest.fixture
+def clock(monkeypatch):
+    """Of trainings whose steps take a second, the first of a process, which compiles, a hundred."""
     clock, real = Clock(), Stepper.step
 
     def step(self, k, images):
-        clock.now += 1.0 if hasattr(self, "begun") else 100.0  # the first of a process compiles
+        clock.now += 1.0 if hasattr(self, "begun") else 100.0
         self.begun = True
         real(self, k, images)
 
     monkeypatch.setattr(Stepper, "step", step)
+    return clock
+
+
+@pytest.mark.parametrize("interrupted", [False, True])
+def test_a_time_budget_leaves_out_compilation_and_interruptions(prepared, tmp_path, monkeypatch, clock, interrupted):
     monkeypatch.setattr(loop, "time", SimpleNamespace(perf_counter=clock))
     place = Place(out=tmp_path, name="a", run_name="a")
     pace = Pace(budget=Budget(seconds=6.0), track=2, pinned=("log_every", "checkpoint_every"))
@@ -140,15 +146,7 @@ def test_nothing_is_begun_that_the_time_does_not_allow(tmp_path):
     assert [rows for *rows, _ in chunks.ranges()] == [[0, 2]]  # a second batch would end after the time is up
 
 
-def test_no_training_is_begun_that_would_not_come_to_its_first_step(prepared, tmp_path, monkeypatch):
-    clock, real = Clock(), Stepper.step
-
-    def step(self, k, images):
-        clock.now += 1.0 if hasattr(self, "begun") else 100.0
-        self.begun = True
-        real(self, k, images)
-
-    monkeypatch.setattr(Stepper, "step", step)
+def test_no_training_is_begun_that_would_not_come_to_its_first_step(prepared, tmp_path, clock):
     deadline, pace, said = Deadline(207.0, clock), Pace(budget=Budget(images=12)), []
 
     def say(line):

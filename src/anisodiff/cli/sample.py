@@ -2,7 +2,6 @@
 
 import json
 import os
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,7 +10,6 @@ import typer
 
 from anisodiff.cli import common
 from anisodiff.devices import pick_device
-from anisodiff.durations import about
 
 if TYPE_CHECKING:  # imported when it runs: --help stays quick
     from torch import Tensor
@@ -89,7 +87,7 @@ def sample(
         with common.plain_warnings(), common.progress(f"{len(chosen)} images, network evaluations") as bar:
             outcome = write_samples(
                 generator, chosen, out, steps=steps, sampler=sampler, prior=prior, batch=batch, leakage=leakage,
-                team=team, say=say, progress=_ticker(bar) if team.leads else lambda _, __: None,
+                team=team, say=say, progress=bar if team.leads else lambda _, __: None,
             )  # fmt: skip
     except KeyboardInterrupt:
         say("stopped: finished images are kept; the same command again makes the rest")
@@ -137,22 +135,6 @@ def _check_pictures(out: Path, grid: Path | None, strip: Path | None, animation:
 def _speaker(leads: bool, as_json: bool) -> Callable[[str], None]:
     """Lines of the first process; beside JSON they go to standard error."""
     return lambda line: typer.echo(line, err=as_json) if leads else None
-
-
-def _ticker(bar: Callable[[int, int], None]) -> Callable[[int, int], None]:
-    """The bar; where there is no terminal a line a minute, with the time that remains."""
-    begun = last = time.monotonic()
-
-    def tick(done: int, total: int) -> None:
-        nonlocal last
-        bar(done, total)
-        now = time.monotonic()
-        if not common.console.is_terminal and now - last > 60 and 0 < done < total:
-            last = now
-            remaining = about((now - begun) * (total - done) / done)
-            common.console.print(f"{100 * done / total:.0f} % done, {remaining} left", highlight=False)
-
-    return tick
 
 
 def _draw_grid(outcome: "Outcome", path: Path) -> None:

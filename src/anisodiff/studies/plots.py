@@ -12,7 +12,6 @@ from anisodiff.diagnostics.figures import canvas, save_figure
 from anisodiff.files import replacing
 from anisodiff.generation.pictures import enlarged, tiled
 from anisodiff.studies.edits import SHOWN as EDITED
-from anisodiff.studies.edits import file_of
 from anisodiff.studies.numbers import Row, over_images
 
 ACROSS, SIDE, CAPTION = 16, 64, 14
@@ -116,8 +115,7 @@ def _edits(rows: Sequence[Row]) -> Any:
     figure = canvas(5.6, 4.0)
     axes, curves, marks = figure.subplots(), [], list[tuple[str, tuple[float, float]]]()
     for row in rows:
-        names = sorted({n for r in row.results for n in r if n.startswith("edit-")}, key=lambda n: float(n[5:]))
-        points = [(row.fact(n, "rmse_painting"), row.fact(n, "fid"), n[5:]) for n in names]
+        points = [(row.fact(n, "rmse_painting"), row.fact(n, "fid"), n[5:]) for n in _edits_of(row)]
         marks += [(strength, (x.mean, y.mean)) for x, y, strength in points if x is not None and y is not None]
         curves.append((row.label, [(x.mean, y) for x, y, _ in points if x is not None and y is not None]))
     drawn = _lines(axes, curves)
@@ -125,6 +123,11 @@ def _edits(rows: Sequence[Row]) -> Any:
     figure.tight_layout()
     _mark(axes, marks)
     return figure if drawn else None
+
+
+def _edits_of(row: Row) -> list[str]:
+    """Names of a contender's edits, ascending in strength."""
+    return sorted({n for r in row.results for n in r if n.startswith("edit-")}, key=lambda n: float(n[5:]))
 
 
 def _mark(axes: Any, marks: Sequence[tuple[str, tuple[float, float]]]) -> None:
@@ -176,14 +179,13 @@ def _edit_sheets(rows: Sequence[Row], out: Path) -> Image.Image | None:
     if not known.is_file():
         return None
     given = [(name, _read(known, name)) for name in ("photos", "paintings")]
-    blocks = list[Image.Image | None]()
+    blocks = list[Image.Image]()
     for row in rows:
-        names = sorted({n for r in row.results for n in r if n.startswith("edit-")}, key=lambda n: float(n[5:]))
-        paths = [row.places[0].results / f"{file_of(float(name[5:]))}.npz" for name in names]
-        strips = [(_ascii(f"{row.label}, strength {name[5:]}"), _read(path)) for name, path in zip(names, paths)]
-        if any(pictures for _, pictures in strips):
-            blocks.append(_stacked([*given, *strips], EDITED))
-    return _beside([block for block in blocks if block is not None])
+        folder = row.places[0].results
+        strips = [(_ascii(f"{row.label}, strength {n[5:]}"), _read(folder / f"{n}.npz")) for n in _edits_of(row)]
+        if any(pictures for _, pictures in strips) and (block := _stacked([*given, *strips], EDITED)) is not None:
+            blocks.append(block)
+    return _beside(blocks)
 
 
 def _beside(blocks: Sequence[Image.Image]) -> Image.Image | None:
