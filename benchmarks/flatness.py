@@ -13,9 +13,8 @@ from torch import Tensor
 
 import anisodiff
 from anisodiff.data import open_dataset
-from anisodiff.hashing import combine
-from anisodiff.noise import KeyedNoise
-from anisodiff.transforms import band_sums, dct2, radial_bands
+from anisodiff.dct import band_sums, dct2, radial_bands
+from anisodiff.noise import KeyedNoise, combine
 
 BANDS = 6
 

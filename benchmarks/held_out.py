@@ -17,8 +17,7 @@ from torch import Tensor
 import anisodiff
 from anisodiff.data import open_dataset
 from anisodiff.editing import t_of_strength
-from anisodiff.hashing import combine
-from anisodiff.noise import KeyedNoise
+from anisodiff.noise import KeyedNoise, combine
 
 
 @torch.no_grad()

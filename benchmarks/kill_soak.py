@@ -22,8 +22,8 @@ import numpy as np
 import torch
 
 from anisodiff.data import Dataset, prepare
-from anisodiff.train import Hooks, TrainConfig, read, train
-from anisodiff.train.checkpoint import folder_of
+from anisodiff.io.checkpoint import folder_of
+from anisodiff.training import Hooks, TrainConfig, read, train
 
 NETWORK = {"size": "small", "nf": 8, "multipliers": [1, 1], "blocks": 1, "dropout": 0.1}
 

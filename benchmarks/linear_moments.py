@@ -10,19 +10,18 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from anisodiff.hashing import combine
+from anisodiff.dct import dct2, frequencies, radial_bands
 from anisodiff.integrators import LocalKernel, TamedEuler
-from anisodiff.networks.precondition import ScoreModel
-from anisodiff.noise import KeyedNoise, white
+from anisodiff.models.score import ScoreModel
+from anisodiff.noise import KeyedNoise, combine, white
 from anisodiff.objectives import objective_for
 from anisodiff.objectives.phases import table_phases
 from anisodiff.priors import GaussianPrior
 from anisodiff.processes import SPDE, ClosedForm, Process
 from anisodiff.samplers import Exponential, Sampler
 from anisodiff.samplers.reference import reference
+from anisodiff.statistics import Moments, plain_colours
 from anisodiff.stencils import STENCILS
-from anisodiff.tables import Moments, plain_colours
-from anisodiff.transforms import dct2, frequencies, radial_bands
 
 F64 = torch.float64
 Sums = dict[str, Tensor]

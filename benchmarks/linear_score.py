@@ -23,18 +23,17 @@ from torch import Tensor
 
 import anisodiff
 import linear_moments as lm
-from anisodiff.diagnostics.figures import canvas, save_figure
-from anisodiff.hashing import combine
-from anisodiff.measuring import measure
-from anisodiff.networks.precondition import ScoreModel
-from anisodiff.noise import KeyedNoise
+from anisodiff.dct import dct2
+from anisodiff.estimation import measure
+from anisodiff.io.figures import canvas, save_figure
+from anisodiff.models.score import ScoreModel
+from anisodiff.noise import KeyedNoise, combine
 from anisodiff.objectives import objective_for
 from anisodiff.priors import fit_gaussian
 from anisodiff.processes import SPDE, Process
 from anisodiff.samplers import Exponential
-from anisodiff.samplers.time_grids import level_grid
-from anisodiff.tables import Moments
-from anisodiff.transforms import dct2
+from anisodiff.samplers.grids import level_grid
+from anisodiff.statistics import Moments
 from sheets import cifar
 
 T_MIN, BANDS, GROUPS, MAIN = 0.02, 8, 5, 200

@@ -8,7 +8,7 @@ import json
 from itertools import pairwise
 from pathlib import Path
 
-from anisodiff.diagnostics.figures import canvas, save_figure
+from anisodiff.io.figures import canvas, save_figure
 
 
 def main(arguments: list[str] | None = None) -> None:

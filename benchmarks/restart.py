@@ -15,9 +15,9 @@ from pathlib import Path
 import torch
 
 from anisodiff.data import open_dataset
-from anisodiff.train import TrainConfig, read_log, train
-from anisodiff.train.checkpoint import newest
-from anisodiff.train.pieces import export, join
+from anisodiff.io.checkpoint import newest
+from anisodiff.training import TrainConfig, read_log, train
+from anisodiff.training.pieces import export, join
 
 NETWORK = {"size": "small", "nf": 32, "multipliers": [1, 1], "blocks": 1, "dropout": 0.0}
 

@@ -15,11 +15,11 @@ from pathlib import Path
 import torch
 
 import anisodiff
-from anisodiff.diagnostics.figures import canvas, save_figure
 from anisodiff.generation.balancing import measure_balance
+from anisodiff.io.figures import canvas, save_figure
+from anisodiff.io.images import to_bytes
 from anisodiff.metrics import extract, frechet_distance, gaussian_statistics, inception
-from anisodiff.photos import to_bytes
-from anisodiff.train.preview import write_grid
+from anisodiff.training.preview import write_grid
 from sheets import cifar
 
 

@@ -20,11 +20,11 @@ from torch import Tensor
 
 import anisodiff
 from anisodiff.data import open_dataset
+from anisodiff.dct import dct2
 from anisodiff.editing import strokes
-from anisodiff.linear import quadrature
+from anisodiff.gaussian_kernel import quadrature
 from anisodiff.processes import SPDE, ClosedForm
 from anisodiff.stencils import STENCILS
-from anisodiff.transforms import dct2
 
 NOISE = "geometric(0.02918, 145.9)"  # that of `ve` up to σ = 50
 

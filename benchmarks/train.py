@@ -27,11 +27,11 @@ from torch import Tensor
 import anisodiff
 from anisodiff.noise import Randomness
 from anisodiff.objectives import Draw, Objective
-from anisodiff.recipes import recipe
-from anisodiff.train import Plan, TrainConfig
-from anisodiff.train.setup import assemble, prepare_device
-from anisodiff.train.step import Stepper
-from anisodiff.train.team import Team
+from anisodiff.runtime.distributed import Team
+from anisodiff.training import Plan, TrainConfig
+from anisodiff.training.recipes import recipe
+from anisodiff.training.setup import assemble, prepare_device
+from anisodiff.training.step import Stepper
 
 
 class Clock:

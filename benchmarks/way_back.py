@@ -14,10 +14,9 @@ import torch
 
 import anisodiff
 from anisodiff.data import open_dataset
-from anisodiff.hashing import combine
+from anisodiff.io.images import to_bytes
 from anisodiff.metrics.edges import edge_distance, edge_statistics
-from anisodiff.noise import KeyedNoise
-from anisodiff.photos import to_bytes
+from anisodiff.noise import KeyedNoise, combine
 from flatness import powers
 
 

@@ -12,9 +12,9 @@ from pathlib import Path
 import torch
 
 import anisodiff
-from anisodiff.diagnostics.figures import save_figure, trajectory_figure
-from anisodiff.photos import sample_photo
-from anisodiff.transforms import dct2, radial_bands
+from anisodiff.dct import dct2, radial_bands
+from anisodiff.io.figures import save_figure, trajectory_figure
+from anisodiff.io.images import sample_photo
 
 
 def correlations(u: torch.Tensor, x: torch.Tensor, band: torch.Tensor, bands: int) -> list[float]:

@@ -14,7 +14,7 @@ import torch
 
 import anisodiff
 from anisodiff import SPDE, Equation, Exponential, ProcessConfig
-from anisodiff.photos import sample_photo
+from anisodiff.io.images import sample_photo
 
 
 def main() -> None:

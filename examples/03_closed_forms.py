@@ -13,7 +13,7 @@ import math
 import torch
 
 import anisodiff
-from anisodiff.transforms import dct2
+from anisodiff.dct import dct2
 
 
 def main() -> None:

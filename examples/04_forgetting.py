@@ -13,8 +13,8 @@ import argparse
 import torch
 
 import anisodiff
-from anisodiff.diagnostics.forgetting import forgetting
-from anisodiff.photos import sample_photo
+from anisodiff.forgetting import forgetting
+from anisodiff.io.images import sample_photo
 
 
 def crops(count: int, size: int) -> torch.Tensor:

@@ -15,12 +15,12 @@ import torch
 
 import anisodiff
 from anisodiff.data import prepare
-from anisodiff.diagnostics.figures import save_figure
 from anisodiff.editing import edit, strength_of_t, strokes, sweep, t_of_strength
 from anisodiff.editing.figure import comparison_figure, sweep_figure
 from anisodiff.editing.inputs import read_picture
-from anisodiff.photos import sample_photo
-from anisodiff.train import TrainConfig, train
+from anisodiff.io.figures import save_figure
+from anisodiff.io.images import sample_photo
+from anisodiff.training import TrainConfig, train
 
 
 def crops(count: int, size: int) -> torch.Tensor:

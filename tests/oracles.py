@@ -3,9 +3,9 @@
 import torch
 from torch import Tensor
 
-from anisodiff.hashing import combine
-from anisodiff.networks.precondition import ScoreModel
-from anisodiff.transforms import frequencies, idct2
+from anisodiff.dct import frequencies, idct2
+from anisodiff.models.score import ScoreModel
+from anisodiff.noise import combine
 
 F64 = torch.float64
 

@@ -7,17 +7,16 @@ import pytest
 import torch
 
 import anisodiff
-from anisodiff.hashing import combine
-from anisodiff.measuring import measure
+from anisodiff.dct import dct2, frequencies, idct2
+from anisodiff.estimation import measure
+from anisodiff.models.score import ScoreModel
 from anisodiff.networks.balance import Measuring, rings
-from anisodiff.networks.precondition import ScoreModel
-from anisodiff.noise import KeyedNoise
+from anisodiff.noise import KeyedNoise, combine
 from anisodiff.objectives import objective_for
 from anisodiff.samplers import sampler
-from anisodiff.tables import Moments, principal_colours, turned
-from anisodiff.train.methods import method_for
-from anisodiff.train.model import moments_from
-from anisodiff.transforms import dct2, frequencies, idct2
+from anisodiff.statistics import Moments, principal_colours, turned
+from anisodiff.training.methods import method_for
+from anisodiff.training.model import moments_from
 from tests.oracles import Leaning, Nothing, gaussian_images
 from tests.train.conftest import tiny
 

@@ -7,10 +7,10 @@ import pytest
 import torch
 
 import anisodiff
-import anisodiff.transforms
-from anisodiff.diagnostics.forgetting import forgetting
-from anisodiff.photos import sample_photo, to_display
-from anisodiff.transforms import dct2, radial_bands
+import anisodiff.dct
+from anisodiff.dct import dct2, radial_bands
+from anisodiff.forgetting import forgetting
+from anisodiff.io.images import sample_photo, to_display
 
 F64 = torch.float64
 
@@ -18,7 +18,7 @@ F64 = torch.float64
 def smooth_images(count: int, size: int) -> torch.Tensor:
     """Images with most of their power in low frequencies, as photographs have."""
     g = torch.Generator().manual_seed(0)
-    from anisodiff.transforms import frequencies, idct2
+    from anisodiff.dct import frequencies, idct2
 
     z = frequencies(size, size, F64, torch.device("cpu"))
     modes = torch.randn(count, 2, size, size, dtype=F64, generator=g) / (0.05 + z)
@@ -31,7 +31,7 @@ def test_signal_to_noise_is_the_closed_form():
     result = forgetting(process, images, bands=5)
     power = dct2(images.double()).var(0).mean(0)
     decay = torch.exp(-process.equation.smoothing(*torch.tensor([[0.0], [2.0]], dtype=F64)))
-    z = anisodiff.transforms.frequencies(16, 16, F64, images.device)
+    z = anisodiff.dct.frequencies(16, 16, F64, images.device)
     signal, noise = power * decay ** (2 * z), process.variance(images[:1].double(), 0.0, 2.0)[0, 0]
     band = radial_bands(16, 16, 5)
     for k in range(5):
@@ -96,7 +96,7 @@ def test_photos_of_any_mode_look_as_they_should(tmp_path):
     """Orientation, transparency and 16 bits: a dark image must not become white, nor a hidden colour visible."""
     from PIL import Image
 
-    from anisodiff.photos import load_photo
+    from anisodiff.io.images import load_photo
 
     deep = np.full((8, 8), 32768, dtype=np.uint16)
     Image.fromarray(deep).save(tmp_path / "deep.png")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from anisodiff.durations import about, parse_span, span
+from anisodiff.runtime.durations import about, parse_span, span
 
 
 @pytest.mark.parametrize(

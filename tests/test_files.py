@@ -8,8 +8,8 @@ import stat
 import numpy as np
 import pytest
 
-from anisodiff.files import atomic, replacing
 from anisodiff.generation.store import Store
+from anisodiff.io.atomic import atomic, replacing
 from anisodiff.metrics.cache import load_arrays, store_arrays
 from tests.children import in_child
 

@@ -11,7 +11,7 @@ import torch
 
 import anisodiff
 from anisodiff.integrators import chebyshev
-from anisodiff.kernels import fits
+from anisodiff.integrators.kernels import fits
 from anisodiff.noise import KeyedNoise
 from anisodiff.stencils.flux import EdgeWeights, edge_weights
 
@@ -34,7 +34,7 @@ def plain(w, v, c):
 @pytest.mark.skipif(not CUDA and os.environ.get("TRITON_INTERPRET") != "1", reason="see the next test")
 @pytest.mark.parametrize(("height", "width", "batch"), [(32, 32, 3), (5, 9, 2), (3, 4, 1), (64, 64, 1)])
 def test_the_fused_kernels_are_the_stencil(height, width, batch):
-    from anisodiff.kernels import flux
+    from anisodiff.integrators.kernels import flux
 
     device = "cuda" if CUDA else "cpu"
     generator = torch.Generator().manual_seed(height)

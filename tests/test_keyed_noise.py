@@ -5,8 +5,7 @@ import torch
 from scipy.stats import kstest
 
 import anisodiff
-from anisodiff.hashing import combine
-from anisodiff.noise import KeyedNoise, white
+from anisodiff.noise import KeyedNoise, combine, white
 from tests.oracles import keys
 
 F64 = torch.float64

@@ -12,13 +12,12 @@ import torch
 from benchmarks import linear_moments as lm
 
 import anisodiff
-from anisodiff.hashing import combine
-from anisodiff.measuring import measure
-from anisodiff.noise import KeyedNoise
+from anisodiff.dct import dct2, idct2
+from anisodiff.estimation import measure
+from anisodiff.noise import KeyedNoise, combine
 from anisodiff.objectives import objective_for
 from anisodiff.samplers import Exponential
-from anisodiff.samplers.time_grids import level_grid
-from anisodiff.transforms import dct2, idct2
+from anisodiff.samplers.grids import level_grid
 from tests.oracles import gaussian_images
 
 F64 = torch.float64

@@ -4,8 +4,8 @@ import pytest
 import torch
 from scipy.stats import kstest
 
+from anisodiff.dct import dct2, frequencies, idct2, radial_bands
 from anisodiff.noise import correlate, spectrum, white
-from anisodiff.transforms import dct2, frequencies, idct2, radial_bands
 
 F64 = torch.float64
 CPU = torch.device("cpu")

@@ -9,13 +9,12 @@ import pytest
 import torch
 
 import anisodiff
-import anisodiff.transforms
-from anisodiff import linear
-from anisodiff.hashing import combine
-from anisodiff.noise import KeyedNoise
+import anisodiff.dct
+from anisodiff import gaussian_kernel
+from anisodiff.dct import dct2
+from anisodiff.noise import KeyedNoise, combine
 from anisodiff.objectives import NAMES, Exact, InitialState, Local, TotalNoise, objective_for
 from anisodiff.processes import ClosedForm
-from anisodiff.transforms import dct2
 from tests.oracles import gaussian_images, spectrum
 from tests.test_projection import EQUATION, GRID, STEP, Window, at, targets, weight
 
@@ -58,7 +57,7 @@ def test_targets_have_the_exact_score_as_conditional_mean(name, t):
     like = drawn.state[:1]
     decay = exact.mean(torch.ones_like(like), 0.0, t)  # of the constant mode: 1, conserved
     torch.testing.assert_close(decay, torch.ones_like(like), rtol=0, atol=1e-12)
-    z = anisodiff.transforms.frequencies(6, 6, F64, like.device)
+    z = anisodiff.dct.frequencies(6, 6, F64, like.device)
     amount = objective.equation.smoothing(*torch.tensor([[0.0], [t]], dtype=F64))
     power = torch.exp(-2 * amount * z) * spectrum(6) + exact.variance(like, 0.0, t)[0, 0]
     if name == "one step":  # another law at finite Δt: its own power
@@ -201,12 +200,12 @@ def test_on_two_pixels_the_ablations_miss_the_score():
     m = quiet = m0
     for s, e in ((0.0, 0.2), (0.2, 0.4), (0.4, 0.6)):
         xi = torch.randn(n, dtype=F64, generator=g)
-        root = linear.variance(EQUATION, at(s), at(e), 2 * weight(m))[0].sqrt()
-        m = linear.decay(EQUATION, at(s), at(e), 2 * weight(m))[0] * m + root * xi
-        quiet = linear.decay(EQUATION, at(s), at(e), 2 * weight(quiet))[0] * quiet
+        root = gaussian_kernel.variance(EQUATION, at(s), at(e), 2 * weight(m))[0].sqrt()
+        m = gaussian_kernel.decay(EQUATION, at(s), at(e), 2 * weight(m))[0] * m + root * xi
+        quiet = gaussian_kernel.decay(EQUATION, at(s), at(e), 2 * weight(quiet))[0] * quiet
     reference = torch.tensor([2.0], dtype=F64)  # the eigenvalue of one edge of weight 1
-    spread = linear.variance(EQUATION, at(0.0), at(0.6), reference)[0]
-    kept = linear.decay(EQUATION, at(0.0), at(0.6), reference)[0]
+    spread = gaussian_kernel.variance(EQUATION, at(0.0), at(0.6), reference)[0]
+    kept = gaussian_kernel.decay(EQUATION, at(0.0), at(0.6), reference)[0]
     place = (m - GRID[0]) / STEP
     left = place.long()
     score = targets(Window(), 5, 0.6)[1]

@@ -6,16 +6,16 @@ import pytest
 import torch
 
 import anisodiff
-from anisodiff.measuring import measure
-from anisodiff.networks.densities import draw_times
-from anisodiff.networks.precondition import ScoreModel
+from anisodiff.dct import frequencies
+from anisodiff.estimation import measure
+from anisodiff.models.score import ScoreModel
+from anisodiff.models.time_density import draw_times
 from anisodiff.noise import KeyedNoise
 from anisodiff.objectives import objective_for
-from anisodiff.recipes import for_images, recipe
 from anisodiff.samplers import sampler, usual
-from anisodiff.train import TrainConfig
-from anisodiff.train.model import Plan
-from anisodiff.transforms import frequencies
+from anisodiff.training import TrainConfig
+from anisodiff.training.model import Plan
+from anisodiff.training.recipes import for_images, recipe
 from tests.oracles import F64, Nothing, gaussian_images, keys
 
 IMAGE = {"diffusivity": "geometric(0.1, 4)", "intensity": "geometric(0.03, 30)", "step": "signal(windows=1)"}

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from anisodiff import SPDE, Equation, Exponential, TamedEuler
+from anisodiff.dct import dct2
 from anisodiff.stencils import STENCILS
-from anisodiff.transforms import dct2
 
 F64 = torch.float64
 T = 0.5

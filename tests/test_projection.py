@@ -1,9 +1,9 @@
 """A nonlinear toy small enough for quadrature: two pixels, one edge.
 
 Their difference mode m = (u2 − u1)/√2 obeys dm = −2 α1 w(m) m dt + α2 dW, w(m) = 1/√(1 + 8 m²/λ²), the flux weight
-with p = 2(u2 − u1). Frozen at a node it is the mode of eigenvalue z = 2w, so the library's kernels `linear.decay` and
-`linear.variance` apply to it. Densities are carried from node to node by Chapman–Kolmogorov sums on a grid; score and
-projected drift of the chain are compared with what the density itself says.
+with p = 2(u2 − u1). Frozen at a node it is the mode of eigenvalue z = 2w, so `gaussian_kernel.decay` and `variance`
+apply to it. Densities are carried from node to node by Chapman–Kolmogorov sums on a grid; score and projected drift
+of the chain are compared with what the density itself says.
 """
 
 import math
@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from anisodiff import Equation, linear
+from anisodiff import Equation, gaussian_kernel
 
 F64 = torch.float64
 LAMBDA, T = 0.4, 1.0
@@ -41,7 +41,9 @@ class Window:
     def kernel(self, s: float, t: float) -> tuple[Tensor, Tensor]:
         """Mean and variance of m_t for every m_s on the grid."""
         z = 2.0 * weight(GRID)
-        return linear.decay(EQUATION, at(s), at(t), z)[0] * GRID, linear.variance(EQUATION, at(s), at(t), z)[0]
+        return gaussian_kernel.decay(EQUATION, at(s), at(t), z)[0] * GRID, gaussian_kernel.variance(
+            EQUATION, at(s), at(t), z
+        )[0]
 
     def drift(self, s: float, t: float) -> Tensor:
         """Frozen drift at m_t (columns) given m_s (rows)."""

@@ -5,9 +5,9 @@ from functools import cache
 import pytest
 import torch
 
-from anisodiff.networks.densities import draw_times
+from anisodiff.dct import dct2, idct2
+from anisodiff.models.time_density import draw_times
 from anisodiff.noise import KeyedNoise
-from anisodiff.transforms import dct2, idct2
 from tests.oracles import F64, Nothing, gaussian_images, keys
 from tests.test_score_model import T_MIN, build
 

@@ -4,13 +4,13 @@ import pytest
 import torch
 
 import anisodiff
-from anisodiff.measuring import measure
-from anisodiff.networks.precondition import ScoreModel
+from anisodiff.dct import dct2
+from anisodiff.estimation import measure
+from anisodiff.models.score import ScoreModel
 from anisodiff.noise import KeyedNoise
 from anisodiff.objectives import objective_for
 from anisodiff.priors import fit_gaussian
-from anisodiff.samplers.time_grids import level_grid
-from anisodiff.transforms import dct2
+from anisodiff.samplers.grids import level_grid
 from tests.oracles import Nothing, gaussian_images, keys, spectrum
 
 F64 = torch.float64

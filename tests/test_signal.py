@@ -6,13 +6,12 @@ import pytest
 import torch
 
 import anisodiff
-from anisodiff.hashing import combine
-from anisodiff.linear import quadrature
-from anisodiff.measuring import measure
-from anisodiff.noise import KeyedNoise, Silence, spectrum
+from anisodiff.dct import dct2, frequencies
+from anisodiff.estimation import measure
+from anisodiff.gaussian_kernel import quadrature
+from anisodiff.noise import KeyedNoise, Silence, combine, spectrum
 from anisodiff.objectives import objective_for
 from anisodiff.samplers import Euler, sampler
-from anisodiff.transforms import dct2, frequencies
 from tests.oracles import gaussian_images
 from tests.oracles import spectrum as data_spectrum
 

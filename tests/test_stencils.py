@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from anisodiff import drift, noise_scale
+from anisodiff.dct import dct2, frequencies, idct2
 from anisodiff.stencils.flux import apply_edges, edge_weights
-from anisodiff.transforms import dct2, frequencies, idct2
 from tests import paper_reference
 
 F64 = torch.float64

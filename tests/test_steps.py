@@ -7,13 +7,13 @@ import torch
 from scipy.stats import kstest
 
 import anisodiff
-from anisodiff import SPDE, ClosedForm, Equation, Exponential, TamedEuler, linear
+from anisodiff import SPDE, ClosedForm, Equation, Exponential, TamedEuler, gaussian_kernel
+from anisodiff.dct import dct2
 from anisodiff.integrators import chebyshev
 from anisodiff.integrators.exponential import window_degree
 from anisodiff.integrators.tamed_euler import tame
 from anisodiff.stencils import STENCILS
 from anisodiff.stencils.flux import apply_edges
-from anisodiff.transforms import dct2
 
 F64 = torch.float64
 PAPER = Equation(
@@ -48,8 +48,8 @@ def test_exponential_step_against_dense_eigendecomposition(node, tolerance):
         weights = type(frozen.weights)(frozen.weights.y[b : b + 1], frozen.weights.x[b : b + 1])
         matrix = apply_edges(weights, torch.eye(30, dtype=F64).reshape(30, 1, 5, 6)).reshape(30, 30).mT
         z, basis = torch.linalg.eigh(-matrix)
-        decay = linear.decay(PAPER, s[b : b + 1], t[b : b + 1], z)[0]
-        root = linear.variance(PAPER, s[b : b + 1], t[b : b + 1], z.clamp(min=0))[0].sqrt()
+        decay = gaussian_kernel.decay(PAPER, s[b : b + 1], t[b : b + 1], z)[0]
+        root = gaussian_kernel.variance(PAPER, s[b : b + 1], t[b : b + 1], z.clamp(min=0))[0].sqrt()
         mean = basis @ (decay * (basis.mT @ u[b].flatten()))
         spread = basis @ (root * (basis.mT @ xi[b].flatten()))
         bound = tolerance * (u[b].norm() + root.max() * xi[b].norm())
@@ -68,7 +68,7 @@ def test_degree_keeps_the_stated_bound_on_the_whole_interval(stop, tolerance):
     begin = torch.full_like(t, s)
     at_nodes = chebyshev.nodes(degree, z.device)
     chebyshev_values = torch.cos(torch.arange(degree + 1)[:, None] * torch.acos((z / 4 - 1).clamp(-1, 1)))
-    for f in (linear.decay, lambda *a: linear.variance(*a).sqrt()):
+    for f in (gaussian_kernel.decay, lambda *a: gaussian_kernel.variance(*a).sqrt()):
         exact = f(equation, begin, t, z)
         got = chebyshev.coefficients(f(equation, begin, t, at_nodes)) @ chebyshev_values
         assert ((got - exact).abs().amax(1) / exact.amax(1)).max() <= tolerance

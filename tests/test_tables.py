@@ -4,12 +4,12 @@ import pytest
 import torch
 
 import anisodiff
-from anisodiff.linear import grid_decay, grid_variance, quadrature
-from anisodiff.measuring import measure
+from anisodiff.dct import frequencies, idct2
+from anisodiff.estimation import measure
+from anisodiff.gaussian_kernel import grid_decay, grid_variance, quadrature
 from anisodiff.objectives import objective_for
 from anisodiff.objectives.phases import step_phases, table_phases
-from anisodiff.tables import Moments
-from anisodiff.transforms import frequencies, idct2
+from anisodiff.statistics import Moments
 from tests.oracles import gaussian_images
 
 LAW = {"diffusivity": "geometric(0.1, 2)", "intensity": "geometric(0.03, 140)"}

@@ -1,34 +1,65 @@
-"""Anisotropic diffusion, both meanings: Perona–Malik processes as the forward process of a diffusion model."""
+"""Anisotropic diffusion, both meanings: Perona–Malik processes as the forward process of a diffusion model.
 
-import os
+The public names are imported when they are first used: ``import anisodiff`` by itself does not even load torch.
+"""
 
-# Threads of a convolution that wait for each other should sleep: spinning, as OpenMP does by default, a step takes
-# thirty times as long as soon as another process keeps a core busy. Read when torch is loaded, if it is not yet.
-os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+import importlib
+from typing import TYPE_CHECKING, Any
 
-from anisodiff.equation import Equation
-from anisodiff.generation import Generator, load
-from anisodiff.integrators import Exponential, Signal, TamedEuler
-from anisodiff.processes import SPDE, ClosedForm, Process, ProcessConfig, process
-from anisodiff.schedules import Transition, transition
-from anisodiff.stencils import drift, noise_scale
+__version__ = "0.2.0.dev0"
 
-__version__ = "0.1.0"
+_PUBLIC = {
+    "ClosedForm": "processes",
+    "Equation": "equation",
+    "Exponential": "integrators",
+    "Generator": "generation",
+    "Process": "processes",
+    "ProcessConfig": "processes",
+    "SPDE": "processes",
+    "Signal": "integrators",
+    "TamedEuler": "integrators",
+    "Transition": "schedules",
+    "drift": "stencils",
+    "edit": "editing",
+    "evaluate": "metrics",
+    "load": "generation",
+    "noise_scale": "stencils",
+    "process": "processes",
+    "train": "training",
+    "transition": "schedules",
+}
+"""Public name → the module that defines it."""
 
-__all__ = [
-    "SPDE",
-    "ClosedForm",
-    "Equation",
-    "Exponential",
-    "Generator",
-    "Process",
-    "ProcessConfig",
-    "Signal",
-    "TamedEuler",
-    "Transition",
-    "drift",
-    "load",
-    "noise_scale",
-    "process",
-    "transition",
-]
+__all__ = [*_PUBLIC, "__version__"]  # noqa: PLE0604  (strings, every one)
+
+if TYPE_CHECKING:
+    from anisodiff.editing import edit as edit
+    from anisodiff.equation import Equation as Equation
+    from anisodiff.generation import Generator as Generator
+    from anisodiff.generation import load as load
+    from anisodiff.integrators import Exponential as Exponential
+    from anisodiff.integrators import Signal as Signal
+    from anisodiff.integrators import TamedEuler as TamedEuler
+    from anisodiff.metrics import evaluate as evaluate
+    from anisodiff.processes import SPDE as SPDE
+    from anisodiff.processes import ClosedForm as ClosedForm
+    from anisodiff.processes import Process as Process
+    from anisodiff.processes import ProcessConfig as ProcessConfig
+    from anisodiff.processes import process as process
+    from anisodiff.schedules import Transition as Transition
+    from anisodiff.schedules import transition as transition
+    from anisodiff.stencils import drift as drift
+    from anisodiff.stencils import noise_scale as noise_scale
+    from anisodiff.training import train as train
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PUBLIC:
+        raise AttributeError(f"module 'anisodiff' has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"anisodiff.{_PUBLIC[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from anisodiff import notation
-from anisodiff.checks import check_times
 from anisodiff.schedules import Constant, Infinite, Pulse, Transition, anisotropy, strength
+from anisodiff.tensors import check_times
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,8 +17,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from anisodiff.dct import dct2, idct2
 from anisodiff.noise import KeyedNoise, Randomness, white
-from anisodiff.transforms import dct2, idct2
 
 if TYPE_CHECKING:  # processes stand to the right: each knows its own Gaussian prior
     from anisodiff.processes.base import Process

@@ -1,43 +1,223 @@
-"""The coefficients α1, α2 (strengths) and λ1, λ2 (anisotropies), from what a user gives.
+"""Transitions of the coefficients α1, α2 (strengths) and λ1, λ2 (anisotropies) over the time 0 … T.
+
+Every transition is a value, 1/value and an integral, each a function of time in float64. Anisotropies are only
+ever used as 1/λ, so that λ = ∞ (isotropy) is an ordinary zero.
+
+| kind | value at t | paper |
+|---|---|---|
+| `constant(a)`, or a bare number | a | design figure |
+| `geometric(a, b)` | a·(b/a)^(t/T) | Eq. geometric transition |
+| `power(a, b, r)` | a + (b−a)·(t/T)^r | supplement, figure of the transitions (b) |
+| `pulse(total, centre, width)` | total/(4·width·cosh²((t−centre)/(2·width))), whose integral is a logistic step | |
+| `exponential(λmin, k)` | λmin·(e^{kT}−1)/(e^{k(T−t)}−1), ∞ at T | supplement, figure of the transitions (a) |
+| `infinite` | ∞ | isotropy |
+
+What a user gives is read by `transition`; `strength` and `anisotropy` say which kinds may be an α or a λ:
 
     0.3, "geometric(0.5, 64)", inf, Power(0, 8)  ──transition──▶  a transition  ──strength──▶    α: finite, ≥ 0
                                                                                 ──anisotropy──▶  λ: > 0, or ∞
-
-The kinds of transitions, their formulas and their table stand in `transitions`; here is how one is read, and which of
-them may be what.
 """
 
 import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
 
 from anisodiff import notation
-from anisodiff.transitions import (
-    KINDS,
-    Constant,
-    ExponentialToIsotropic,
-    Geometric,
-    Infinite,
-    Power,
-    Pulse,
-    Transition,
-)
 
-__all__ = [
-    "KINDS",
-    "Constant",
-    "ExponentialToIsotropic",
-    "Geometric",
-    "Infinite",
-    "Power",
-    "Pulse",
-    "Transition",
-    "anisotropy",
-    "strength",
-    "transition",
-]
+
+class Transition(ABC):
+    """A coefficient as a function of time; subclasses are frozen dataclasses."""
+
+    @abstractmethod
+    def value(self, t: Tensor, T: float) -> Tensor:
+        """The coefficient at times ``t`` (float64, any shape)."""
+
+    @abstractmethod
+    def integral(self, s: Tensor, t: Tensor, T: float) -> Tensor:
+        """∫_s^t value(r) dr, without cancellation where s and t are close."""
+
+    def inverse(self, t: Tensor, T: float) -> Tensor:
+        """1/value at times ``t``."""
+        return 1.0 / self.value(t, T)
+
+
+def _positive(value: float, what: str, *, zero: bool = False) -> float:
+    value = notation.number(value, what)
+    if not math.isfinite(value) or value < 0 or (value == 0 and not zero):
+        raise ValueError(f"{what} must be finite and {'≥' if zero else '>'} 0, got {value:g}")
+    if value and not 1e-12 <= value <= 1e12:
+        raise ValueError(f"{what} must lie in [1e-12, 1e12], got {value:g}")
+    return value
+
+
+@dataclass(frozen=True)
+class Constant(Transition):
+    """a, at all times."""
+
+    a: float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "a", _positive(self.a, "a constant", zero=True))
+
+    def value(self, t: Tensor, T: float) -> Tensor:
+        """See the table above."""
+        return torch.full_like(t, self.a)
+
+    def integral(self, s: Tensor, t: Tensor, T: float) -> Tensor:
+        """a·(t−s)."""
+        return self.a * (t - s)
+
+    def __str__(self) -> str:
+        return notation.plain(self.a)
+
+
+@dataclass(frozen=True)
+class Geometric(Transition):
+    """a·(b/a)^(t/T)."""
+
+    a: float
+    b: float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "a", _positive(self.a, "the start of a geometric transition"))
+        object.__setattr__(self, "b", _positive(self.b, "the end of a geometric transition"))
+
+    def value(self, t: Tensor, T: float) -> Tensor:
+        """See the table above."""
+        return self.a * torch.exp((math.log(self.b) - math.log(self.a)) / T * t)
+
+    def integral(self, s: Tensor, t: Tensor, T: float) -> Tensor:
+        """value(s)·(e^{κ(t−s)} − 1)/κ with κ = ln(b/a)/T; value·(t−s) when a = b."""
+        rate = (math.log(self.b) - math.log(self.a)) / T
+        if rate == 0.0:
+            return self.a * (t - s)
+        return self.value(s, T) * torch.expm1(rate * (t - s)) / rate
+
+    def __str__(self) -> str:
+        return notation.write("geometric", self)
+
+
+@dataclass(frozen=True)
+class Power(Transition):
+    """a + (b−a)·(t/T)^r."""
+
+    a: float
+    b: float
+    r: float = 1.0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "a", _positive(self.a, "the start of a power transition", zero=True))
+        object.__setattr__(self, "b", _positive(self.b, "the end of a power transition", zero=True))
+        object.__setattr__(self, "r", _positive(self.r, "the order r of a power transition"))
+
+    def value(self, t: Tensor, T: float) -> Tensor:
+        """See the table above."""
+        return self.a + (self.b - self.a) * (t / T) ** self.r
+
+    def integral(self, s: Tensor, t: Tensor, T: float) -> Tensor:
+        """a(t−s) + (b−a)·T/(r+1)·[(t/T)^{r+1} − (s/T)^{r+1}], the bracket by expm1 of a logarithm."""
+        x, y, n = s / T, t / T, self.r + 1.0
+        ratio = torch.where(y > 0, x / torch.where(y > 0, y, 1.0), 0.0)  # in [0, 1]
+        bracket = -(y**n) * torch.expm1(n * torch.log(ratio))
+        return self.a * (t - s) + (self.b - self.a) * T / n * bracket
+
+    def __str__(self) -> str:
+        return notation.write("power", self)
+
+
+@dataclass(frozen=True)
+class Pulse(Transition):
+    """total·l'(t), l(t) = 1/(1 + e^{−(t−centre)/width}): grows as e^{t/width} before ``centre``, is gone after it.
+
+    With noise σ(t) ∝ e^{ct} and width = 1/(pc) the smoothing ∫α1 grows as σ^p until it has reached ``total``.
+    """
+
+    total: float
+    centre: float
+    width: float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "total", _positive(self.total, "the total of a pulse"))
+        object.__setattr__(self, "centre", _positive(self.centre, "the centre of a pulse", zero=True))
+        object.__setattr__(self, "width", _positive(self.width, "the width of a pulse"))
+
+    def value(self, t: Tensor, T: float) -> Tensor:
+        """See the table above."""
+        x = (t - self.centre) / self.width
+        return self.total / self.width * torch.sigmoid(x) * torch.sigmoid(-x)
+
+    def integral(self, s: Tensor, t: Tensor, T: float) -> Tensor:
+        """total·(l(t) − l(s)) = total·l(t)·(1 − l(s))·(1 − e^{−(t−s)/width})."""
+        x, y = (s - self.centre) / self.width, (t - self.centre) / self.width
+        return -self.total * torch.sigmoid(y) * torch.sigmoid(-x) * torch.expm1(x - y)
+
+    def __str__(self) -> str:
+        return notation.write("pulse", self)
+
+
+@dataclass(frozen=True)
+class ExponentialToIsotropic(Transition):
+    """λmin·(e^{kT}−1)/(e^{k(T−t)}−1): anisotropic at 0, isotropic (∞) at T. For λ only."""
+
+    a: float
+    k: float = 0.5
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "a", _positive(self.a, "λmin of an exponential transition"))
+        object.__setattr__(self, "k", _positive(self.k, "the rate k of an exponential transition"))
+
+    def value(self, t: Tensor, T: float) -> Tensor:
+        """See the table above."""
+        return 1.0 / self.inverse(t, T)
+
+    def inverse(self, t: Tensor, T: float) -> Tensor:
+        """(e^{k(T−t)}−1)/(λmin·(e^{kT}−1)): exactly 0 at T. Written with decaying exponentials: no overflow."""
+        decayed = torch.exp(-self.k * t) * torch.expm1(-self.k * (T - t)) / math.expm1(-self.k * T)
+        return decayed / self.a
+
+    def integral(self, s: Tensor, t: Tensor, T: float) -> Tensor:
+        """Not defined up to T, and never needed: strengths refuse this transition."""
+        raise ValueError("an exponential-to-isotropic transition has no finite integral; use it for λ only")
+
+    def __str__(self) -> str:
+        return notation.write("exponential", self)
+
+
+@dataclass(frozen=True)
+class Infinite(Transition):
+    """λ = ∞: isotropy. For λ only."""
+
+    def value(self, t: Tensor, T: float) -> Tensor:
+        """∞."""
+        return torch.full_like(t, math.inf)
+
+    def inverse(self, t: Tensor, T: float) -> Tensor:
+        """0."""
+        return torch.zeros_like(t)
+
+    def integral(self, s: Tensor, t: Tensor, T: float) -> Tensor:
+        """Not defined: strengths refuse this transition."""
+        raise ValueError("an infinite transition has no finite integral; use it for λ only")
+
+    def __str__(self) -> str:
+        return "infinite"
+
+
+KINDS: dict[str, type[Transition]] = {
+    "constant": Constant,
+    "geometric": Geometric,
+    "power": Power,
+    "pulse": Pulse,
+    "exponential": ExponentialToIsotropic,
+    "infinite": Infinite,
+}
 
 
 def transition(value: Transition | float | str, what: str = "transition") -> Transition:
-    """Read a transition: an object as it is, a number as a constant (inf as infinite), a text as in `transitions`."""
+    """Read a transition: an object as it is, a number as a constant (inf as infinite), a text as above."""
     if isinstance(value, Transition):
         return value
     if isinstance(value, str):

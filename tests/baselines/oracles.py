@@ -5,12 +5,12 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from anisodiff.networks.conditional import ConditionalModel, measure_conditional
-from anisodiff.networks.deblurring import DeblurringModel
-from anisodiff.networks.scaled_noise import ScaledNoiseModel
-from anisodiff.networks.velocity import VelocityModel
+from anisodiff.dct import dct2, idct2
+from anisodiff.models.conditional import ConditionalModel, measure_conditional
+from anisodiff.models.deblurring import DeblurringModel
+from anisodiff.models.scaled_noise import ScaledNoiseModel
+from anisodiff.models.velocity import VelocityModel
 from anisodiff.processes import Conditional, EdgePreserving, FlowMatching, HeatDissipation
-from anisodiff.transforms import dct2, idct2
 from tests.oracles import gaussian_images, spectrum
 
 F64 = torch.float64

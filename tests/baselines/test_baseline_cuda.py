@@ -7,11 +7,11 @@ import torch
 import anisodiff
 from anisodiff.generation.pictures import to_pixels
 from anisodiff.processes import presets
-from anisodiff.train import Hooks, Plan, read_log, train
-from anisodiff.train.preview import fit_prior
-from anisodiff.train.setup import assemble
-from anisodiff.train.step import Stepper
-from anisodiff.train.team import Team
+from anisodiff.runtime.distributed import Team
+from anisodiff.training import Hooks, Plan, read_log, train
+from anisodiff.training.preview import fit_prior
+from anisodiff.training.setup import assemble
+from anisodiff.training.step import Stepper
 from tests.generation.conftest import data  # noqa: F401
 
 from .test_baseline_runs import config

@@ -5,12 +5,12 @@ import torch
 from torch import Tensor
 
 import anisodiff
-from anisodiff.networks.conditional import measure_conditional
+from anisodiff.dct import dct2
+from anisodiff.models.conditional import measure_conditional
 from anisodiff.objectives import Deblurring, ScaledNoise, Velocity
 from anisodiff.processes import presets
-from anisodiff.train import Plan
-from anisodiff.train.methods import method_for
-from anisodiff.transforms import dct2
+from anisodiff.training import Plan
+from anisodiff.training.methods import method_for
 from tests.oracles import F64, gaussian_images, spectrum
 from tests.train.conftest import tiny
 

@@ -8,8 +8,7 @@ import torch
 from scipy import fft, ndimage
 
 import anisodiff
-from anisodiff.hashing import combine
-from anisodiff.noise import KeyedNoise
+from anisodiff.noise import KeyedNoise, combine
 from anisodiff.processes.conditional import levels_of
 from anisodiff.samplers import sampler
 from tests.oracles import F64

@@ -12,10 +12,10 @@ import anisodiff
 from anisodiff.editing.sdedit import edit
 from anisodiff.editing.strength import strength_of_t
 from anisodiff.processes import presets
-from anisodiff.recipes import recipe
-from anisodiff.train import Hooks, load_model, read_log, train
-from anisodiff.train.estimate import estimate
-from anisodiff.train.preview import fit_prior, sample_grid
+from anisodiff.training import Hooks, load_model, read_log, train
+from anisodiff.training.estimate import estimate
+from anisodiff.training.preview import fit_prior, sample_grid
+from anisodiff.training.recipes import recipe
 from tests.generation.conftest import data  # noqa: F401
 from tests.train.conftest import assert_equal, tiny
 

@@ -9,12 +9,12 @@ from torch import Tensor
 
 import anisodiff
 from anisodiff import Equation
+from anisodiff.dct import dct2, idct2
 from anisodiff.noise import KeyedNoise
 from anisodiff.processes import ClosedForm, presets
 from anisodiff.samplers import BASELINE_SAMPLERS, Dopri5, sampler, usual
 from anisodiff.samplers.posterior import posterior
 from anisodiff.samplers.predictor_corrector import reverse_diffusion
-from anisodiff.transforms import dct2, idct2
 from tests.oracles import F64, gaussian_images, keys, spectrum
 from tests.samplers.oracle import Impulses, oracle
 

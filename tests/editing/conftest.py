@@ -3,11 +3,11 @@
 import pytest
 import torch
 
+from anisodiff.dct import dct2, idct2
+from anisodiff.estimation import measure
 from anisodiff.generation import Generator
 from anisodiff.generation.generator import Origin
-from anisodiff.measuring import measure
-from anisodiff.train.model import Plan, Trained
-from anisodiff.transforms import dct2, idct2
+from anisodiff.training.model import Plan, Trained
 
 from ..generation.conftest import data, runs  # noqa: F401
 from ..oracles import Nothing, gaussian_images

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from anisodiff.train import find
+from anisodiff.training import find
 
 from ..generation.conftest import spoil
 from ..train.conftest import pixels
@@ -316,7 +316,7 @@ MISTAKES = [
 @pytest.fixture(scope="module")
 def shelf(runs, data, tmp_path_factory):
     """A folder with everything that can be wrong."""
-    from anisodiff.train import train
+    from anisodiff.training import train
 
     from ..train.conftest import tiny
 

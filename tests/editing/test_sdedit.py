@@ -4,8 +4,8 @@ import pytest
 import torch
 
 import anisodiff
+from anisodiff.dct import idct2
 from anisodiff.editing import edit, restore, t_of_strength
-from anisodiff.transforms import idct2
 
 from ..generation.test_generator import TOLERANCE, shake
 from .conftest import EXACT, F64, SIZE

@@ -5,7 +5,7 @@ import torch
 
 from anisodiff.editing import strokes
 from anisodiff.editing.strokes import kmeans, mode_filter
-from anisodiff.photos import sample_photo
+from anisodiff.io.images import sample_photo
 
 F64 = torch.float64
 

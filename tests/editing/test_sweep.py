@@ -6,10 +6,10 @@ import pytest
 import torch
 
 import anisodiff
-from anisodiff.diagnostics.figures import save_figure
 from anisodiff.editing import Unrest, elbow, strokes, sweep
 from anisodiff.editing.figure import comparison_figure, sweep_figure
 from anisodiff.editing.sweep import default_strengths, psnr
+from anisodiff.io.figures import save_figure
 
 from .conftest import EXACT
 

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from anisodiff.data import Dataset, prepare
-from anisodiff.train import Hooks, train
-from anisodiff.train.preview import fit_prior
+from anisodiff.training import Hooks, train
+from anisodiff.training.preview import fit_prior
 
 from ..train.conftest import pixels, tiny
 

@@ -8,8 +8,8 @@ import torch
 import anisodiff
 from anisodiff.generation.balancing import NAME, balance_checkpoint, measure_balance, save_balance
 from anisodiff.networks.balance import Balance, rings
-from anisodiff.train import find
-from anisodiff.train.slim import slim
+from anisodiff.training import find
+from anisodiff.training.slim import slim
 
 from .test_generator import TOLERANCE, shake
 
@@ -130,8 +130,8 @@ def test_a_damaged_one_is_refused(copied):
 
 
 def test_others_have_none(tmp_path, data):
-    from anisodiff.train import Hooks, train
-    from anisodiff.train.preview import fit_prior
+    from anisodiff.training import Hooks, train
+    from anisodiff.training.preview import fit_prior
 
     from ..baselines.test_baseline_runs import config
 

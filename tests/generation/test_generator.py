@@ -13,9 +13,9 @@ from anisodiff.generation.seeds import parse_seeds, write_seeds
 from anisodiff.noise import KeyedNoise
 from anisodiff.priors import GaussianPrior
 from anisodiff.samplers import SAMPLERS
-from anisodiff.train import Hooks, find, train
-from anisodiff.train.preview import fit_prior
-from anisodiff.train.slim import slim
+from anisodiff.training import Hooks, find, train
+from anisodiff.training.preview import fit_prior
+from anisodiff.training.slim import slim
 
 from ..train.conftest import pixels, tiny
 
@@ -121,7 +121,7 @@ def test_loads_runs_checkpoints_and_exports(runs, tmp_path):
 
 
 def test_a_checkpoint_without_a_prior_fits_one_to_images(runs, data, tmp_path):
-    from anisodiff.train import train
+    from anisodiff.training import train
 
     from ..train.conftest import tiny
 

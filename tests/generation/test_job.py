@@ -225,7 +225,7 @@ def test_another_checkpoint_is_refused(generator, runs, tmp_path):
 
 
 def test_foreign_files_and_busy_folders_are_left_alone(generator, tmp_path):
-    from anisodiff.train.checkpoint import alone
+    from anisodiff.io.checkpoint import alone
 
     (tmp_path / "photos").mkdir()
     Image.new("L", (8, 8)).save(tmp_path / "photos" / "00000000.png")

@@ -6,12 +6,11 @@ import torch
 
 import anisodiff
 from anisodiff.data import prepare
+from anisodiff.dct import dct2
 from anisodiff.generation.conditional import conditional_prior
 from anisodiff.generation.pool import open_pool
-from anisodiff.hashing import combine
-from anisodiff.noise import KeyedNoise
+from anisodiff.noise import KeyedNoise, combine
 from anisodiff.priors import SimulatedPrior, choose
-from anisodiff.transforms import dct2
 
 from ..oracles import F64, gaussian_images
 

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from anisodiff.train import Hooks, find, train
-from anisodiff.train.preview import fit_prior
+from anisodiff.training import Hooks, find, train
+from anisodiff.training.preview import fit_prior
 
 from ..train.conftest import pixels, tiny
 from .conftest import spoil

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import anisodiff
-from anisodiff.models import SHIPPED, shipped
+from anisodiff.pretrained import SHIPPED, shipped
 
 
 @pytest.mark.parametrize("name", SHIPPED)

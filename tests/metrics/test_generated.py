@@ -85,9 +85,9 @@ def test_a_streamed_report_is_that_of_the_images(pooled: FeatureNetwork, tmp_pat
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """``run``, trained for a moment on the prepared ``data`` of 40 grey images of 8²."""
     from anisodiff.generation import load
-    from anisodiff.train import train
-    from anisodiff.train.contract import Hooks
-    from anisodiff.train.preview import fit_prior
+    from anisodiff.training import train
+    from anisodiff.training.contract import Hooks
+    from anisodiff.training.preview import fit_prior
 
     folder = tmp_path_factory.mktemp("trained")
     np.save(folder / "raw.npy", pixels())

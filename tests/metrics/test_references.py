@@ -12,7 +12,6 @@ import torch
 from PIL import Image
 
 from anisodiff.cli import feature_network
-from anisodiff.cli.stages import lines
 from anisodiff.data import prepare
 from anisodiff.metrics import (
     FeatureNetwork,
@@ -25,6 +24,7 @@ from anisodiff.metrics import (
     walk,
 )
 from anisodiff.metrics.weights import load_torchscript
+from anisodiff.runtime.progress import lines
 
 from .conftest import TINY, Run, random_images, save_folder
 from .test_feature_weights import serving

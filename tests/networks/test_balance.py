@@ -3,15 +3,15 @@
 import torch
 from tests.oracles import Leaning
 
-from anisodiff.measuring import measure
+from anisodiff.dct import dct2, idct2
+from anisodiff.estimation import measure
+from anisodiff.models.conditional import measure_conditional
+from anisodiff.models.velocity import VelocityModel
 from anisodiff.networks.balance import Balance, Measuring, rings
-from anisodiff.networks.conditional import measure_conditional
-from anisodiff.networks.velocity import VelocityModel
 from anisodiff.noise import KeyedNoise
 from anisodiff.objectives import Exact
 from anisodiff.processes.presets import process
 from anisodiff.samplers import sampler
-from anisodiff.transforms import dct2, idct2
 
 F64 = torch.float64
 SIZE = 8

@@ -9,13 +9,13 @@ import torch
 from published_ncsnpp import forward, published_file
 
 import anisodiff
-from anisodiff.measuring import measure
+from anisodiff.dct import dct2, idct2
+from anisodiff.estimation import measure
+from anisodiff.models.score import ScoreModel
+from anisodiff.models.song_network import VENetwork
 from anisodiff.networks import NCSNppConfig, VEScore, load_score_sde
-from anisodiff.networks.precondition import ScoreModel
-from anisodiff.networks.ve_network import VENetwork
 from anisodiff.objectives import objective_for
-from anisodiff.tables import Moments
-from anisodiff.transforms import dct2, idct2
+from anisodiff.statistics import Moments
 
 TINY = NCSNppConfig(image_size=8, nf=8, multipliers=(1, 2), blocks=1, attention=(4,))
 CONFIGS = {

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 import anisodiff
-from anisodiff.measuring import measure
-from anisodiff.networks.precondition import ScoreModel
+from anisodiff.estimation import measure
+from anisodiff.models.score import ScoreModel
 from anisodiff.objectives import objective_for
 from anisodiff.processes import Process
 from tests.oracles import gaussian_images

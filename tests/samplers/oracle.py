@@ -17,15 +17,15 @@ import torch
 from torch import Tensor
 
 from anisodiff import Equation
-from anisodiff.linear import decay, variance
-from anisodiff.networks.coefficients import Coefficients
-from anisodiff.networks.precondition import ScoreModel
+from anisodiff.dct import dct2, frequencies, idct2
+from anisodiff.gaussian_kernel import decay, variance
+from anisodiff.models.coefficients import Coefficients
+from anisodiff.models.score import ScoreModel
 from anisodiff.noise import KeyedNoise
 from anisodiff.objectives.phases import table_phases
 from anisodiff.samplers import Sampler
+from anisodiff.statistics import Moments, plain_colours
 from anisodiff.stencils.flux import EdgeWeights, apply_edges
-from anisodiff.tables import Moments, plain_colours
-from anisodiff.transforms import dct2, frequencies, idct2
 
 F64 = torch.float64
 

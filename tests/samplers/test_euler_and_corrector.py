@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from anisodiff import Equation
+from anisodiff.dct import dct2, idct2
 from anisodiff.integrators.tamed_euler import tame
 from anisodiff.noise import KeyedNoise, spectrum, white
 from anisodiff.samplers import Exponential, Ode, sampler
@@ -14,7 +15,6 @@ from anisodiff.samplers.corrector import langevin
 from anisodiff.samplers.divergence import divergence
 from anisodiff.samplers.euler import Taming, euler_step, reverse_drift
 from anisodiff.stencils import drift, noise_scale
-from anisodiff.transforms import dct2, idct2
 from tests.oracles import keys
 from tests.samplers.models import process, small_model
 from tests.samplers.oracle import F64, Oracle, oracle

@@ -14,13 +14,13 @@ import torch
 from torch import Tensor
 
 import anisodiff
-from anisodiff.measuring import measure
-from anisodiff.networks.precondition import ScoreModel
+from anisodiff.dct import dct2, idct2, radial_bands
+from anisodiff.estimation import measure
+from anisodiff.models.score import ScoreModel
 from anisodiff.noise import KeyedNoise
 from anisodiff.objectives import objective_for
 from anisodiff.processes import Process
 from anisodiff.samplers import Sampler, sampler
-from anisodiff.transforms import dct2, idct2, radial_bands
 from tests.oracles import Nothing, gaussian_images, keys
 
 F64 = torch.float64

@@ -13,15 +13,15 @@ import torch
 from torch import Tensor, nn
 
 import anisodiff
-from anisodiff.measuring import measure
+from anisodiff.dct import idct2
+from anisodiff.estimation import measure
 from anisodiff.metrics.sliced import directions, sliced_wasserstein
-from anisodiff.networks.densities import draw_times
-from anisodiff.networks.precondition import ScoreModel
+from anisodiff.models.score import ScoreModel
+from anisodiff.models.time_density import draw_times
 from anisodiff.noise import KeyedNoise
 from anisodiff.objectives import Draw, objective_for
 from anisodiff.processes import Process
 from anisodiff.samplers import sampler
-from anisodiff.transforms import idct2
 from tests.oracles import keys
 
 SIZE, DT = 4, 0.05

@@ -5,7 +5,7 @@ import torch
 
 from anisodiff.noise import KeyedNoise
 from anisodiff.samplers import SAMPLERS, Euler, Exponential, Sampler, sampler
-from anisodiff.samplers.time_grids import GRIDS, level_grid
+from anisodiff.samplers.grids import GRIDS, level_grid
 from tests.oracles import keys
 from tests.samplers.models import PROCESSES, process, small_model
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from anisodiff.studies import Deadline
-from anisodiff.train import newest
+from anisodiff.experiments import Deadline
+from anisodiff.training import newest
 
 from .conftest import COMMON, SETTINGS
 

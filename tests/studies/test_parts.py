@@ -12,18 +12,18 @@ import torch
 from rich.console import Console
 
 from anisodiff.cli import common
-from anisodiff.cli.stages import lines, stages
 from anisodiff.cli.study import command
-from anisodiff.diagnostics.figures import canvas
-from anisodiff.studies import Budget, Deadline, Meter, configs, parse_contender, parse_span
-from anisodiff.studies.contender import slug, split_outside
-from anisodiff.studies.layout import Place, open_study, read_json, save_json
-from anisodiff.studies.numbers import Number, Row, cell, read_rows
-from anisodiff.studies.plots import _edit_sheets, _mark
-from anisodiff.studies.sampling import Chunks, Maker
-from anisodiff.studies.training import Pace, train_under
-from anisodiff.train import loop
-from anisodiff.train.step import Stepper
+from anisodiff.experiments import Budget, Deadline, Meter, configs, parse_contender, parse_span
+from anisodiff.experiments.contender import slug, split_outside
+from anisodiff.experiments.layout import Place, open_study, read_json, save_json
+from anisodiff.experiments.numbers import Number, Row, cell, read_rows
+from anisodiff.experiments.plots import _edit_sheets, _mark
+from anisodiff.experiments.sampling import Chunks, Maker
+from anisodiff.experiments.training import Pace, train_under
+from anisodiff.io.figures import canvas
+from anisodiff.runtime.progress import lines, stages
+from anisodiff.training import loop
+from anisodiff.training.step import Stepper
 
 from ..train.conftest import tiny
 
@@ -109,7 +109,7 @@ def test_off_a_terminal_progress_is_a_line_now_and_then(monkeypatch):
     with common.progress("work") as tick:
         tick(1, 3)
     assert screen.getvalue() == ""  # work of seconds says nothing
-    monkeypatch.setattr("anisodiff.cli.stages.lines", partial(lines, every=0.0))
+    monkeypatch.setattr("anisodiff.runtime.progress.lines", partial(lines, every=0.0))
     with common.progress("work") as tick:
         tick(1, 3)
         tick(3, 3)

@@ -5,8 +5,8 @@ import json
 import pytest
 from PIL import Image
 
-from anisodiff.studies import Budget, parse_axis, points, rungs, survivors
-from anisodiff.studies.sweep_page import _places
+from anisodiff.experiments import Budget, parse_axis, points, rungs, survivors
+from anisodiff.experiments.sweep_page import _places
 
 from .conftest import COMMON
 

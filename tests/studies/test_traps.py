@@ -11,12 +11,12 @@ import pytest
 import torch
 from PIL import Image
 
-from anisodiff.studies import Budget, Deadline, Study, Terms
-from anisodiff.studies.layout import Place
-from anisodiff.studies.numbers import Row
-from anisodiff.studies.sweep import score_of
-from anisodiff.studies.training import keep_start
-from anisodiff.train import Snapshot, Store, TrainConfig, newest
+from anisodiff.experiments import Budget, Deadline, Study, Terms
+from anisodiff.experiments.layout import Place
+from anisodiff.experiments.numbers import Row
+from anisodiff.experiments.sweep import score_of
+from anisodiff.experiments.training import keep_start
+from anisodiff.training import Snapshot, Store, TrainConfig, newest
 
 from ..train.conftest import tiny
 from .conftest import COMMON

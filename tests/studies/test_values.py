@@ -10,8 +10,8 @@ from PIL import Image
 
 import anisodiff
 from anisodiff.editing import edit, strokes
+from anisodiff.io.images import to_bytes
 from anisodiff.metrics import Preprocess, frechet_distance, image_set, survey, torchscript
-from anisodiff.photos import to_bytes
 
 from .conftest import COMMON
 

@@ -21,7 +21,7 @@ import torch
 RECORD = Path(__file__).with_name("record.json")
 STEPS, BATCH, SIZE, SAMPLES = 50, 8, 16, 16
 
-_GENTLE = {"diffusivity": "geometric(0.5, 0.01)", "drift_anisotropy": 0.05}
+_GENTLE = {"process.diffusivity": "geometric(0.5, 0.01)", "process.drift_anisotropy": 0.05}
 METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "ve": ("ve", {}),
     "ve-channel-pca": ("ve", {"colours": True}),
@@ -29,15 +29,15 @@ METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "song": ("ve", {"parametrisation": "ve", "weighting": "noise", "times": "uniform"}),
     "heat": ("heat", {}),
     "windows": ("anisotropic", {}),
-    "one-window": ("anisotropic", {"process.step": "exponential(windows=1)", **{f"process.{k}": v for k, v in _GENTLE.items()}}),
+    "one-window": ("anisotropic", {"process.step": "exponential(windows=1)", **_GENTLE}),
     "one-output": (
         "anisotropic",
         {
             "process.step": "exponential(windows=1)", "reverse": "joint", "colours": True,
-            **{f"process.{k}": v for k, v in _GENTLE.items()},
+            **_GENTLE,
         },
     ),
-    "signal": ("anisotropic", {"process.step": "signal(windows=4)", **{f"process.{k}": v for k, v in _GENTLE.items()}}),
+    "signal": ("anisotropic", {"process.step": "signal(windows=4)", **_GENTLE}),
     "paper": ("anisotropic-paper", {"reverse": "score", "process.step": "tamed(dt=0.1)"}),
     "anisotropic-noise": ("anisotropic-paper", {"process.noise_anisotropy": 0.3, "process.step": "tamed(dt=0.1)"}),
     "flow-matching": ("flow-matching", {}),
@@ -145,8 +145,8 @@ def _tables(folder: Path) -> dict[str, Any]:
          "--device", "cpu", "--json", folder / "report.json")  # fmt: skip
     report = json.loads((folder / "report.json").read_text())
     study = folder / "study"
-    _run("compare", "ve", "flow-matching", "--data", folder / "ve" / "data", "--out", study, "--images", 80, "--n", 16,
-         "--steps", "4,6", "--network", network, "--input", "unit", "--device", "cpu", "--batch", 8,
+    _run("compare", "ve", "flow-matching", "--data", folder / "ve" / "data", "--out", study, "--images", 80,
+         "--n", 16, "--steps", "4,6", "--network", network, "--input", "unit", "--device", "cpu", "--batch", 8,
          *_sets(COMMON))  # fmt: skip
     page = json.loads((study / "results" / "page.json").read_text())
     return {"evaluate": _numbers(report), "compare": _numbers(page["rows"])}

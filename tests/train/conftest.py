@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from anisodiff.data import Dataset, prepare
-from anisodiff.train import TrainConfig, read, train
-from anisodiff.train.checkpoint import folder_of
+from anisodiff.io.checkpoint import folder_of
+from anisodiff.training import TrainConfig, read, train
 
 NETWORK = {"size": "small", "nf": 8, "multipliers": [1, 1], "blocks": 1, "dropout": 0.2}
 

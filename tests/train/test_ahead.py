@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from anisodiff.data import Loader
-from anisodiff.train import Hooks, find, train
-from anisodiff.train import loop as loop_module
-from anisodiff.train.step import Stepper
+from anisodiff.training import Hooks, find, train
+from anisodiff.training import loop as loop_module
+from anisodiff.training.step import Stepper
 
 from .conftest import assert_equal, tiny
 from .test_step import run_steps, stepper

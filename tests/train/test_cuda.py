@@ -5,12 +5,12 @@ import dataclasses
 import pytest
 import torch
 
-from anisodiff.measuring import measure
-from anisodiff.replaying import Replay
-from anisodiff.train import Plan, read_log, train
-from anisodiff.train.setup import assemble, prepare_device
-from anisodiff.train.step import Stepper
-from anisodiff.train.team import Team
+from anisodiff.estimation import measure
+from anisodiff.runtime.cuda_graphs import Replay
+from anisodiff.runtime.distributed import Team
+from anisodiff.training import Plan, read_log, train
+from anisodiff.training.setup import assemble, prepare_device
+from anisodiff.training.step import Stepper
 
 from .conftest import assert_equal, tiny
 

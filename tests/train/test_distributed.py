@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from anisodiff.train import find, read_log, train
+from anisodiff.training import find, read_log, train
 
 from .conftest import everything, tiny
 
@@ -28,7 +28,7 @@ SCRIPT = """
 import sys
 import torch
 from anisodiff.data import open_dataset
-from anisodiff.train import train
+from anisodiff.training import train
 from tests.train.conftest import tiny
 from tests.train.test_distributed import SETTINGS
 

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from anisodiff.train.ema import Averages, Constant, Power, profile
+from anisodiff.training.ema import Averages, Constant, Power, profile
 
 ONE = torch.ones(())
 

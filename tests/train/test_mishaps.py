@@ -5,11 +5,11 @@ import shutil
 import pytest
 import torch
 
-from anisodiff.train import Hooks, newest, read_log, train
-from anisodiff.train.checkpoint import Store, folder_of
-from anisodiff.train.estimate import estimate
-from anisodiff.train.logging import Log
-from anisodiff.train.step import Stepper
+from anisodiff.io.checkpoint import Store, folder_of
+from anisodiff.training import Hooks, newest, read_log, train
+from anisodiff.training.estimate import estimate
+from anisodiff.training.logging import Log
+from anisodiff.training.step import Stepper
 
 from .conftest import assert_equal, tiny
 

@@ -8,11 +8,11 @@ import pytest
 import torch
 
 import anisodiff
-from anisodiff.files import without_folders
-from anisodiff.train import Hooks, find, load_model, train
-from anisodiff.train.pieces import export, join, main
-from anisodiff.train.preview import fit_prior
-from anisodiff.train.slim import slim
+from anisodiff.io.atomic import without_folders
+from anisodiff.training import Hooks, find, load_model, train
+from anisodiff.training.pieces import export, join, main
+from anisodiff.training.preview import fit_prior
+from anisodiff.training.slim import slim
 
 from .conftest import assert_equal, tiny
 

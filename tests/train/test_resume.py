@@ -13,10 +13,10 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from anisodiff.train import Damaged, Hooks, Plan, find, load_model, newest, read, read_log, train
-from anisodiff.train.checkpoint import alone, folder_of
-from anisodiff.train.files import put_tensors
-from anisodiff.train.setup import describe, differences
+from anisodiff.io.checkpoint import alone, folder_of
+from anisodiff.io.tensor_files import put_tensors
+from anisodiff.training import Damaged, Hooks, Plan, find, load_model, newest, read, read_log, train
+from anisodiff.training.setup import describe, differences
 
 from .conftest import assert_equal, tiny
 
@@ -238,7 +238,7 @@ DISK = """
 import resource, sys
 import torch
 from anisodiff.data import open_dataset
-from anisodiff.train import Hooks, train
+from anisodiff.training import Hooks, train
 from tests.train.conftest import tiny
 
 torch.set_num_threads(1)

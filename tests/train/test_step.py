@@ -7,15 +7,15 @@ import pytest
 import torch
 
 from anisodiff.data import Loader, prepare
-from anisodiff.measuring import measure
+from anisodiff.estimation import measure
 from anisodiff.objectives import Draw
-from anisodiff.train import Diverged, Hooks, Plan, find, read_log, train
-from anisodiff.train import loop as loop_module
-from anisodiff.train.batches import BINS
-from anisodiff.train.model import calibration_images
-from anisodiff.train.setup import assemble
-from anisodiff.train.step import Stepper
-from anisodiff.train.team import Team
+from anisodiff.runtime.distributed import Team
+from anisodiff.training import Diverged, Hooks, Plan, find, read_log, train
+from anisodiff.training import loop as loop_module
+from anisodiff.training.batches import BINS
+from anisodiff.training.model import calibration_images
+from anisodiff.training.setup import assemble
+from anisodiff.training.step import Stepper
 
 from .conftest import everything, tiny
 

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from anisodiff.cli import data, train
 from anisodiff.samplers import Sampler
-from anisodiff.train import Plan, TrainConfig, find, load_model, read_log
+from anisodiff.training import Plan, TrainConfig, find, load_model, read_log
 from tests.networks.published_ncsnpp import forward, published_file
 
 from .conftest import NETWORK, pixels

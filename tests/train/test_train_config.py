@@ -8,12 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from anisodiff.data import NAMED
-from anisodiff.models import shipped
 from anisodiff.networks import NCSNpp
+from anisodiff.pretrained import shipped
 from anisodiff.processes import process
-from anisodiff.recipes import RECIPES, SUMMARY, for_images, recipe
-from anisodiff.train import Plan, TrainConfig
-from anisodiff.train.config import FIELDS
+from anisodiff.training import Plan, TrainConfig
+from anisodiff.training.config import FIELDS
+from anisodiff.training.recipes import RECIPES, SUMMARY, for_images, recipe
 
 from .conftest import tiny
 

@@ -10,10 +10,10 @@ import typer
 from rich.console import Console
 
 from anisodiff import notation
-from anisodiff.cli.stages import stages
 from anisodiff.processes import Process
 from anisodiff.processes.config import check_keys, read_file
 from anisodiff.processes.presets import OVERRIDES, TRAINED, build
+from anisodiff.runtime.progress import stages
 
 console = Console(stderr=True)
 

@@ -7,11 +7,11 @@ import typer
 
 from anisodiff import notation
 from anisodiff.cli import common, study
-from anisodiff.cli.stages import stages as bars
-from anisodiff.recipes import SUMMARY
+from anisodiff.runtime.progress import stages as bars
+from anisodiff.training.recipes import SUMMARY
 
 if TYPE_CHECKING:
-    from anisodiff.studies import Contender, Task, Terms
+    from anisodiff.experiments import Contender, Task, Terms
 
 BUDGET = "10min"
 
@@ -58,7 +58,7 @@ def compare(
 
     In pieces: anisodiff compare … --only flat --stage train,sample,evaluate --for 9min, and at last --stage page
     """
-    from anisodiff.studies import check_names, open_study, parse_contender, read_study, write_page
+    from anisodiff.experiments import check_names, open_study, parse_contender, read_study, write_page
 
     chosen = _stages(stage)
     if chosen == ("page",) and not names:
@@ -78,7 +78,7 @@ def compare(
     deadline = study.deadline_of(asked)
     fixed = {**terms.fixed(), "reference": None}
 
-    from anisodiff.studies import check, configs, describe, entries
+    from anisodiff.experiments import check, configs, describe, entries
 
     dataset = study.open_data(contenders, asked)
     found = configs(contenders, dataset, common.settings(overrides), own=own)
@@ -101,7 +101,7 @@ def compare(
 
 
 def _stages(text: str | None) -> tuple[str, ...]:
-    from anisodiff.studies import STAGES
+    from anisodiff.experiments import STAGES
 
     found = STAGES if text is None else tuple(part.strip() for part in text.split(","))
     for part in found:
@@ -120,7 +120,7 @@ def _only(text: str | None, contenders: "list[Contender]") -> list[str]:
 
 
 def _task(edit: list[str], strokes: int, strengths: str, count: int) -> "Task | None":
-    from anisodiff.studies import Task
+    from anisodiff.experiments import Task
 
     if not edit:
         return None
@@ -135,8 +135,8 @@ def _terms(
     budget: str | None, images: int | None, n: int, steps: str, prior: str, seeds: str, track: int, track_n: int,
     task: "Task | None", batch: int | None, keep_weights: bool, compile: bool, balance: int,
 ) -> "Terms":  # fmt: skip
-    from anisodiff.studies import Budget, Terms, parse_steps
-    from anisodiff.studies.contender import read_balance
+    from anisodiff.experiments import Budget, Terms, parse_steps
+    from anisodiff.experiments.contender import read_balance
 
     if budget is not None and images is not None:
         raise ValueError("--budget and --images both say how long to train; give one of them")

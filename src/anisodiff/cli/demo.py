@@ -8,11 +8,11 @@ import typer
 from torch import Tensor
 
 from anisodiff.cli import common
-from anisodiff.devices import pick_device
-from anisodiff.diagnostics import figures
 from anisodiff.generation import Generator
-from anisodiff.photos import sample_photo
+from anisodiff.io import figures
+from anisodiff.io.images import sample_photo
 from anisodiff.processes import process
+from anisodiff.runtime.devices import pick_device
 
 MODEL = "cifar10-tiny"
 STRENGTH, COLOURS = 0.6, 6

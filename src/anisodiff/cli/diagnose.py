@@ -11,10 +11,10 @@ from torch import Tensor
 
 from anisodiff.cli import common
 from anisodiff.data import is_dataset, open_dataset
-from anisodiff.devices import pick_device
-from anisodiff.diagnostics.figures import FIGURES, caption, save_figure
-from anisodiff.diagnostics.forgetting import Forgetting, forgetting, forgetting_figure
-from anisodiff.photos import load_folder
+from anisodiff.forgetting import Forgetting, forgetting, forgetting_figure
+from anisodiff.io.figures import FIGURES, caption, save_figure
+from anisodiff.io.images import load_folder
+from anisodiff.runtime.devices import pick_device
 
 
 def _table(title: str, result: Forgetting) -> Table:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from anisodiff.cli import common
-from anisodiff.devices import pick_device
+from anisodiff.runtime.devices import pick_device
 
 if TYPE_CHECKING:  # imported when it runs: --help stays quick
     from anisodiff.editing.job import EditConfig
@@ -155,8 +155,8 @@ def _check(
 
 
 def _check_files(out: Path, figure: Path | None, sweep: Path | None, also: Sequence[Path]) -> None:
-    from anisodiff.diagnostics.figures import FIGURES
     from anisodiff.editing.records import check_out
+    from anisodiff.io.figures import FIGURES
 
     check_out(out)
     for name, path in (("--figure", figure), ("--sweep", sweep)):
@@ -181,9 +181,9 @@ def _check_overwriting(figure: Path | None, sweep: Path | None, given: Sequence[
 
 def _draw_sweep(method: "Method", swept: "Sweep", path: Path, steps: int) -> None:
     """The figure, and its values beside it as JSON."""
-    from anisodiff.diagnostics.figures import save_figure
     from anisodiff.editing.figure import sweep_figure
     from anisodiff.editing.records import save_json
+    from anisodiff.io.figures import save_figure
 
     count, each = swept.results.shape[1:3]
     told = (
@@ -200,7 +200,7 @@ def _draw_figure(
     path: Path,
     progress: Callable[[int, int], None],
 ) -> None:
-    from anisodiff.diagnostics.figures import save_figure
     from anisodiff.editing.methods import compared
+    from anisodiff.io.figures import save_figure
 
     save_figure(compared(methods, plans, out, progress), path)

@@ -12,10 +12,8 @@ from PIL.Image import Image
 from anisodiff.cli import common
 from anisodiff.cli.feature_network import INPUTS, pick_network
 from anisodiff.cli.measured import from_checkpoint, from_disk
-from anisodiff.cli.stages import stages
-from anisodiff.devices import pick_device
-from anisodiff.diagnostics.figures import FIGURES, save_figure
-from anisodiff.files import replacing
+from anisodiff.io.atomic import replacing
+from anisodiff.io.figures import FIGURES, save_figure
 from anisodiff.metrics import (
     METRICS,
     ImageSet,
@@ -30,6 +28,8 @@ from anisodiff.metrics import (
 )
 from anisodiff.metrics import evaluate as measure
 from anisodiff.metrics.workers import ALONE
+from anisodiff.runtime.devices import pick_device
+from anisodiff.runtime.progress import stages
 
 T = TypeVar("T")
 
@@ -133,7 +133,7 @@ def evaluate(
 
     where, workers = pick_device(device), ALONE
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-        from anisodiff.train.team import Team
+        from anisodiff.runtime.distributed import Team
 
         where = Team(where).device
         workers = current_workers()

@@ -7,10 +7,10 @@ import torch
 import typer
 
 from anisodiff.cli import common
-from anisodiff.devices import pick_device
-from anisodiff.diagnostics import figures
-from anisodiff.files import replacing
-from anisodiff.photos import load_photo, sample_photo
+from anisodiff.io import figures
+from anisodiff.io.atomic import replacing
+from anisodiff.io.images import load_photo, sample_photo
+from anisodiff.runtime.devices import pick_device
 
 
 def _times(text: str | None, T: float) -> list[float]:

@@ -16,7 +16,7 @@ from anisodiff.cli.forward import forward
 from anisodiff.cli.sample import sample
 from anisodiff.cli.sweep import sweep
 from anisodiff.cli.train import train
-from anisodiff.mistakes import in_one_line
+from anisodiff.runtime.errors import in_one_line
 
 app = typer.Typer(
     name="anisodiff",

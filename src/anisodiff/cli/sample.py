@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from anisodiff.cli import common
-from anisodiff.devices import pick_device
+from anisodiff.runtime.devices import pick_device
 
 if TYPE_CHECKING:  # imported when it runs: --help stays quick
     from torch import Tensor
@@ -58,7 +58,7 @@ def sample(
     """
     from anisodiff.generation import load, write_samples
     from anisodiff.generation.job import check_out
-    from anisodiff.train.team import Team
+    from anisodiff.runtime.distributed import Team
 
     if out is None:
         out, grid = Path("samples"), grid or Path("samples.png")

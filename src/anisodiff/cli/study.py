@@ -15,13 +15,13 @@ import typer
 
 from anisodiff.cli import common
 from anisodiff.cli.feature_network import INPUTS, pick_network
-from anisodiff.cli.stages import Tell
-from anisodiff.devices import pick_device
-from anisodiff.files import without_folders
+from anisodiff.io.atomic import without_folders
+from anisodiff.runtime.devices import pick_device
+from anisodiff.runtime.progress import Tell
 
 if TYPE_CHECKING:  # imported when it runs: --help stays quick
     from anisodiff.data import Dataset
-    from anisodiff.studies import Contender, Deadline, Study, Terms, Yardstick
+    from anisodiff.experiments import Contender, Deadline, Study, Terms, Yardstick
 
 DATA = typer.Option(None, "--data", help="A prepared dataset, an archive, a folder or zip of images.")
 IMAGES = typer.Option(None, "--images", min=1, help="In place of --budget: images that each may see.")
@@ -77,7 +77,7 @@ def whole_numbers(text: str, what: str) -> tuple[int, ...]:
 
 def deadline_of(asked: Asked) -> "Deadline":
     """From now on."""
-    from anisodiff.studies import Deadline, parse_span
+    from anisodiff.experiments import Deadline, parse_span
 
     return Deadline(None if asked.span is None else parse_span(asked.span, "--for"))
 
@@ -85,8 +85,8 @@ def deadline_of(asked: Asked) -> "Deadline":
 def open_data(contenders: "Sequence[Contender]", asked: Asked) -> "Dataset":
     """A prepared dataset, or images that are prepared below the study first."""
     from anisodiff.data import is_dataset, named_source, open_dataset, open_source, prepare
-    from anisodiff.recipes import RECIPES, recipe
-    from anisodiff.studies import check_out
+    from anisodiff.experiments import check_out
+    from anisodiff.training.recipes import RECIPES, recipe
 
     check_out(asked.out)
     if asked.data is None:
@@ -108,8 +108,8 @@ def study_of(
     asked: Asked, terms: "Terms", dataset: "Dataset", deadline: "Deadline", tell: Tell, note: Callable[[Any], Any]
 ) -> "Study":
     """The runner; ``note`` gets the identity of the measure when it is first used, and may refuse it."""
+    from anisodiff.experiments import Study, Yardstick
     from anisodiff.metrics import Settings, open_reference
-    from anisodiff.studies import Study, Yardstick
 
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise ValueError("a study runs in one process: start it without torchrun")

@@ -6,7 +6,7 @@ from typing import Any
 import typer
 
 from anisodiff.cli import common, study
-from anisodiff.cli.stages import stages as bars
+from anisodiff.runtime.progress import stages as bars
 
 
 def sweep(
@@ -46,7 +46,7 @@ def sweep(
 
     The table again, from the results alone: anisodiff sweep --out sweep
     """  # noqa: E501
-    from anisodiff.studies import (
+    from anisodiff.experiments import (
         Halving,
         Terms,
         check,
@@ -64,7 +64,7 @@ def sweep(
         tags,
         write_sweep,
     )  # fmt: skip
-    from anisodiff.studies.contender import read_balance
+    from anisodiff.experiments.contender import read_balance
 
     check_metric(metric)
     if not name:
@@ -117,7 +117,7 @@ def sweep(
 
 def _length(budget: str | None, images: int | None, halving: int | None, least: str | None) -> Any:
     """The budget of every point, or of the first round."""
-    from anisodiff.studies import Budget
+    from anisodiff.experiments import Budget
 
     given = [word for word in (budget, images, least) if word is not None]
     if halving is None and least is not None:

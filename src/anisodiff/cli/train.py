@@ -16,18 +16,18 @@ from torch import Tensor
 from anisodiff import notation
 from anisodiff.cli import common
 from anisodiff.data import Dataset, Source, guess, is_dataset, named_source, open_dataset, open_source, prepare
-from anisodiff.devices import pick_device
-from anisodiff.durations import about
-from anisodiff.networks.model import Model
+from anisodiff.models.base import Model
 from anisodiff.processes.presets import TRAINED
-from anisodiff.recipes import RECIPES, SUMMARY, for_dataset, for_images, recipe
-from anisodiff.train import preview
-from anisodiff.train.config import TrainConfig
-from anisodiff.train.contract import Hooks
-from anisodiff.train.estimate import Estimate, estimate
-from anisodiff.train.loop import train as run_training
-from anisodiff.train.model import Plan, process_of
-from anisodiff.train.setup import check_data
+from anisodiff.runtime.devices import pick_device
+from anisodiff.runtime.durations import about
+from anisodiff.training import preview
+from anisodiff.training.config import TrainConfig
+from anisodiff.training.contract import Hooks
+from anisodiff.training.estimate import Estimate, estimate
+from anisodiff.training.loop import train as run_training
+from anisodiff.training.model import Plan, process_of
+from anisodiff.training.recipes import RECIPES, SUMMARY, for_dataset, for_images, recipe
+from anisodiff.training.setup import check_data
 
 
 def _changes(items: list[str], seed: int | None, images: int | None) -> dict[str, Any]:

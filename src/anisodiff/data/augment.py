@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from anisodiff.data.permutation import Keys, key
-from anisodiff.hashing import GOLDEN, mix64, shift_right, signed
+from anisodiff.noise import GOLDEN, mix64, shift_right, signed
 
 FLIP, NOISE = 1, 2  # one stream of keys each
 

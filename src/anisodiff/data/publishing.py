@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from anisodiff.data.dataset import VERSION, read_meta
-from anisodiff.files import sync_folder
+from anisodiff.io.atomic import sync_folder
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 STALE = 60.0  # seconds an unlocked hidden folder must be old: another process may be about to lock it

@@ -5,9 +5,9 @@ from typing import Any
 
 from torch import Tensor
 
-from anisodiff.diagnostics.figures import INK, PALE, canvas
 from anisodiff.editing.sweep import Sweep
-from anisodiff.photos import to_display
+from anisodiff.io.figures import INK, PALE, canvas
+from anisodiff.io.images import to_display
 
 SIDE, GAP, HEAD, LINE = 1.7, 0.08, 0.42, 0.17
 """Inches: a panel, between panels, titles above the first row, a line of the caption."""

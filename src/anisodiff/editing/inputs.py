@@ -12,7 +12,7 @@ from torch import Tensor
 from anisodiff.data import Fit
 from anisodiff.data.geometry import channels_of
 from anisodiff.editing.strokes import strokes
-from anisodiff.photos import load_photo
+from anisodiff.io.images import load_photo
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".tif", ".tiff", ".gif", ".ppm")
 

@@ -8,7 +8,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from anisodiff.diagnostics.figures import caption
 from anisodiff.editing.figure import comparison_figure
 from anisodiff.editing.inputs import Picture, painted, read_mask, read_pictures
 from anisodiff.editing.job import EditConfig
@@ -16,6 +15,7 @@ from anisodiff.editing.records import place, read_png
 from anisodiff.editing.strength import strength_of_t, time_of
 from anisodiff.editing.sweep import Sweep, psnr, sweep
 from anisodiff.generation import Generator, load
+from anisodiff.io.figures import caption
 
 SHOWN_CANDIDATES, SHOWN_PICTURES = 4, 8
 

@@ -23,10 +23,9 @@ from torch import Tensor
 from anisodiff.editing.sdedit import edit
 from anisodiff.editing.strength import reach, t_of_strength
 from anisodiff.generation import Generator
-from anisodiff.hashing import combine
-from anisodiff.noise import KeyedNoise
+from anisodiff.noise import KeyedNoise, combine
 from anisodiff.samplers import Sampler
-from anisodiff.samplers.contract import denoised
+from anisodiff.samplers.base import denoised
 
 Realism = Callable[[Tensor], float]
 """Images [N, C, H, W] in [0, 1] → how far they are from real ones, lower is better."""

@@ -17,9 +17,9 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from anisodiff.files import replacing
 from anisodiff.generation.pictures import to_pixels
-from anisodiff.train.files import get_json
+from anisodiff.io.atomic import replacing
+from anisodiff.io.tensor_files import get_json
 
 FORMAT, VERSION, NAME = "anisodiff edits", 2, "edit.json"  # the version of the samplers, as of samples
 GROWING = ("strengths", "pictures")

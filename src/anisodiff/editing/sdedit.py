@@ -23,11 +23,10 @@ from anisodiff.editing.strength import time_of
 from anisodiff.generation import Generator
 from anisodiff.generation.running import Callback, Route, cut, run_back
 from anisodiff.generation.seeds import check_seeds
-from anisodiff.hashing import combine
-from anisodiff.noise import KeyedNoise, Randomness
+from anisodiff.noise import KeyedNoise, Randomness, combine
 from anisodiff.processes import Process
 from anisodiff.samplers import Sampler
-from anisodiff.samplers.contract import Step
+from anisodiff.samplers.base import Step
 from anisodiff.samplers.corrector import langevin
 
 FORTH, BACK = 3, 4

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from anisodiff.generation import Generator
-from anisodiff.networks.model import Model
+from anisodiff.models.base import Model
 
 _POINTS, _FIRST = 4000, 1e-6
 

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from anisodiff.files import replacing
 from anisodiff.generation.running import keys_of
-from anisodiff.models import shipped
+from anisodiff.io import tensor_files as files
+from anisodiff.io.atomic import replacing
+from anisodiff.models.base import Model
 from anisodiff.networks.balance import Balance, Balancing, Measuring, rings
-from anisodiff.networks.model import Model
 from anisodiff.noise import KeyedNoise
-from anisodiff.train import files
+from anisodiff.pretrained import shipped
 
 if TYPE_CHECKING:
     from anisodiff.generation.generator import Generator

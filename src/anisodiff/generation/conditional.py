@@ -7,13 +7,12 @@ all others          g = E[x y]/E[x²], R = E(y − g x)² with x, y the centred 
 
 import torch
 
+from anisodiff.dct import dct2
+from anisodiff.gaussian_kernel import grid_decay
 from anisodiff.generation.pool import Pool
-from anisodiff.hashing import combine
-from anisodiff.linear import grid_decay
-from anisodiff.noise import KeyedNoise
+from anisodiff.noise import KeyedNoise, combine
 from anisodiff.priors import ConditionalPrior
 from anisodiff.processes import ClosedForm, Process
-from anisodiff.transforms import dct2
 
 PAIRS = 512
 

@@ -19,15 +19,15 @@ from anisodiff.generation.pool import Pictures
 from anisodiff.generation.running import PATH, START, Callback, Route, cut, keys_of, prepared, run_back
 from anisodiff.generation.seeds import check_seeds
 from anisodiff.generation.starts import Ground, Start, start_of
+from anisodiff.models.base import Model
+from anisodiff.models.song_network import VENetwork
 from anisodiff.networks.balance import Balance
-from anisodiff.networks.model import Model
-from anisodiff.networks.ve_network import VENetwork
 from anisodiff.noise import KeyedNoise
 from anisodiff.priors import Prior
 from anisodiff.processes import Process
 from anisodiff.samplers import Sampler, usual
 from anisodiff.samplers import sampler as sampler_named
-from anisodiff.train.model import Plan, Trained
+from anisodiff.training.model import Plan, Trained
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,9 +18,9 @@ from anisodiff.generation.running import Step
 from anisodiff.generation.seeds import check_seeds
 from anisodiff.generation.starts import Leakage
 from anisodiff.generation.store import Store
-from anisodiff.train.checkpoint import alone
-from anisodiff.train.files import Observe, unobserved
-from anisodiff.train.team import Team
+from anisodiff.io.checkpoint import alone
+from anisodiff.io.tensor_files import Observe, unobserved
+from anisodiff.runtime.distributed import Team
 
 Say = Callable[[str], None]
 

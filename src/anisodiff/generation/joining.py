@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from anisodiff.files import replacing
 from anisodiff.generation.pictures import save_grid
 from anisodiff.generation.protocol import FILES, NAME
 from anisodiff.generation.store import Store
+from anisodiff.io.atomic import replacing
 
 Join = Callable[[Store, Sequence[int], Mapping[str, Any], Path], None]
 

@@ -5,14 +5,14 @@ from pathlib import Path
 
 import torch
 
-from anisodiff.devices import pick_device
 from anisodiff.generation.balancing import NAME as BALANCE
 from anisodiff.generation.balancing import stored_balance
 from anisodiff.generation.generator import Generator, Origin
 from anisodiff.generation.pool import Pictures
-from anisodiff.models import SHIPPED, shipped
-from anisodiff.train.checkpoint import VERSION, Checkpoint, Damaged, folder_of, newest, read
-from anisodiff.train.model import Trained, load_model
+from anisodiff.io.checkpoint import VERSION, Checkpoint, Damaged, folder_of, newest, read
+from anisodiff.pretrained import SHIPPED, shipped
+from anisodiff.runtime.devices import pick_device
+from anisodiff.training.model import Trained, load_model
 
 
 def open_checkpoint(path: str | Path, say: Callable[[str], None] = lambda _: None) -> Checkpoint:

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 from torch import Tensor
 
-from anisodiff.diagnostics.figures import save_animation
-from anisodiff.files import replacing
-from anisodiff.photos import to_bytes, to_display
+from anisodiff.io.atomic import replacing
+from anisodiff.io.figures import save_animation
+from anisodiff.io.images import to_bytes, to_display
 
 Pixels = NDArray[np.uint8]
 _GAP, _SIDE = 2, 64

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import anisodiff
-from anisodiff.files import replacing
 from anisodiff.generation.generator import Generator
 from anisodiff.generation.running import Route
 from anisodiff.generation.seeds import parse_seeds, write_seeds
 from anisodiff.generation.starts import Leakage, Start
-from anisodiff.train.files import get_json
+from anisodiff.io.atomic import replacing
+from anisodiff.io.tensor_files import get_json
 
 FORMAT, VERSION = "anisodiff samples", 2
 """2: `exponential` is of second order across edges of the drift, too; its pixels are others than those of 1."""

@@ -8,12 +8,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from anisodiff.hashing import combine
-from anisodiff.networks.model import Model
-from anisodiff.noise import KeyedNoise
-from anisodiff.replaying import Replayed
+from anisodiff.models.base import Model
+from anisodiff.noise import KeyedNoise, combine
+from anisodiff.runtime.cuda_graphs import Replayed
 from anisodiff.samplers import Sampler
-from anisodiff.train.model import Execution
+from anisodiff.training.model import Execution
 
 _CLIPPED = 0.5
 START, PATH = 1, 2

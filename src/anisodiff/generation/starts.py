@@ -63,7 +63,7 @@ class Start:
         """Measured for a prior whose draws start from images; None for one that needs none, or has too few."""
         if self.pool is None or len(self.pool) < 2 or isinstance(self.prior, GaussianPrior):
             return None
-        from anisodiff.diagnostics.forgetting import forgetting
+        from anisodiff.forgetting import forgetting
 
         found = forgetting(self.process, self.pool.some(MEASURED_ON, device), progress=progress)
         return Leakage(

@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from anisodiff.files import atomic
 from anisodiff.generation.protocol import NAME, differences, read_protocol, write_protocol
-from anisodiff.train.files import Observe, unobserved
+from anisodiff.io.atomic import atomic
+from anisodiff.io.tensor_files import Observe, unobserved
 
 _END = b"IEND\xaeB`\x82"
 """How every whole PNG ends."""

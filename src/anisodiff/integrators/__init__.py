@@ -1,6 +1,6 @@
 """Discretisation in time: tamed Euler–Maruyama, the frozen-operator exponential step, the image's path with noise."""
 
-from anisodiff.integrators.contract import Frozen, LocalKernel, TimeStep, node_of, node_times
+from anisodiff.integrators.base import Frozen, LocalKernel, TimeStep, node_of, node_times
 from anisodiff.integrators.exponential import Exponential
 from anisodiff.integrators.signal import Signal
 from anisodiff.integrators.tamed_euler import TamedEuler

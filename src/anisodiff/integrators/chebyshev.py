@@ -11,8 +11,8 @@ import math
 import torch
 from torch import Tensor
 
-from anisodiff.caching import made_once
 from anisodiff.stencils.flux import EdgeWeights, apply_edges
+from anisodiff.tensors import made_once
 
 SPECTRUM = 8.0
 FINE = 1024

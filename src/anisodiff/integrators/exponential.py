@@ -11,15 +11,14 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from anisodiff import kernels, linear, notation
-from anisodiff.caching import made_once
-from anisodiff.compiling import compiled
+from anisodiff import gaussian_kernel, notation
 from anisodiff.equation import Equation
-from anisodiff.integrators import chebyshev
-from anisodiff.integrators.contract import Frozen, LocalKernel, TimeStep
+from anisodiff.integrators import chebyshev, kernels
+from anisodiff.integrators.base import Frozen, LocalKernel, TimeStep
 from anisodiff.stencils import Drift
 from anisodiff.stencils.flux import EdgeWeights, apply_edges, edge_weights
 from anisodiff.stencils.gradient import per_sample
+from anisodiff.tensors import compiled, made_once
 
 
 @made_once
@@ -31,9 +30,9 @@ def window_degree(equation: Equation, s: float, e: float, tolerance: float) -> i
     z = chebyshev.nodes(chebyshev.FINE - 1, torch.device("cpu"))
     begin = torch.full((4,), s, dtype=torch.float64)
     end = s + (e - s) * torch.tensor([1.0, 0.5, 0.1, 0.01], dtype=torch.float64)
-    functions = [linear.decay(equation, begin, end, z)]
+    functions = [gaussian_kernel.decay(equation, begin, end, z)]
     if equation.noisy:
-        root = linear.variance(equation, begin, end, z).sqrt()
+        root = gaussian_kernel.variance(equation, begin, end, z).sqrt()
         functions += [root, 1.0 / root.clamp(min=1e-300)]
     return chebyshev.degree_for(torch.cat(functions), tolerance)
 
@@ -52,8 +51,8 @@ def _whole_window(equation: Equation, s: float, e: float, degree: int, device: t
     """Coefficients [n+1, 2, 1] of e^{−ΔAz} and φ^{1/2} over a whole window: the same for every batch."""
     z = chebyshev.nodes(degree, torch.device("cpu"))
     begin, end = (torch.full((1,), t, dtype=torch.float64) for t in (s, e))
-    root = linear.variance(equation, begin, end, z).sqrt()
-    return _series(torch.stack([linear.decay(equation, begin, end, z), root])).to(device)
+    root = gaussian_kernel.variance(equation, begin, end, z).sqrt()
+    return _series(torch.stack([gaussian_kernel.decay(equation, begin, end, z), root])).to(device)
 
 
 def _series(values: Tensor) -> Tensor:
@@ -63,7 +62,7 @@ def _series(values: Tensor) -> Tensor:
 
 def _weights(u: Tensor, inv_lambda: Tensor, compile: bool) -> EdgeWeights:
     if kernels.fits(u):
-        from anisodiff.kernels import flux
+        from anisodiff.integrators.kernels import flux
 
         return EdgeWeights(*flux.edge_weights(u, inv_lambda))
     return EdgeWeights(*compiled(edge_weights, compile)(u, inv_lambda))
@@ -84,7 +83,7 @@ class FrozenOperator(Frozen):
         """Σ_j c_j T_j v for ``v`` [F, B, C, H, W] and coefficients ``c`` [n+1, F, B or 1] (float64)."""
         c = c.to(v.dtype)
         if kernels.fits(v, *self.weights):
-            from anisodiff.kernels import flux
+            from anisodiff.integrators.kernels import flux
 
             return flux.polynomial(*self.weights, v, c)
         c = c[(...,) + (None,) * 3]
@@ -103,11 +102,11 @@ class FrozenOperator(Frozen):
     def advance(self, u: Tensor, xi: Tensor | None, s: Tensor, t: Tensor) -> Tensor:
         """e^{ΔA·L}u + φ^{1/2}(−L)ξ, both through one recurrence; where t = s, u to the last bit."""
         z = chebyshev.nodes(self.degree, u.device)
-        mean = linear.decay(self.equation, s, t, z)
+        mean = gaussian_kernel.decay(self.equation, s, t, z)
         if xi is None or not self.equation.noisy:
             moved = self.polynomial(_series(mean[None]), u[None])[0]
         else:
-            root = linear.variance(self.equation, s, t, z).sqrt()
+            root = gaussian_kernel.variance(self.equation, s, t, z).sqrt()
             moved = self.polynomial(_series(torch.stack([mean, root])), torch.stack([u, xi])).sum(0)
         return torch.where((t > s)[:, None, None, None], moved, u)
 
@@ -122,8 +121,8 @@ class FrozenOperator(Frozen):
     def kernel(self, u: Tensor, xi: Tensor, s: Tensor, t: Tensor) -> LocalKernel:
         """C = φ(−L): the score is −φ^{−1/2}(−L)ξ, the drift α1(t)·L u_t with the frozen L."""
         z = chebyshev.nodes(self.degree, u.device)
-        root = linear.variance(self.equation, s, t, z).sqrt()
-        functions = torch.stack([linear.decay(self.equation, s, t, z), root, -1.0 / root])
+        root = gaussian_kernel.variance(self.equation, s, t, z).sqrt()
+        functions = torch.stack([gaussian_kernel.decay(self.equation, s, t, z), root, -1.0 / root])
         mean, spread, score = self.polynomial(_series(functions), torch.stack([u, xi, xi]))
         state = mean + spread
         drift = per_sample(self.equation.alpha1(t), u) * apply_edges(self.weights, state)

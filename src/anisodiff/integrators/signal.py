@@ -19,13 +19,13 @@ import torch
 from torch import Tensor
 
 from anisodiff import notation
+from anisodiff.dct import dct2, idct2
 from anisodiff.equation import Equation
-from anisodiff.integrators.contract import Frozen, LocalKernel, TimeStep, node_of, node_times
+from anisodiff.gaussian_kernel import coloured, quadrature
+from anisodiff.integrators.base import Frozen, LocalKernel, TimeStep, node_of, node_times
 from anisodiff.integrators.exponential import Exponential, require_flux
-from anisodiff.linear import coloured, quadrature
 from anisodiff.stencils import Drift
 from anisodiff.stencils.flux import apply_edges
-from anisodiff.transforms import dct2, idct2
 
 
 def _variance(equation: Equation, s: Tensor, t: Tensor, like: Tensor) -> Tensor:

@@ -14,13 +14,12 @@ import torch
 from torch import Tensor
 
 from anisodiff import notation
-from anisodiff.caching import made_once
-from anisodiff.compiling import compiled
 from anisodiff.equation import Equation
-from anisodiff.integrators.contract import Frozen, LocalKernel, TimeStep
+from anisodiff.integrators.base import Frozen, LocalKernel, TimeStep
 from anisodiff.noise import correlate
 from anisodiff.stencils import Drift
 from anisodiff.stencils.gradient import noise_scale, per_sample
+from anisodiff.tensors import compiled, made_once
 
 NORMS = ("image", "rms", "element", "none")
 

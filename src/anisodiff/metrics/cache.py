@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from anisodiff.files import atomic
+from anisodiff.io.atomic import atomic
 
 Say = Callable[[str], None]
 

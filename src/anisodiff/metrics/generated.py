@@ -12,9 +12,9 @@ from typing import Protocol
 
 from torch import Tensor
 
+from anisodiff.io.images import to_bytes
 from anisodiff.metrics.images import ImageSet
 from anisodiff.metrics.workers import ALONE, Workers
-from anisodiff.photos import to_bytes
 
 
 class Model(Protocol):

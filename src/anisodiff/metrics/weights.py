@@ -25,7 +25,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from anisodiff.files import atomic
+from anisodiff.io.atomic import atomic
 from anisodiff.metrics.cache import Say, cache_folder
 
 ENVIRONMENT = "ANISODIFF_INCEPTION"

@@ -2,8 +2,8 @@
 
 from anisodiff.networks.config import NCSNppConfig
 from anisodiff.networks.dropout import keyed_dropout, keyed_mask
-from anisodiff.networks.importers import ScoreSdeInfo, VEScore, load_score_sde
 from anisodiff.networks.ncsnpp import NCSNpp
+from anisodiff.networks.published import ScoreSdeInfo, VEScore, load_score_sde
 from anisodiff.networks.sizes import SIZES, ncsnpp_config
 
 __all__ = [

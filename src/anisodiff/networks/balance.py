@@ -21,7 +21,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from anisodiff.transforms import band_sums, radial_bands
+from anisodiff.dct import band_sums, radial_bands
 
 Leaning = tuple[Tensor, Tensor | None]
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from anisodiff.hashing import GOLDEN, mix32, mix64, signed
+from anisodiff.noise import GOLDEN, mix32, mix64, signed
 
 _CHANNEL, _PIXEL = 1, 2  # what a counter counts; keeps the two hashes of a layer apart
 

@@ -10,13 +10,13 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from anisodiff.devices import send
+from anisodiff.dct import dct2, idct2
+from anisodiff.gaussian_kernel import grid_decay, grid_variance
 from anisodiff.integrators import LocalKernel
-from anisodiff.linear import grid_decay, grid_variance
 from anisodiff.objectives.local import Simulated
 from anisodiff.processes.spde import SPDE
 from anisodiff.schedules import Constant
-from anisodiff.transforms import dct2, idct2
+from anisodiff.tensors import send
 
 
 @dataclass(frozen=True)

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from anisodiff.devices import send
-from anisodiff.linear import grid_decay, grid_variance
+from anisodiff.dct import dct2, idct2
+from anisodiff.gaussian_kernel import grid_decay, grid_variance
 from anisodiff.noise import Randomness, white
 from anisodiff.objectives.contract import Draw, OfProcess
 from anisodiff.objectives.phases import smooth_phases
 from anisodiff.processes.closed_form import ClosedForm
-from anisodiff.transforms import dct2, idct2
+from anisodiff.tensors import send
 
 
 @dataclass(frozen=True)

@@ -16,13 +16,13 @@ from typing import Generic, TypeVar
 import torch
 from torch import Tensor
 
-from anisodiff.devices import send
 from anisodiff.noise import Randomness, white
 from anisodiff.objectives.contract import Draw, Regression
 from anisodiff.processes.conditional import Conditional, levels_of
 from anisodiff.processes.edge_preserving import EdgePreserving
 from anisodiff.processes.flow_matching import FlowMatching
 from anisodiff.processes.heat_dissipation import HeatDissipation
+from anisodiff.tensors import send
 
 ProcessT = TypeVar("ProcessT", bound=Conditional)
 

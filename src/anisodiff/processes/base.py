@@ -8,8 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from anisodiff.hashing import combine
-from anisodiff.noise import KeyedNoise, Randomness
+from anisodiff.noise import KeyedNoise, Randomness, combine
 from anisodiff.priors import GaussianPrior, fit_gaussian
 
 

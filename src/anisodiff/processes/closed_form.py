@@ -13,13 +13,13 @@ from typing import Any
 
 from torch import Tensor
 
-from anisodiff.checks import check_images, check_state
+from anisodiff.dct import dct2, idct2
 from anisodiff.equation import Equation
-from anisodiff.linear import grid_decay, grid_variance
+from anisodiff.gaussian_kernel import grid_decay, grid_variance
 from anisodiff.noise import Randomness, white
 from anisodiff.processes.base import Process, check_increasing
 from anisodiff.processes.spde import describe
-from anisodiff.transforms import dct2, idct2
+from anisodiff.tensors import check_images, check_state
 
 
 @dataclass(frozen=True, kw_only=True)

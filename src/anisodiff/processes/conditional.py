@@ -15,10 +15,10 @@ import torch
 from torch import Tensor
 
 from anisodiff import notation
-from anisodiff.checks import check_images, check_state, check_times
+from anisodiff.dct import dct2, dct_matrix
 from anisodiff.noise import Randomness, white
 from anisodiff.processes.base import Process, check_increasing
-from anisodiff.transforms import dct2, dct_matrix
+from anisodiff.tensors import check_images, check_state, check_times
 
 
 @dataclass(frozen=True, kw_only=True)

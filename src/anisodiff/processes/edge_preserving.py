@@ -22,10 +22,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from anisodiff import notation
-from anisodiff.caching import made_once
 from anisodiff.noise import Randomness, white
 from anisodiff.processes.conditional import Conditional, check_numbers
 from anisodiff.stencils.gradient import per_sample
+from anisodiff.tensors import made_once
 
 BOUNDARIES = {"zeros": "constant", "replicate": "replicate"}
 

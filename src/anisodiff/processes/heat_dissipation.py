@@ -18,10 +18,10 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from anisodiff.dct import dct2, idct2
 from anisodiff.noise import Randomness, white
 from anisodiff.processes.conditional import Conditional, check_numbers
 from anisodiff.stencils.gradient import per_sample
-from anisodiff.transforms import dct2, idct2
 
 
 @dataclass(frozen=True, kw_only=True)

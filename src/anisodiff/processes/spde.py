@@ -9,13 +9,12 @@ import torch
 from torch import Tensor
 
 from anisodiff import notation
-from anisodiff.checks import check_images, check_state
-from anisodiff.devices import send
 from anisodiff.equation import Equation
 from anisodiff.integrators import Exponential, Frozen, LocalKernel, TimeStep, node_of, node_times
 from anisodiff.noise import Randomness, white
 from anisodiff.processes.base import Process, check_increasing
 from anisodiff.stencils import STENCILS
+from anisodiff.tensors import check_images, check_state, send
 
 
 def describe(equation: Equation) -> dict[str, Any]:

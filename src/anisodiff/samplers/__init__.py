@@ -1,10 +1,10 @@
 """Backward in time: from a terminal state to an image."""
 
 from anisodiff import notation
-from anisodiff.networks.model import Model
+from anisodiff.models.base import Model
 from anisodiff.processes import Process
 from anisodiff.samplers.ancestral import Ancestral
-from anisodiff.samplers.contract import Sampler
+from anisodiff.samplers.base import Sampler
 from anisodiff.samplers.deblurring import Deblurring
 from anisodiff.samplers.dopri5 import Dopri5
 from anisodiff.samplers.euler import PROJECTED, Euler

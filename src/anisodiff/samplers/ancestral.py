@@ -15,11 +15,11 @@ from typing import ClassVar, Self
 import torch
 from torch import Tensor
 
-from anisodiff.linear import grid_decay, grid_variance
-from anisodiff.networks.precondition import ScoreModel
+from anisodiff.gaussian_kernel import grid_decay, grid_variance
+from anisodiff.models.score import ScoreModel
 from anisodiff.noise import Randomness, white
 from anisodiff.processes import ClosedForm, Process
-from anisodiff.samplers.contract import Sampler, Step, require_additive
+from anisodiff.samplers.base import Sampler, Step, require_additive
 
 
 def ancestral_step(model: ScoreModel, z: Tensor, t: Tensor, after: Tensor, source: Randomness) -> Tensor:

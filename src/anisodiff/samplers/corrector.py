@@ -13,7 +13,7 @@ together 0.13 % for 32² in colour, much for toys.
 
 from torch import Tensor
 
-from anisodiff.networks.precondition import ScoreModel
+from anisodiff.models.score import ScoreModel
 from anisodiff.noise import Randomness, white
 
 

@@ -11,10 +11,10 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from anisodiff.networks.deblurring import DeblurringModel
+from anisodiff.models.deblurring import DeblurringModel
 from anisodiff.noise import Randomness, white
 from anisodiff.processes import HeatDissipation, Process
-from anisodiff.samplers.contract import Step, option
+from anisodiff.samplers.base import Step, option
 from anisodiff.samplers.own_times import OwnTimes, levels_down
 
 

@@ -11,8 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from anisodiff.dct import axis_frequencies, dct_matrix
 from anisodiff.stencils.gradient import difference_x, difference_y, noise_scale, per_sample
-from anisodiff.transforms import axis_frequencies, dct_matrix
 
 
 def _axis(n: int, length: float, like: Tensor) -> Tensor:

@@ -15,10 +15,10 @@ import torch
 from torch import Tensor
 
 from anisodiff import notation
-from anisodiff.networks.velocity import VelocityModel
+from anisodiff.models.velocity import VelocityModel
 from anisodiff.noise import Randomness
 from anisodiff.processes import FlowMatching, Process
-from anisodiff.samplers.contract import Step, option
+from anisodiff.samplers.base import Step, option
 from anisodiff.samplers.own_times import OwnTimes
 
 _C = (1 / 5, 3 / 10, 4 / 5, 8 / 9, 1.0, 1.0)

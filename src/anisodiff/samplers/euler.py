@@ -24,15 +24,15 @@ import torch
 from torch import Tensor
 
 from anisodiff import notation
+from anisodiff.dct import frequencies
 from anisodiff.integrators import TamedEuler
 from anisodiff.integrators.tamed_euler import NORMS, tame
-from anisodiff.networks.precondition import ScoreModel
+from anisodiff.models.score import ScoreModel
 from anisodiff.noise import Randomness, correlate, white
 from anisodiff.processes import SPDE, ClosedForm, Process
-from anisodiff.samplers.contract import Sampler, Step, option
+from anisodiff.samplers.base import Sampler, Step, option
 from anisodiff.samplers.divergence import divergence
 from anisodiff.stencils import STENCILS, noise_scale
-from anisodiff.transforms import frequencies
 
 PROJECTED = "projected"
 DRIFTS = ("stencil", *STENCILS, PROJECTED)

@@ -33,12 +33,12 @@ import torch
 from torch import Tensor
 
 from anisodiff.equation import Equation
-from anisodiff.linear import quadrature
-from anisodiff.networks.coefficients import Coefficients
-from anisodiff.networks.precondition import ScoreModel
+from anisodiff.gaussian_kernel import quadrature
+from anisodiff.models.coefficients import Coefficients
+from anisodiff.models.score import ScoreModel
 from anisodiff.noise import Randomness, white
 from anisodiff.processes import Process
-from anisodiff.samplers.contract import Sampler, Step, option, require_additive, whole
+from anisodiff.samplers.base import Sampler, Step, option, require_additive, whole
 from anisodiff.samplers.reference import Reference, growth, predictions, reference
 
 

@@ -12,10 +12,10 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from anisodiff.networks.velocity import VelocityModel
+from anisodiff.models.velocity import VelocityModel
 from anisodiff.noise import Randomness
 from anisodiff.processes import FlowMatching, Process
-from anisodiff.samplers.contract import Step
+from anisodiff.samplers.base import Step
 from anisodiff.samplers.own_times import OwnTimes
 
 

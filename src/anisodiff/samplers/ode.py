@@ -23,11 +23,11 @@ from typing import ClassVar, Self
 import torch
 from torch import Tensor
 
-from anisodiff.networks.coefficients import Coefficients
-from anisodiff.networks.precondition import ScoreModel
+from anisodiff.models.coefficients import Coefficients
+from anisodiff.models.score import ScoreModel
 from anisodiff.noise import Randomness
 from anisodiff.processes import Process
-from anisodiff.samplers.contract import Sampler, Step, require_additive
+from anisodiff.samplers.base import Sampler, Step, require_additive
 from anisodiff.samplers.reference import Reference, growth, predictions, reference
 
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from anisodiff.processes import Process
-from anisodiff.samplers.contract import Sampler
+from anisodiff.samplers.base import Sampler
 
 
 @dataclass(frozen=True, kw_only=True)

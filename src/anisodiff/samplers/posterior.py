@@ -15,10 +15,10 @@ from typing import ClassVar
 from torch import Tensor
 
 from anisodiff import notation
-from anisodiff.networks.scaled_noise import ScaledNoiseModel
+from anisodiff.models.scaled_noise import ScaledNoiseModel
 from anisodiff.noise import Randomness, white
 from anisodiff.processes import EdgePreserving, Process
-from anisodiff.samplers.contract import Step
+from anisodiff.samplers.base import Step
 from anisodiff.samplers.own_times import OwnTimes, levels_down
 from anisodiff.stencils.gradient import per_sample
 

@@ -17,11 +17,11 @@ import torch
 from torch import Tensor
 
 from anisodiff.equation import Equation
-from anisodiff.linear import quadrature
-from anisodiff.networks.precondition import ScoreModel
+from anisodiff.gaussian_kernel import quadrature
+from anisodiff.models.score import ScoreModel
 from anisodiff.noise import Randomness, white
 from anisodiff.processes import ClosedForm, Process
-from anisodiff.samplers.contract import Step, option, require_additive
+from anisodiff.samplers.base import Step, option, require_additive
 from anisodiff.samplers.corrector import langevin
 from anisodiff.samplers.own_times import OwnTimes
 

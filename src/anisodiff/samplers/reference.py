@@ -14,10 +14,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from anisodiff.linear import coloured, quadrature
-from anisodiff.networks.coefficients import Coefficients, Known
-from anisodiff.networks.precondition import ScoreModel
-from anisodiff.transforms import frequencies
+from anisodiff.dct import frequencies
+from anisodiff.gaussian_kernel import coloured, quadrature
+from anisodiff.models.coefficients import Coefficients, Known
+from anisodiff.models.score import ScoreModel
 
 
 @dataclass(frozen=True)

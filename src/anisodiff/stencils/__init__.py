@@ -5,9 +5,9 @@ from collections.abc import Callable
 from torch import Tensor
 
 from anisodiff import notation
-from anisodiff.checks import check_state
 from anisodiff.stencils import flux, paper
 from anisodiff.stencils.gradient import noise_scale
+from anisodiff.tensors import check_state
 
 __all__ = ["STENCILS", "Drift", "drift", "noise_scale"]
 

@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from anisodiff.checks import check_state
+from anisodiff.tensors import check_state
 
 
 def difference_x(u: Tensor) -> Tensor:

@@ -1,1 +1,0 @@
-"""Looking at processes: figures, and measurements of what they remember."""

@@ -1,0 +1,107 @@
+"""How long a method may train, and how long this process may run.
+
+    training time = Σ_i n_i / r_i      n_i images in stretch i of the log, r_i images a second
+
+The log's rates leave out checkpoints and sample grids. The first stretch after every start holds compilation and the
+search for algorithms; its images are charged at the rate of the stretch that follows. So the time does not depend on
+how often a run was interrupted, and calibration, which comes before the first step, costs nothing.
+"""
+
+import math
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from anisodiff.runtime.durations import parse_span, span
+
+
+@dataclass(frozen=True, kw_only=True)
+class Budget:
+    """Seconds of training, or images seen: one of the two."""
+
+    seconds: float | None = None
+    images: int | None = None
+
+    def __post_init__(self) -> None:
+        if (self.seconds is None) == (self.images is None):
+            raise ValueError("a budget is a time or a number of images: got both or neither, expected one")
+        if not 0 < (self.seconds or self.images or 0) < math.inf:
+            raise ValueError(f"a budget must be positive, got {self.seconds or self.images}")
+
+    @classmethod
+    def parse(cls, text: str, what: str) -> "Budget":
+        """``10min``, or ``200000images``."""
+        number = str(text).lower().replace("_", "").strip()
+        if number.endswith("images"):
+            count = number.removesuffix("images").strip()
+            if not count.isdecimal() or not int(count):
+                raise ValueError(f"{what}: got {text!r}, expected a whole number such as 200000images")
+            return cls(images=int(count))
+        return cls(seconds=parse_span(text, what))
+
+    def __str__(self) -> str:
+        return span(self.seconds) if self.seconds is not None else f"{self.images} images"
+
+    @property
+    def amount(self) -> float:
+        """Seconds or images."""
+        return self.seconds if self.seconds is not None else float(self.images or 0)
+
+    def times(self, factor: float) -> "Budget":
+        """So many times as much."""
+        if self.seconds is not None:
+            return Budget(seconds=self.seconds * factor)
+        return Budget(images=max(1, round((self.images or 0) * factor)))
+
+    def spent(self, images: int, seconds: float) -> float:
+        """What counts of the two."""
+        return seconds if self.seconds is not None else float(images)
+
+    def reached(self, images: int, seconds: float) -> bool:
+        """Whether a run is at its end."""
+        return self.spent(images, seconds) >= self.amount
+
+
+class Meter:
+    """The training time of a run, from the records of its log; ``fresh`` are the steps of first records."""
+
+    def __init__(self, records: Iterable[Mapping[str, Any]] = (), fresh: Collection[int] = ()) -> None:
+        self._charged, self._waiting, self._images, self._rate = 0.0, 0, 0, 0.0
+        for record in records:
+            self.add(record, fresh=record["step"] in fresh)
+
+    def add(self, record: Mapping[str, Any], *, fresh: bool) -> None:
+        """One more record; the first of all is always fresh."""
+        count = int(record["images"]) - self._images
+        self._images = int(record["images"])
+        if fresh or (not self._rate and not self._waiting):
+            self._waiting += count
+            return
+        self._rate = float(record["images_per_second"])
+        self._charged += (count + self._waiting) / self._rate
+        self._waiting = 0
+
+    def seconds(self, images: int) -> float:
+        """After ``images``, at the last known rate beyond the last record; 0 while no rate is known."""
+        if not self._rate:
+            return 0.0
+        return self._charged + (self._waiting + images - self._images) / self._rate
+
+    @property
+    def images(self) -> int:
+        """At the last record."""
+        return self._images
+
+
+class Deadline:
+    """The wall time of this process: ``over`` once ``seconds`` have passed, or never."""
+
+    def __init__(self, seconds: float | None = None, clock: Callable[[], float] = time.monotonic) -> None:
+        self.now, self._end = clock, math.inf if seconds is None else clock() + seconds
+        self.start = 0.0
+        """Seconds that the last training took to its first step, compilation included: the next one needs as much."""
+
+    def over(self, need: float = 0.0) -> bool:
+        """Asked before every piece of work: is there no time left, or less than the ``need`` seconds it takes?"""
+        return self.now() + need >= self._end

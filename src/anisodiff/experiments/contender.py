@@ -1,0 +1,200 @@
+"""Who takes part: ``BASE[:KEY=VALUE;KEY=VALUE…]``; BASE is a recipe, a process for one's own images, or a checkpoint.
+
+Keys are those of a training config, or of the contender alone:
+
+    name     what it is called                    sampler, steps, prior, n    in place of the study's own
+    from     a run or checkpoint to begin with (fine-tuning)
+    balance  trajectories on which the model's balance is measured before it samples; 0: none
+    of       of a checkpoint: the run of which it is a point; points of one run make a curve over images seen
+
+All contenders have the network, batch, optimiser and averages of the first (`COMMON`), changed by what is set for
+all, changed by their own keys: what differs is what was said to differ.
+"""
+
+import hashlib
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from anisodiff import notation
+from anisodiff.data import Dataset
+from anisodiff.generation import PRIORS
+from anisodiff.pretrained import shipped
+from anisodiff.processes.presets import BASELINES, TRAINED
+from anisodiff.training.config import TrainConfig
+from anisodiff.training.recipes import RECIPES, for_dataset, recipe
+
+OWN = ("name", "sampler", "steps", "prior", "n", "from", "balance", "of")
+COMMON = (
+    "network", "size", "channels", "batch", "accumulation", "lr", "betas", "eps", "warm_up", "clip", "ema", "flip",
+    "dequantise", "precision", "compile", "recompute", "deterministic", "calibration", "checkpoint_every",
+)  # fmt: skip
+"""What is equal for all unless it is said otherwise."""
+_OF_SCORES = ("weighting", "gamma", "times", "level_mean", "level_std")
+"""What a baseline, which has its own loss and draws t uniformly, does not look at."""
+_PAIRS = {"(": ")", "[": "]", "{": "}"}
+_LONGEST = 60
+FEWEST = 10
+"""Samples that can be measured: precision and recall ask for five neighbours."""
+
+
+def split_outside(text: str, separator: str) -> list[str]:
+    """Parts of ``text`` between separators that stand outside of all brackets; empty parts are left out."""
+    parts, open_, start = [], list[str](), 0
+    for place, letter in enumerate(text):
+        if letter in _PAIRS:
+            open_.append(_PAIRS[letter])
+        elif open_ and letter == open_[-1]:
+            open_.pop()
+        elif letter == separator and not open_:
+            parts.append(text[start:place])
+            start = place + 1
+    if open_:
+        raise ValueError(f"{text!r}: a bracket is not closed, expected {open_[-1]!r}")
+    return [part.strip() for part in (*parts, text[start:]) if part.strip()]
+
+
+def read_whole(text: Any, what: str, least: int = 1) -> int:
+    """A whole number, ``least`` or more."""
+    number = notation.number(text, what)
+    if number < least or not math.isfinite(number) or number != int(number):
+        raise ValueError(f"{what}: got {text!r}, expected a whole number, {least} or more")
+    return int(number)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Contender:
+    """One line of the table, before anything is built."""
+
+    text: str
+    """As it was given."""
+    base: str
+    name: str
+    changes: Mapping[str, Any] = field(default_factory=dict)
+    """Of the config."""
+    checkpoint: bool = False
+    """Whether ``base`` is a model that is already trained."""
+    sampler: str = "auto"
+    steps: tuple[int, ...] = ()
+    """Evaluations of the network; empty: the study's."""
+    priors: tuple[str, ...] = ()
+    n: int | None = None
+    start: str | None = None
+    balance: int | None = None
+    of: str | None = None
+
+
+def parse_contender(text: str, more: Mapping[str, Any] | None = None) -> Contender:
+    """Read one; ``more`` are further keys, over those of the text."""
+    whole = Path(text).is_dir() or shipped(text) is not None
+    base, _, rest = (text, "", "") if whole else text.partition(":")
+    if not base.strip():  # as a path it would be the folder one stands in
+        raise ValueError(f"contender {text!r}: expected a recipe, process or checkpoint first, such as ve")
+    keys: dict[str, Any] = {}
+    for item in split_outside(rest, ";"):
+        key, equals, value = item.partition("=")
+        if not equals or not key.strip():
+            raise ValueError(f"contender {text!r}: got {item!r}, expected KEY=VALUE")
+        keys[key.strip()] = value.strip() if key.strip() in OWN else notation.setting(value)
+    keys |= more or {}
+    own = {key: keys.pop(key) for key in OWN if key in keys}
+    checkpoint = Path(base).is_dir() or shipped(base) is not None
+    if not checkpoint and base not in RECIPES and base not in TRAINED:
+        hint = notation.nearest(base, [*RECIPES, *TRAINED])
+        raise ValueError(f"contender {text!r}: no recipe, process or checkpoint {base!r}; {hint}")
+    if checkpoint and (keys or "from" in own):
+        wrong = next(iter(keys), "from")
+        raise ValueError(f"contender {text!r}: a checkpoint is already trained; leave {wrong!r} away")
+    if not checkpoint and "of" in own:
+        raise ValueError(f"contender {text!r}: of: for checkpoints; points of a run of this study come with --track")
+    priors = tuple(split_outside(str(own.get("prior", "")), ","))
+    for prior in priors:
+        check_prior(prior)
+    if more:
+        said = ";".join(f"{key}={value}" for key, value in more.items())
+        text = f"{text}{';' if rest else ':'}{said}"
+    return Contender(
+        text=text, base=base, name=str(own.get("name") or slug(_called(text, checkpoint))), changes=keys,
+        checkpoint=checkpoint, sampler=str(own.get("sampler", "auto")), priors=priors,
+        steps=parse_steps(str(own["steps"])) if "steps" in own else (),
+        n=read_whole(own["n"], "n", FEWEST) if "n" in own else None, start=own.get("from"),
+        balance=read_balance(own["balance"]) if "balance" in own else None, of=own.get("of") or None,
+    )  # fmt: skip
+
+
+def _called(text: str, checkpoint: bool) -> str:
+    """A path is called by its last part."""
+    return Path(text.partition(":")[0]).name + text.partition(":")[2] if checkpoint else text
+
+
+def read_balance(text: Any) -> int:
+    """Trajectories: 0, or 2 and more."""
+    number = notation.number(text, "balance")
+    if not math.isfinite(number) or number != int(number) or number < 0 or number == 1:
+        raise ValueError(f"balance: got {text!r}, expected 0 (none), or 2 trajectories and more, such as 512")
+    return int(number)
+
+
+def parse_steps(text: str) -> tuple[int, ...]:
+    """``50``, or ``10,20,50``: evaluations of the network."""
+    return tuple(dict.fromkeys(read_whole(part, "steps") for part in text.split(",")))
+
+
+def check_prior(name: str) -> str:
+    """A prior that there is."""
+    if name not in PRIORS:
+        raise ValueError(f"unknown prior {name!r}; {notation.nearest(name, PRIORS)}")
+    return name
+
+
+def slug(text: str) -> str:
+    """A name for folders: letters, digits, dots, dashes; a long one is cut and marked by a hash."""
+    found = re.sub(r"(process|network)\.", "", text)
+    found = re.sub(r"=\s*-", "-minus-", found)
+    found = re.sub(r"[^A-Za-z0-9.]+", "-", found).strip("-.") or "contender"
+    code = hashlib.sha256(text.encode()).hexdigest()[:6]
+    return found if len(found) <= _LONGEST else f"{found[: _LONGEST - 7]}-{code}"
+
+
+def check_names(contenders: Sequence[Contender]) -> None:
+    """All different, and fit for folders."""
+    if not contenders:
+        raise ValueError("say who takes part: recipes, processes or checkpoints, such as ve anisotropic")
+    for k, one in enumerate(contenders):
+        for key, word in (("name", one.name), ("of", one.of or one.name)):
+            if slug(word) != word:
+                raise ValueError(f"{key}: got {word!r}, expected letters, digits, dots, dashes: {slug(word)!r}")
+        if one.name in [other.name for other in contenders[:k]]:
+            raise ValueError(f"two contenders are called {one.name!r}; give one of them another with ;name=…")
+
+
+def configs(
+    contenders: Sequence[Contender], dataset: Dataset, common: Mapping[str, Any], *, own: bool = False
+) -> list[TrainConfig | None]:
+    """The config of each (None for a checkpoint); with ``own`` the recipes keep their own `COMMON` fields."""
+    for keys in (common, *(one.changes for one in contenders)):
+        for key, instead in (("seed", "--seeds"), ("images", "--images or --budget")):
+            if key in keys:
+                raise ValueError(f"{key}: the same for all contenders; say it with {instead}")
+    shared: dict[str, Any] | None = None
+    found: list[TrainConfig | None] = []
+    for one in contenders:
+        if one.checkpoint:
+            found.append(None)
+            continue
+        base = recipe(one.base) if one.base in RECIPES else for_dataset(dataset, one.base)[0]
+        if shared is None:
+            shared = {key: value for key, value in base.to_dict().items() if key in COMMON}
+        config = (base if own else base.changed(shared)).changed(common)
+        try:
+            changed = config.changed(one.changes)
+            idle = [key for key in one.changes if key in _OF_SCORES] if changed.process["preset"] in BASELINES else []
+            if idle:
+                raise ValueError(f"{idle[0]}: changes nothing for this process, which has its own; leave it away")
+        except ValueError as error:
+            raise ValueError(f"contender {one.text!r}: {error}") from None
+        found.append(changed)
+    return found

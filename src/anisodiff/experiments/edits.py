@@ -1,0 +1,205 @@
+"""SDEdit of all contenders on the same paintings: faithful to the painting against near to real photographs.
+
+    paintings = k-means strokes of photographs;  every contender edits each of them at equal strengths s = σ/(σ + σ_d)
+
+Equal times of two processes are not equally strong edits, so the curve over strengths is what is compared: RMSE to
+the painting against the Fréchet distance of the results to the photographs themselves (the paper's measure).
+"""
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from anisodiff.data import Dataset
+from anisodiff.editing import edit, strokes, t_of_strength
+from anisodiff.editing.inputs import SUFFIXES, read_pictures
+from anisodiff.experiments.budget import Deadline
+from anisodiff.experiments.layout import Place, read_json, save_json
+from anisodiff.experiments.measuring import Yardstick
+from anisodiff.experiments.sampling import Chunks, Failed, Maker
+from anisodiff.generation.pool import open_pool
+from anisodiff.io.atomic import replacing
+from anisodiff.io.images import to_bytes
+from anisodiff.metrics import Survey, image_set
+
+SHOWN, _AT_A_TIME = 6, 16
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """What is edited, and how strongly."""
+
+    sources: tuple[str, ...]
+    """Pictures, or one set of them: a folder, a zip, a prepared dataset; ``data``: the training set."""
+    colours: int = 6
+    strengths: tuple[float, ...] = (0.3, 0.45, 0.6, 0.75)
+    count: int = 500
+    """At most so many pictures of a set, evenly spread."""
+
+    def __post_init__(self) -> None:
+        if self.colours < 1 or self.count < 2:
+            raise ValueError(f"edit: got {self.colours} colours and {self.count} pictures, expected 1 and 2 at least")
+        if not self.strengths or not all(0 < s < 1 for s in self.strengths):
+            raise ValueError(f"strengths: got {list(self.strengths)}, expected numbers in (0, 1)")
+
+    def describe(self) -> dict[str, Any]:
+        """What fixes the paintings; strengths may be added."""
+        return {"sources": [Path(s).name for s in self.sources], "colours": self.colours, "count": self.count}
+
+
+def file_of(strength: float) -> str:
+    """The name of a column of edits."""
+    return f"edit-{strength:g}"
+
+
+class Studio:
+    """The photographs and their paintings, made once for all contenders."""
+
+    def __init__(self, task: Task, out: Path, dataset: Dataset, tell: Callable[[str, int, int | None], None]) -> None:
+        self.task, self.out, self.dataset, self.tell = task, out, dataset, tell
+
+    @cached_property
+    def photos(self) -> Tensor:
+        """[N, C, H, W] in [0, 1], two at least: sets are compared."""
+        found = self._read()
+        if len(found) < 2:
+            raise ValueError("edit: got one picture, expected two or more: their distances are those of two sets")
+        return found
+
+    def _read(self) -> Tensor:
+        shape, paths = (self.dataset.channels, self.dataset.size), [Path(source) for source in self.task.sources]
+        cpu = torch.device("cpu")
+        if self.task.sources == ("data",):
+            return open_pool(self.dataset, *shape).some(self.task.count, cpu)
+        for path in paths:
+            if not path.exists():
+                raise ValueError(f"edit: {path} does not exist; expected pictures, a set of them, or the word data")
+        if all(path.suffix.lower() in SUFFIXES for path in paths):
+            return torch.stack([picture.photo for picture in read_pictures(paths, *shape)])
+        if len(paths) > 1:
+            raise ValueError("edit: give several pictures, or one folder, zip or prepared dataset")
+        return open_pool(paths[0], *shape).some(self.task.count, cpu)
+
+    @cached_property
+    def place(self) -> Path:
+        """Where the paintings lie: among the results, for a few colours compress well and k-means takes its time."""
+        return self.out / "results" / f"paintings-{self.code}.npz"
+
+    @cached_property
+    def code(self) -> str:
+        """Which photographs, painted in how many colours."""
+        colours = f"{self.task.colours} colours".encode()
+        return hashlib.sha256(_bytes(self.photos).tobytes() + colours).hexdigest()[:16]
+
+    def check(self, held: dict[str, Any] | None, where: Path) -> None:
+        """Refuse edits of other pictures that had the same names; older ones do not say which they are of."""
+        if held is not None and held.get("paintings") not in (None, self.code):
+            raise ValueError(
+                f"{where} is of other pictures than those of --edit: give these, or choose another --out"
+            )
+
+    def paint(self, deadline: Deadline) -> bool:
+        """Paint what is not painted yet; False where the deadline came first."""
+        done = list(self._painted())
+        while len(done) < len(self.photos):
+            if deadline.over():
+                return False
+            done += [_bytes(strokes(x, self.task.colours)) for x in self.photos[len(done) : len(done) + _AT_A_TIME]]
+            with replacing(self.place) as temporary:
+                np.savez_compressed(temporary, images=np.stack(done))
+            self.tell("painting strokes", len(done), len(self.photos))
+        return True
+
+    def _painted(self) -> NDArray[np.uint8]:
+        if not self.place.is_file():
+            return np.empty((0,), dtype=np.uint8)
+        with np.load(self.place, allow_pickle=False) as stored:
+            found: NDArray[np.uint8] = stored["images"]
+        return found
+
+    @cached_property
+    def paintings(self) -> Tensor:
+        """The strokes of the photographs, [N, C, H, W] in [0, 1]."""
+        assert self.paint(Deadline())
+        return torch.from_numpy(self._painted()).float() / 255
+
+    def survey(self, yardstick: Yardstick) -> Survey:
+        """Features of the photographs."""
+        if not hasattr(self, "_survey"):
+            self._survey = yardstick.survey(image_set(to_bytes(self.photos), name="photographs"))
+        return self._survey
+
+    def keep_shown(self) -> None:
+        """The first photographs and paintings, for the page."""
+        path = self.out / "results" / "edit.npz"
+        if not path.is_file():
+            with replacing(path) as temporary:
+                np.savez(temporary, photos=_bytes(self.photos[:SHOWN]), paintings=_bytes(self.paintings[:SHOWN]))
+
+
+def _bytes(images: Tensor) -> NDArray[np.uint8]:
+    return to_bytes(images).numpy()
+
+
+def make_edits(
+    maker: Maker, studio: Studio, place: Place, strength: float, sampler: str, steps: int, deadline: Deadline
+) -> bool:
+    """The paintings edited at one strength, painting k with the seed k; whether all are there."""
+    chunks, generator, paintings = Chunks(place.work / file_of(strength)), maker.generator, studio.paintings
+    try:
+        t = t_of_strength(generator.model, strength, t_min=generator.plan.config.t_min)
+        evaluations = generator.route(sampler, steps, t).evaluations
+    except ValueError as error:
+        raise Failed(str(error)) from None
+    law = {
+        "checkpoint": generator.origin.model, "strength": strength, "t": t, "steps": steps, "sampler": sampler,
+        "evaluations": evaluations, "paintings": studio.code,
+    }  # fmt: skip
+    held = read_json(chunks.folder / "protocol.json")
+    studio.check(held, chunks.folder)
+    if held is not None and held != {key: law.get(key) for key in held}:
+        raise ValueError(f"{chunks.folder} holds edits made in another way: remove it to make them anew")
+    save_json(chunks.folder / "protocol.json", law)
+
+    def make(rows: range) -> Tensor:
+        return edit(
+            generator, paintings[rows.start : rows.stop], seeds=rows, t=t, steps=steps,
+            sampler=sampler, batch=maker.batch,
+        )  # fmt: skip
+
+    total = len(paintings)
+    return maker.fill(
+        chunks, total, make, deadline, lambda done: studio.tell(f"edit {place.name} at {strength:g}", done, total)
+    )
+
+
+def measure_edits(studio: Studio, place: Place, strength: float, yardstick: Yardstick) -> None:
+    """Write the numbers of one strength, and its first results."""
+    chunks, paintings = Chunks(place.work / file_of(strength)), studio.paintings
+    total = len(paintings)
+    results = torch.from_numpy(chunks.first(total).copy()).double() / 255
+    found = yardstick.distances(
+        chunks.image_set(f"{place.name} at {strength:g}", total), limit=total, against=studio.survey(yardstick)
+    )
+    to = {
+        name: float((results - images.double()).square().mean().sqrt())
+        for name, images in (("painting", paintings), ("photo", studio.photos))
+    }
+    law = read_json(chunks.folder / "protocol.json") or {}
+    with replacing(place.results / f"{file_of(strength)}.npz") as temporary:
+        np.savez(temporary, images=chunks.first(SHOWN))
+    save_json(
+        place.results / f"{file_of(strength)}.json",
+        {
+            **found, **law, "rmse_painting": to["painting"], "rmse_photo": to["photo"],
+            "seconds_per_image": chunks.seconds_per_image(),
+        },
+    )  # fmt: skip

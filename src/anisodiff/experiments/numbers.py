@@ -1,0 +1,181 @@
+"""From the files of a study to numbers: over seeds the mean and half the range, and what they do not show.
+
+With one seed a difference below 10 % is not shown to be one: runs of the same method differ by that much. With
+several seeds, one that is within the sum of both half ranges is not.
+"""
+
+import dataclasses
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from anisodiff.experiments.layout import Place
+from anisodiff.experiments.scoring import read_results
+
+UNSHOWN = 0.1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Number:
+    """A value over ``count`` seeds."""
+
+    mean: float
+    half_range: float = 0.0
+    count: int = 1
+
+    @classmethod
+    def of(cls, values: Iterable[float | None]) -> "Number | None":
+        """Of those that are known; None where none is."""
+        known = [value for value in values if value is not None]
+        if not known:
+            return None
+        return cls(mean=sum(known) / len(known), half_range=(max(known) - min(known)) / 2, count=len(known))
+
+    def __str__(self) -> str:
+        if self.count == 1:
+            return f"{self.mean:.4g}"
+        return f"{self.mean:.4g} ± {self.half_range:.2g}"
+
+    def differs(self, other: "Number") -> bool:
+        """Whether the difference is shown."""
+        gap = abs(self.mean - other.mean)
+        if min(self.count, other.count) == 1:
+            return gap > UNSHOWN * min(abs(self.mean), abs(other.mean))
+        return gap > self.half_range + other.half_range
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """A contender with all its seeds."""
+
+    name: str
+    label: str
+    seeds: tuple[int, ...]
+    results: tuple[Mapping[str, Any], ...]
+    """For every seed: file name → contents."""
+    places: tuple[Place, ...]
+    of: str = ""
+    """The run of which this is a checkpoint, where that was said."""
+    shared: Mapping[str, int] = field(default_factory=dict)
+    """Prior → the number of steps that most contenders of the study have, the largest of several."""
+
+    @property
+    def columns(self) -> tuple[tuple[str, int], ...]:
+        """(prior, steps) of what was sampled, whether it succeeded or not."""
+        found = set()
+        for result in self.results:
+            for name in result:
+                prior, dash, steps = name.rpartition("-")
+                if dash and steps.isdecimal() and prior not in ("track", "edit"):
+                    found.add((prior, int(steps)))
+        return tuple(sorted(found))
+
+    def main(self, prior: str) -> str | None:
+        """The column of this prior that is compared: the one most contenders have, else the one with the most
+        evaluations; one that failed only where all did.
+        """
+        steps = [count for name, count in self.columns if name == prior]
+        good = [count for count in steps if not self.words(f"{prior}-{count}", "failed")] or steps
+        shared = self.shared.get(prior)
+        return f"{prior}-{shared if shared in good else max(good)}" if good else None
+
+    def deciding(self, prior: str) -> str:
+        """The column that stands for this contender: of this prior, or of its own where it has another."""
+        own = [name for name, _ in self.columns]
+        return self.main(prior) or (self.main(own[0]) if own else None) or ""
+
+    def metric(self, column: str, name: str) -> Number | None:
+        """A value of the reports, over the seeds."""
+        return Number.of(_metric(result.get(column), name) for result in self.results)
+
+    def fact(self, file: str, *keys: str) -> Number | None:
+        """A number of a file, below some keys, over the seeds."""
+        return Number.of(_fact(result.get(file), keys) for result in self.results)
+
+    def evaluations(self, column: str) -> Number | None:
+        """What a sample of a column took; of a sampler that decides so itself the mean, not what it was allowed."""
+        made = self.fact(column, "sampling", "evaluations_made")
+        return made or self.fact(column, "sampling", "evaluations")
+
+    def words(self, file: str, *keys: str) -> str | None:
+        """The first text there."""
+        for result in self.results:
+            inner: Any = result.get(file)
+            for key in keys:
+                inner = inner.get(key) if isinstance(inner, dict) else None
+            if isinstance(inner, str):
+                return inner
+        return None
+
+
+def _fact(contents: Any, keys: Sequence[str]) -> float | None:
+    for key in keys:
+        contents = contents.get(key) if isinstance(contents, Mapping) else None
+    return float(contents) if isinstance(contents, int | float) and not isinstance(contents, bool) else None
+
+
+def _metric(contents: Any, name: str) -> float | None:
+    for value in ((contents or {}).get("report") or {}).get("values", []):
+        if value["name"] == name:
+            return float(value["value"])
+    return None
+
+
+def read_rows(out: Path, study: Mapping[str, Any], tag: str = "", names: Sequence[str] | None = None) -> list[Row]:
+    """The contenders of a study in their order; ``names``: only these."""
+    grouped: dict[str, list[tuple[str, Mapping[str, Any]]]] = {}
+    for name, described in study["contenders"].items():
+        if names is None or described["contender"] in names:
+            grouped.setdefault(described["contender"], []).append((name, described))
+    rows = []
+    for name, members in grouped.items():
+        places = tuple(Place(out=out, name=n, run_name=d["run"], tag=tag) for n, d in members)
+        rows.append(
+            Row(
+                name=name, label=label_of(members[0][1]), seeds=tuple(int(d["seed"]) for _, d in members),
+                results=tuple(read_results(place) for place in places), places=places,
+                of=members[0][1].get("of") or "",
+            )
+        )  # fmt: skip
+    counts = Counter(
+        (prior, steps)
+        for row in rows for prior, steps in row.columns if not row.words(f"{prior}-{steps}", "failed")
+    )  # fmt: skip
+    shared = {prior: max((count, steps) for (own, steps), count in counts.items() if own == prior)[1]
+              for prior, _ in counts}  # fmt: skip
+    return [dataclasses.replace(row, shared=shared) for row in rows]
+
+
+def label_of(described: Mapping[str, Any]) -> str:
+    """What a contender is called on the page."""
+    text, name = str(described["text"]), str(described["contender"])
+    return name if "name=" in text or len(text) > 40 or "/" in text else text
+
+
+def over_images(rows: Sequence[Row], prior: str, metric: str = "fid") -> dict[str, dict[int, Number]]:
+    """Run → images seen → a value, of the checkpoints of which it was said that they are points of a run."""
+    found: dict[str, dict[int, Number]] = {}
+    for row in rows:
+        images, value = row.fact("train", "images"), row.metric(row.main(prior) or "", metric)
+        if row.of and images is not None and value is not None:
+            found.setdefault(row.of, {}).setdefault(round(images.mean), value)
+    return {run: dict(sorted(points.items())) for run, points in found.items()}
+
+
+def best(numbers: Sequence[Number | None]) -> Number | None:
+    """The lowest mean."""
+    known = [number for number in numbers if number is not None]
+    return min(known, key=lambda number: number.mean) if known else None
+
+
+def cell(number: Number | None, lowest: Number | None) -> str:
+    """For a table: the best in bold, ≈ where a difference from the best is not shown."""
+    if number is None:
+        return "–"
+    if lowest is None:
+        return str(number)
+    if number == lowest:
+        return f"**{number}**"
+    return str(number) if number.differs(lowest) else f"{number} ≈"

@@ -1,0 +1,220 @@
+"""The page: one Markdown file with every table, figure, protocol and caveat, made from the results alone."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from anisodiff.experiments import plots
+from anisodiff.experiments.edits import file_of
+from anisodiff.experiments.layout import save_json
+from anisodiff.experiments.numbers import Number, Row, best, cell, over_images, read_rows
+from anisodiff.experiments.protocols import protocol
+from anisodiff.io.atomic import replacing
+from anisodiff.metrics.protocol import aligned
+
+METRICS = ("fid", "fid_infinity", "kid", "precision", "recall", "density", "coverage", "edges", "spectrum_error")
+_MARKED = ("fid", "edges", "spectrum_error")
+"""Positive, and lower is better: a difference in per cent means something."""
+
+
+def write_page(out: Path, study: dict[str, Any], names: Sequence[str] | None = None) -> Path:
+    """results/page.md with its figures and page.json, from whatever results are there."""
+    rows = read_rows(out, study, names=names)
+    results = out / "results"
+    priors = list(dict.fromkeys(prior for row in rows for prior, _ in row.columns))
+    figures = plots.draw_all(rows, priors, out)
+    parts = ["# Comparison", _opening(study, rows), _main_table(rows, priors), *_caveats(rows, priors)]
+    for prior in priors:
+        parts += [f"## All numbers, prior `{prior}`", _metrics_table(rows, prior)]
+    if any(len({steps for _, steps in row.columns}) > 1 for row in rows):
+        parts += ["## Quality over evaluations of the network", *_over_evaluations(rows, priors)]
+    parts += _figure(figures, "evaluations", "FID over evaluations")
+    if "training" in figures:
+        parts += ["## FID over training time", _track_words(rows, study["fixed"]["n"]), _track_table(rows)]
+        parts += _figure(figures, "training", "FID over training time and images seen")
+    if tables := _over_images(rows, priors):
+        parts += ["## FID over images seen", *tables, *_figure(figures, "images", "FID over images seen")]
+    if "sheets" in figures:
+        words = "A row a contender; equal columns, equal seeds."
+        parts += ["## Samples of the same seeds", words, *_figure(figures, "sheets", words)]
+    if any(name.startswith("edit-") for row in rows for result in row.results for name in result):
+        parts += ["## Strokes to images (SDEdit)", _edit_words(study), _edit_table(rows)]
+    parts += _figure(figures, "edits", "Faithfulness against distance to photographs")
+    parts += _figure(figures, "edit-sheets", "Edits of the same paintings")
+    parts += ["## Protocol", protocol(rows, study)]
+    path = results / "page.md"
+    with replacing(path) as temporary:
+        temporary.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
+    save_json(results / "page.json", {"study": study, "rows": [_plain(row) for row in rows]})
+    return path
+
+
+def _plain(row: Row) -> dict[str, Any]:
+    return {"name": row.name, "label": row.label, "seeds": list(row.seeds), "results": list(row.results)}
+
+
+def _opening(study: dict[str, Any], rows: Sequence[Row]) -> str:
+    fixed = study["fixed"]
+    seeds = max(len(row.seeds) for row in rows)
+    machines = {words for row in rows if (words := row.words("train", "device"))}
+    device = f" on {', '.join(sorted(machines))}" if machines else ""
+    trained = (
+        "checkpoints that were given"
+        if all(_given(row) for row in rows)
+        else f"{fixed['budget']} of training each{device} (compilation and calibration not counted)"
+    )
+    return (
+        f"{len(rows)} contenders, {trained}, {fixed['n']} samples, {seeds} seed{'s' if seeds > 1 else ''} of "
+        "training. Lower is better for FID; the best is bold."
+    )
+
+
+def _given(row: Row) -> bool:
+    return any((result.get("train") or {}).get("given") for result in row.results)
+
+
+def _milliseconds(number: Number | None) -> str:
+    if number is None:
+        return "–"
+    return str(Number(mean=1e3 * number.mean, half_range=1e3 * number.half_range, count=number.count))
+
+
+def _main_table(rows: Sequence[Row], priors: Sequence[str]) -> str:
+    head = ["contender", "images seen", "training, s", "training, ms/image"]
+    head += [word for prior in priors for word in (f"FID, {prior}", "evaluations", "sampling, ms/image")]
+    lowest = {prior: best([row.metric(row.main(prior) or "", "fid") for row in rows]) for prior in priors}
+    table = [head]
+    for row in rows:
+        images, seconds = row.fact("train", "images"), row.fact("train", "seconds")
+        given = " (given)" if _given(row) else ""
+        each = None if images is None or seconds is None else Number(mean=seconds.mean / images.mean)
+        line = [row.label, "–" if images is None else f"{images.mean:,.0f}{given}"]
+        line += ["–" if seconds is None else f"{seconds.mean:.4g}", _milliseconds(each)]
+        for prior in priors:
+            column = row.main(prior) or ""
+            evaluations = row.evaluations(column)
+            line += [cell(row.metric(column, "fid"), lowest[prior])]
+            line += ["–" if evaluations is None else f"{evaluations.mean:.0f}"]
+            line += [_milliseconds(row.fact(column, "sampling", "seconds_per_image"))]
+        table.append(line)
+    return aligned(table, widest=60)
+
+
+def _caveats(rows: Sequence[Row], priors: Sequence[str]) -> list[str]:
+    lines = []
+    if any(len(row.seeds) == 1 for row in rows):
+        lines.append("≈: within 10 % of the best, with one seed: the difference is not shown to be one.")
+    if any(len(row.seeds) > 1 for row in rows):
+        lines.append("± is half the range over seeds; ≈ also marks what overlaps with the best within that.")
+    given = [row.label for row in rows if _given(row)]
+    if 0 < len(given) < len(rows):
+        lines.append(f"Checkpoints that were given, whose training is not of this budget: {', '.join(given)}.")
+    for row in rows:
+        if failed := row.words("train", "failed"):
+            lines.append(f"{row.label}: training failed: {failed}")
+        for prior, steps in row.columns:
+            if failed := row.words(f"{prior}-{steps}", "failed"):
+                lines.append(f"{row.label}, prior {prior}, {steps} evaluations: failed: {failed}")
+        for prior in priors:
+            if note := row.words(row.main(prior) or "", "sampling", "note"):
+                lines.append(f"{row.label}, prior {prior}: {note}")
+    return ["\n".join(f"- {line}" for line in lines)] if lines else []
+
+
+def _metrics_table(rows: Sequence[Row], prior: str) -> str:
+    found = {row.name: [row.metric(row.main(prior) or "", name) for name in METRICS] for row in rows}
+    lowest = [best([found[row.name][k] for row in rows]) if m in _MARKED else None for k, m in enumerate(METRICS)]
+    table = [["contender", *METRICS]]
+    table += [[row.label, *(cell(n, low) for n, low in zip(found[row.name], lowest))] for row in rows]
+    return aligned(table, widest=60)
+
+
+def _over_evaluations(rows: Sequence[Row], priors: Sequence[str]) -> list[str]:
+    parts = []
+    for prior in priors:
+        steps = sorted({count for row in rows for name, count in row.columns if name == prior})
+        lowest = {count: best([row.metric(f"{prior}-{count}", "fid") for row in rows]) for count in steps}
+        table = [[f"FID, prior {prior}, evaluations asked for", *map(str, steps)]]
+        for row in rows:
+            table.append([row.label, *(cell(row.metric(f"{prior}-{c}", "fid"), lowest[c]) for c in steps)])
+        parts.append(aligned(table, widest=60))
+    return parts
+
+
+def _over_images(rows: Sequence[Row], priors: Sequence[str]) -> list[str]:
+    """A row a number of images, a column a run, so that equal budgets stand beside each other."""
+    parts = []
+    for prior in priors:
+        if not (curves := over_images(rows, prior)):
+            continue
+        table = [[f"FID, prior {prior}, images seen", *curves]]
+        for images in sorted({at for points in curves.values() for at in points}):
+            found = [points.get(images) for points in curves.values()]
+            table.append([f"{images:,}", *(cell(number, best(found)) for number in found)])
+        parts.append(aligned(table, widest=60))
+    return parts
+
+
+def _track_words(rows: Sequence[Row], n: int) -> str:
+    points = {
+        row.label: [r for result in row.results for k, r in result.items() if k.startswith("track-")] for row in rows
+    }
+    counts = [point["samples"] for found in points.values() for point in found if "samples" in point]
+    few = f"; {min(counts)} samples a point" if counts else ""
+    higher = ", so FID is higher than in the table" if counts and min(counts) < n else ""
+    # not equal where a contender has its own, or where a study has grown by a number of evaluations
+    made = {
+        label: " and ".join(dict.fromkeys(point["column"].replace("-", ", ") for point in found if "column" in point))
+        for label, found in points.items()
+    }
+    kinds = [words for words in dict.fromkeys(made.values()) if words]
+    how = f"; {kinds[0]} evaluations" if len(kinds) == 1 else ""
+    if len(kinds) > 1:
+        how = f". **Not equal in prior and evaluations**: {'; '.join(f'{k}: {w}' for k, w in made.items() if w)}"
+    return f"Averaged weights on the way{few}{higher}{how}."
+
+
+def _track_table(rows: Sequence[Row]) -> str:
+    """A row a contender, a column a point: called by its images where all have as many, else by its number."""
+    points = sorted({int(n[6:]) for row in rows for r in row.results for n in r if n.startswith("track-")})
+    lines = [["images seen, or point"], *([row.label] for row in rows)]
+    for point in points:
+        file = f"track-{point}"
+        seen = {round(images.mean) for row in rows if (images := row.fact(file, "images")) is not None}
+        found = [row.fact(file, "fid") for row in rows]
+        lowest = best(found) if len(seen) == 1 else None
+        lines[0].append(f"{seen.pop():,}" if len(seen) == 1 else str(point))
+        for line, number in zip(lines[1:], found):
+            line.append(cell(number, lowest))
+    return aligned(lines, widest=60)
+
+
+def _edit_words(study: dict[str, Any]) -> str:
+    edit = study["fixed"].get("edit") or {}
+    return (
+        f"Photographs ({', '.join(edit.get('sources', []))}) painted in {edit.get('colours')} colours by k-means, "
+        "then edited at equal strengths s = σ/(σ + σ_d): equal times would not be equally strong. FID and KID are "
+        "to the photographs themselves."
+    )
+
+
+def _edit_table(rows: Sequence[Row]) -> str:
+    strengths = sorted(
+        {float(n.removeprefix("edit-")) for row in rows for r in row.results for n in r if n.startswith("edit-")}
+    )
+    table = [["contender", "strength", "evaluations"]]
+    table[0] += ["RMSE to painting", "RMSE to photograph", "FID to photographs", "KID"]
+    for row in rows:
+        for s in strengths:
+            file = file_of(s)
+            if failed := row.words(file, "failed"):
+                table.append([row.label, f"{s:g}", "–", f"failed: {failed}", "–", "–", "–"])
+                continue
+            made = row.fact(file, "evaluations") or row.fact(file, "steps")  # older results have what was asked for
+            facts = [made, *(row.fact(file, key) for key in ("rmse_painting", "rmse_photo", "fid", "kid"))]
+            table.append([row.label, f"{s:g}", *("–" if fact is None else str(fact) for fact in facts)])
+    return aligned(table, widest=60)
+
+
+def _figure(figures: dict[str, str], name: str, words: str) -> list[str]:
+    return [f"![{words}]({figures[name]})"] if name in figures else []

@@ -1,0 +1,205 @@
+"""Figures of a study: curves with a line a contender, and sheets of pictures side by side."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, ImageDraw
+
+from anisodiff.experiments.edits import SHOWN as EDITED
+from anisodiff.experiments.numbers import Row, over_images
+from anisodiff.generation.pictures import enlarged, tiled
+from anisodiff.io.atomic import replacing
+from anisodiff.io.figures import canvas, save_figure
+
+ACROSS, SIDE, CAPTION = 16, 64, 14
+BESIDE, GAP = 4, 10
+Pixels = NDArray[np.uint8]
+
+
+def draw_all(rows: Sequence[Row], priors: Sequence[str], out: Path) -> dict[str, str]:
+    """Every figure that there are results for, in results/figures; name → path relative to the page."""
+    folder, found = out / "results" / "figures", dict[str, str]()
+    drawn = {
+        "training": _training(rows), "images": _images(rows, priors), "evaluations": _evaluations(rows, priors),
+        "edits": _edits(rows),
+    }  # fmt: skip
+    for name, figure in drawn.items():
+        if figure is not None:
+            save_figure(figure, folder / f"{name}.png")
+            found[name] = f"figures/{name}.png"
+    for name, sheet in {"sheets": _sheets(rows, priors), "edit-sheets": _edit_sheets(rows, out)}.items():
+        if sheet is not None:
+            with replacing(folder / f"{name}.png") as temporary:
+                sheet.save(temporary)
+            found[name] = f"figures/{name}.png"
+    return found
+
+
+def tidy(axes: Any, **settings: Any) -> None:
+    """The house style of a plot."""
+    axes.set(**settings)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(alpha=0.2)
+
+
+def _lines(axes: Any, curves: Sequence[tuple[str, list[tuple[float, Any]]]]) -> bool:
+    """A line with error bars for each; whether there is any."""
+    drawn = False
+    for number, (label, points) in enumerate(curves):
+        if points:
+            x, y = [p for p, _ in points], [n.mean for _, n in points]
+            bars = [n.half_range for _, n in points] if any(n.count > 1 for _, n in points) else None
+            axes.errorbar(
+                x, y, yerr=bars, marker="o", ms=3.5, lw=1.3, color=f"C{number % 10}", label=label, capsize=2
+            )
+            drawn = True
+    if drawn:
+        axes.legend(frameon=False, fontsize=8)
+    return drawn
+
+
+def _training(rows: Sequence[Row]) -> Any:
+    """FID over seconds, and over images."""
+    figure = canvas(10.0, 3.8)
+    drawn = False
+    for axes, key, words in zip(figure.subplots(1, 2), ("seconds", "images"), ("training time, s", "images seen")):
+        curves = []
+        for row in rows:
+            names = sorted({n for r in row.results for n in r if n.startswith("track-")}, key=lambda n: int(n[6:]))
+            points = [(row.fact(n, key), row.fact(n, "fid")) for n in names]
+            curves.append((row.label, [(x.mean, y) for x, y in points if x is not None and y is not None]))
+        drawn = _lines(axes, curves) or drawn
+        tidy(axes, xlabel=words, ylabel="FID")
+    figure.tight_layout()
+    return figure if drawn else None
+
+
+def _images(rows: Sequence[Row], priors: Sequence[str]) -> Any:
+    """FID over images seen of runs whose checkpoints were given, a panel a prior."""
+    found = {prior: curves for prior in priors if (curves := over_images(rows, prior))}
+    if not found:
+        return None
+    figure = canvas(5.2 * len(found), 3.8)
+    for axes, (prior, curves) in zip(np.atleast_1d(figure.subplots(1, len(found))), found.items()):
+        _lines(axes, [(run, list(points.items())) for run, points in curves.items()])
+        tidy(axes, xlabel="images seen", ylabel="FID", title=f"prior {prior}")
+    figure.tight_layout()
+    return figure
+
+
+def _evaluations(rows: Sequence[Row], priors: Sequence[str]) -> Any:
+    """FID over evaluations of the network, a panel a prior; only where somebody has several."""
+    if not any(len({steps for _, steps in row.columns}) > 1 for row in rows):
+        return None
+    figure = canvas(5.2 * len(priors), 3.8)
+    for axes, prior in zip(np.atleast_1d(figure.subplots(1, len(priors))), priors):
+        curves = []
+        for row in rows:
+            names = [f"{p}-{steps}" for p, steps in row.columns if p == prior]
+            points = [(row.evaluations(n), row.metric(n, "fid")) for n in names]
+            curves.append((row.label, [(x.mean, y) for x, y in points if x is not None and y is not None]))
+        _lines(axes, curves)
+        tidy(axes, xscale="log", xlabel="evaluations of the network", ylabel="FID", title=f"prior {prior}")
+        ticks = sorted({x for _, points in curves for x, _ in points})
+        axes.set_xticks(ticks, [f"{x:g}" for x in ticks], fontsize=8)
+        axes.minorticks_off()
+    figure.tight_layout()
+    return figure
+
+
+def _edits(rows: Sequence[Row]) -> Any:
+    """Distance to photographs against distance to the painting, a point a strength."""
+    figure = canvas(5.6, 4.0)
+    axes, curves, marks = figure.subplots(), [], list[tuple[str, tuple[float, float]]]()
+    for row in rows:
+        points = [(row.fact(n, "rmse_painting"), row.fact(n, "fid"), n[5:]) for n in _edits_of(row)]
+        marks += [(strength, (x.mean, y.mean)) for x, y, strength in points if x is not None and y is not None]
+        curves.append((row.label, [(x.mean, y) for x, y, _ in points if x is not None and y is not None]))
+    drawn = _lines(axes, curves)
+    tidy(axes, xlabel="less faithful →   RMSE to the painting", ylabel="less real →   FID to the photographs")
+    figure.tight_layout()
+    _mark(axes, marks)
+    return figure if drawn else None
+
+
+def _edits_of(row: Row) -> list[str]:
+    """Names of a contender's edits, ascending in strength."""
+    return sorted({n for r in row.results for n in r if n.startswith("edit-")}, key=lambda n: float(n[5:]))
+
+
+def _mark(axes: Any, marks: Sequence[tuple[str, tuple[float, float]]]) -> None:
+    """Words beside points; of points with the same words that lie together the first has them."""
+    taken = list[tuple[str, NDArray[np.float64]]]()
+    for words, point in marks:
+        here = axes.transData.transform(point) * 72 / axes.figure.dpi
+        if all(words != said or (abs(here - there) > (16, 7)).any() for said, there in taken):
+            axes.annotate(words, point, xytext=(4, 3), textcoords="offset points", fontsize=6)
+            taken.append((words, here))
+
+
+def _read(path: Path, key: str = "images") -> list[Pixels]:
+    """Pictures [H, W, 3] of a file of results; none where there is none."""
+    if not path.is_file():
+        return []
+    with np.load(path, allow_pickle=False) as stored:
+        images = stored[key].transpose(0, 2, 3, 1)
+    return [enlarged(np.broadcast_to(image, (*image.shape[:2], 3)), SIDE) for image in images]
+
+
+def _stacked(strips: Sequence[tuple[str, list[Pixels]]], across: int) -> Image.Image | None:
+    """Rows of pictures, each under its caption."""
+    shown = [(words, tiled(pictures[:across], across)) for words, pictures in strips if pictures]
+    if not shown:
+        return None
+    width = max(strip.shape[1] for _, strip in shown)
+    sheet = Image.new("RGB", (width, sum(strip.shape[0] + CAPTION for _, strip in shown)), "white")
+    draw, top = ImageDraw.Draw(sheet), 0
+    for words, strip in shown:
+        draw.text((2, top + 1), words, fill="black")
+        sheet.paste(Image.fromarray(strip), (0, top + CAPTION))
+        top += strip.shape[0] + CAPTION
+    return sheet
+
+
+def _sheets(rows: Sequence[Row], priors: Sequence[str]) -> Image.Image | None:
+    strips = []
+    for prior in priors:
+        for row in rows:
+            if column := row.main(prior):
+                path = row.places[0].results / f"{column}.npz"
+                strips.append((f"{row.label}, {column.replace('-', ', ')} evaluations".strip(), _read(path)))
+    return _stacked([(_ascii(words), pictures) for words, pictures in strips], ACROSS)
+
+
+def _edit_sheets(rows: Sequence[Row], out: Path) -> Image.Image | None:
+    known = out / "results" / "edit.npz"
+    if not known.is_file():
+        return None
+    given = [(name, _read(known, name)) for name in ("photos", "paintings")]
+    blocks = list[Image.Image]()
+    for row in rows:
+        folder = row.places[0].results
+        strips = [(_ascii(f"{row.label}, strength {n[5:]}"), _read(folder / f"{n}.npz")) for n in _edits_of(row)]
+        if any(pictures for _, pictures in strips) and (block := _stacked([*given, *strips], EDITED)) is not None:
+            blocks.append(block)
+    return _beside(blocks)
+
+
+def _beside(blocks: Sequence[Image.Image]) -> Image.Image | None:
+    """Sheets next to each other, a few in a row."""
+    if not blocks:
+        return None
+    wide, high = (max(block.size[k] for block in blocks) for k in (0, 1))
+    across = min(BESIDE, len(blocks))
+    whole = Image.new("RGB", (across * (wide + GAP) - GAP, -(-len(blocks) // across) * (high + GAP) - GAP), "white")
+    for number, block in enumerate(blocks):
+        whole.paste(block, (number % across * (wide + GAP), number // across * (high + GAP)))
+    return whole
+
+
+def _ascii(words: str) -> str:
+    """The small font knows no more."""
+    return words.encode("ascii", "replace").decode()

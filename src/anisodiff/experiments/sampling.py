@@ -1,0 +1,217 @@
+"""Images of many seeds on the disk, one file for every batch; what is there is not made again.
+
+FOLDER/FIRST-LAST.npz    images uint8 [n, C, H, W] of the seeds FIRST … LAST, the seconds they took, whether these
+                         hold what only a first batch costs (compilation, recording), and how many evaluations
+                         each took of a sampler that decides so itself
+"""
+
+import time
+import zipfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from anisodiff.experiments.budget import Deadline
+from anisodiff.experiments.layout import read_json, save_json
+from anisodiff.generation import Generator
+from anisodiff.generation.protocol import describe, differences
+from anisodiff.io.atomic import replacing, without_folders
+from anisodiff.metrics import ImageSet
+from anisodiff.samplers import Dopri5
+
+SHOWN = 32
+"""Images kept among the results, to be looked at."""
+
+
+class Failed(Exception):
+    """A contender cannot do what was asked: a result, not the end of a study."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Column:
+    """A prior and a number of evaluations."""
+
+    prior: str
+    steps: int
+
+    @property
+    def name(self) -> str:
+        """For files."""
+        return f"{self.prior}-{self.steps}"
+
+
+@dataclass(frozen=True)
+class Chunks:
+    """The files of a folder."""
+
+    folder: Path
+
+    def ranges(self) -> list[tuple[int, int, Path]]:
+        """(first, one past the last, file), ascending; what a crash cut off is not there."""
+        found = []
+        for path in self.folder.glob("*-*.npz"):
+            first, last = path.stem.split("-")
+            if zipfile.is_zipfile(path):
+                found.append((int(first), int(last) + 1, path))
+        return sorted(found)
+
+    def missing(self, n: int, batch: int) -> Iterator[range]:
+        """Rows of 0 … n − 1 that are not there, at most ``batch`` at a time."""
+        done = 0
+        for first, end in [*((a, b) for a, b, _ in self.ranges()), (n, n)]:
+            while done < min(first, n):
+                yield range(done, min(done + batch, first, n))
+                done = min(done + batch, first, n)
+            done = max(done, end)
+
+    def put(
+        self, rows: range, images: Tensor, seconds: float, *, warm: bool, evaluations: Sequence[int] = ()
+    ) -> None:
+        """Images [n, C, H, W] in [0, 1], written whole or not at all."""
+        pixels = (images.clamp(0, 1) * 255).round().to(torch.uint8).cpu().numpy()
+        with replacing(self.folder / f"{rows[0]:08d}-{rows[-1]:08d}.npz") as temporary:
+            np.savez(
+                temporary, images=pixels, seconds=np.float64(seconds), warm=np.bool_(warm),
+                evaluations=np.array(evaluations, dtype=np.int64),
+            )  # fmt: skip
+
+    def walk(self) -> Iterator[NDArray[np.uint8]]:
+        """The images of file after file."""
+        for _, _, path in self.ranges():
+            with np.load(path, allow_pickle=False) as stored:
+                yield stored["images"]
+
+    def first(self, n: int) -> NDArray[np.uint8]:
+        """The first ``n`` images."""
+        held: list[NDArray[np.uint8]] = []
+        for images in self.walk():
+            held.append(images)
+            if sum(map(len, held)) >= n:
+                break
+        return np.concatenate(held)[:n]
+
+    def seconds_per_image(self) -> float:
+        """Without first batches, unless there are no others."""
+        times = []
+        for _, _, path in self.ranges():
+            with np.load(path, allow_pickle=False) as stored:
+                times.append((float(stored["seconds"]), len(stored["images"]), bool(stored["warm"])))
+        usual = [(s, n) for s, n, warm in times if warm] or [(s, n) for s, n, _ in times]
+        return sum(s for s, _ in usual) / sum(n for _, n in usual)
+
+    def evaluations(self) -> float | None:
+        """What a sample took in the mean, where the sampler decided; None where it was the same for all."""
+        found = list[int]()
+        for _, _, path in self.ranges():
+            with np.load(path, allow_pickle=False) as stored:
+                found += stored["evaluations"].tolist() if "evaluations" in stored else []
+        return sum(found) / len(found) if found else None
+
+    def image_set(self, name: str, n: int) -> ImageSet:
+        """For the metrics: batches of equal size."""
+
+        def read(size: int) -> Iterator[Tensor]:
+            rest = np.empty((0,), dtype=np.uint8)
+            for images in self.walk():
+                rest = images if not len(rest) else np.concatenate([rest, images])
+                while len(rest) >= size:
+                    yield torch.from_numpy(rest[:size].copy())
+                    rest = rest[size:]
+            if len(rest):
+                yield torch.from_numpy(rest.copy())
+
+        return ImageSet(name=name, open=read, count=n)
+
+
+class Maker:
+    """A generator that fills folders; its first batch is marked."""
+
+    def __init__(self, generator: Generator, batch: int | None = None) -> None:
+        self.generator, self.batch, self.warm = generator, batch or generator.batch, False
+        self._leakage: dict[str, Any] = {}
+
+    def fill(
+        self,
+        chunks: Chunks,
+        n: int,
+        make: Callable[[range], Tensor],
+        deadline: Deadline,
+        tell: Callable[[int], None],
+        spent: Callable[[], Sequence[int]] = tuple,
+    ) -> bool:
+        """Rows 0 … n − 1 by ``make``; whether all are there. What ``make`` refuses is a `Failed`.
+
+        ``spent``: the evaluations of the samples made last, where they differ.
+        """
+        took = 0.0
+        for rows in chunks.missing(n, self.batch):
+            if deadline.over(took):
+                return False
+            begin = time.perf_counter()
+            try:
+                images = make(rows)
+            except ValueError as error:
+                raise Failed(str(error)) from None
+            took = time.perf_counter() - begin
+            counts = spent()[: len(rows)]  # a batch may have been filled up
+            chunks.put(rows, images, took, warm=self.warm, evaluations=counts)
+            self.warm = True
+            tell(rows[-1] + 1)
+        return True
+
+    def column(
+        self,
+        folder: Path,
+        column: Column,
+        sampler: str,
+        n: int,
+        deadline: Deadline,
+        say: Callable[[str], None],
+        tell: Callable[[int], None],
+    ) -> dict[str, Any] | None:
+        """Samples of the seeds 0 … n − 1; their protocol, or None where the deadline came first."""
+        generator = self.generator
+        try:
+            start, route = generator.start(column.prior), generator.route(sampler, column.steps)
+        except ValueError as error:
+            raise Failed(str(error)) from None
+        held = read_json(folder / "protocol.json")
+        first = column.prior not in self._leakage
+        if held is None and first:
+            self._leakage[column.prior] = start.leakage(generator.device)
+        leakage = self._leakage.get(column.prior)
+        protocol = describe(generator, start, route, range(n), leakage)
+        protocol["note"] = start.note(leakage)
+        protocol["checkpoint_path"] = without_folders(protocol["checkpoint_path"])  # it will be published
+        if held is not None:
+            if different := differences(held, protocol):
+                raise ValueError(f"{folder} holds other samples: {'; '.join(different)}; remove it to make them anew")
+            protocol |= {key: held[key] for key in ("leakage", "note")}
+        save_json(folder / "protocol.json", protocol)
+        chunks = Chunks(folder)
+        if protocol["note"] and held is None and first:
+            say(f"{folder.parent.name}, prior {column.prior}: {protocol['note']}")
+
+        adaptive = route.sampler if isinstance(route.sampler, Dopri5) else None
+
+        def make(rows: range) -> Tensor:
+            return generator.sample_along(route, rows, start.prior, batch=self.batch)
+
+        def spent() -> list[int]:
+            if adaptive is None:
+                return []
+            made = torch.cat(adaptive.made).tolist()
+            adaptive.made.clear()
+            return made
+
+        if not self.fill(chunks, n, make, deadline, tell, spent):
+            return None
+        if (mean := chunks.evaluations()) is not None:
+            protocol["evaluations_made"] = mean
+        return {**protocol, "seconds_per_image": chunks.seconds_per_image(), "batch": self.batch}

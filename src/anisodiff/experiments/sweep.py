@@ -1,0 +1,144 @@
+"""A sweep: the same contender with other values of some fields, on a grid or by successive halving."""
+
+import hashlib
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from anisodiff import notation
+from anisodiff.experiments.budget import Budget
+from anisodiff.experiments.compare import Entry, Study, entries
+from anisodiff.experiments.contender import OWN, Contender, parse_contender, slug, split_outside
+from anisodiff.experiments.halving import rungs, survivors
+from anisodiff.experiments.layout import place_of_study, read_json
+from anisodiff.experiments.numbers import Row, read_rows
+from anisodiff.training import TrainConfig
+
+HIGHER = ("precision", "recall", "density", "coverage")
+METRICS = ("fid", "fid_infinity", "kid", *HIGHER, "edges", "spectrum_error")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Axis:
+    """A field and its values, as texts."""
+
+    key: str
+    values: tuple[str, ...]
+
+
+def parse_axis(text: str) -> Axis:
+    """``KEY=V1,V2`` or ``KEY=V1|V2``; separators within brackets are part of a value."""
+    key, equals, rest = text.partition("=")
+    if not equals or not key.strip():
+        raise ValueError(f"--grid: got {text!r}, expected KEY=V1,V2,… such as lr=1e-4,2e-4")
+    parts = split_outside(rest, "|")
+    values = parts if len(parts) > 1 else split_outside(rest, ",")
+    if not values or len(set(values)) < len(values):
+        raise ValueError(f"--grid {key.strip()}: got {values}, expected different values, one at least")
+    return Axis(key=key.strip(), values=tuple(values))
+
+
+def check_metric(name: str) -> str:
+    """One that is measured."""
+    if name not in METRICS:
+        raise ValueError(f"unknown --metric {name!r}; {notation.nearest(name, METRICS)}")
+    return name
+
+
+def points(base: str, axes: Sequence[Axis]) -> list[tuple[Contender, dict[str, str]]]:
+    """Every combination of the values as a contender, with its values by key."""
+    if not axes:
+        raise ValueError("say what to sweep over: --grid KEY=V1,V2,…, once or several times")
+    keys = [axis.key for axis in axes]
+    if len(set(keys)) < len(keys):
+        raise ValueError("--grid: a field is given twice; put all its values into one")
+    found, names = [], set[str]()
+    for values in itertools.product(*(axis.values for axis in axes)):
+        chosen = dict(zip(keys, values))
+        words = ";".join(f"{key}={value}" for key, value in chosen.items())
+        name = slug(words)
+        if name in names:
+            name = f"{name}-{hashlib.sha256(words.encode()).hexdigest()[:6]}"
+        names.add(name)
+        more = {key: value if key in OWN else notation.setting(value) for key, value in chosen.items()}
+        found.append((parse_contender(base, {**more, "name": name}), chosen))
+    return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class Halving:
+    """Successive halving; the study's budget is that of the first round."""
+
+    eta: int
+    metric: str = "fid"
+
+
+def tags(count: int, budget: Budget, halving: Halving | None) -> list[str]:
+    """The rounds of a sweep over ``count`` points; one without a name on a plain grid."""
+    if halving is None:
+        return [""]
+    return [f"rung-{k}" for k in range(len(rungs(count, budget, halving.eta)))]
+
+
+def run_sweep(
+    study: Study,
+    contenders: Sequence[Contender],
+    configs: Sequence[TrainConfig | None],
+    out: Path,
+    halving: Halving | None,
+    say: Callable[[str], None],
+) -> bool:
+    """All points, or all rounds of halving; whether everything is done."""
+    if halving is None:
+        return _round(study, entries(contenders, configs, study.terms, out))
+    alive = [one.name for one in contenders]
+    for number, (count, budget) in enumerate(rungs(len(contenders), study.terms.budget, halving.eta)):
+        tag = f"rung-{number}"
+        say(f"round {number + 1}: {len(alive)} points, {budget} each")
+        assert len(alive) <= count
+        staged = replace(study, terms=replace(study.terms, budget=budget))
+        everyone = entries(contenders, configs, study.terms, out, tag)  # who shares a run with whom stays as it is
+        if not _round(staged, [entry for entry in everyone if entry.contender.name in alive]):
+            return False
+        held = read_json(place_of_study(out))
+        assert held is not None
+        rows = read_rows(out, held, tag, alive)
+        scores = {row.name: score_of(row, study.terms.priors[0], halving.metric) for row in rows}
+        kept = survivors(scores, halving.eta, higher=halving.metric in HIGHER)
+        say(f"round {number + 1}: the best are {', '.join(kept) or 'none: all have failed'}")
+        alive = [name for name in alive if name in kept]
+        if len(alive) < 2:
+            return True
+    return True
+
+
+def _round(study: Study, found: list[Entry]) -> bool:
+    return study.run(found) and not study.missing(found)
+
+
+def score_of(row: Row, prior: str, metric: str) -> float | None:
+    """The metric of a point; None where it failed, if only with one of its seeds."""
+    column = row.deciding(prior)
+    found = None if row.words("train", "failed") or row.words(column, "failed") else row.metric(column, metric)
+    return None if found is None else found.mean
+
+
+def ranked(
+    out: Path, held: Mapping[str, Any], rounds: Sequence[str], prior: str, metric: str
+) -> list[tuple[Row, int, dict[str, str]]]:
+    """Points with the last round they have results of and their values; later rounds first, then the best."""
+    last: dict[str, tuple[Row, int]] = {}
+    for number, tag in enumerate(rounds):
+        for row in read_rows(out, held, tag):
+            if number == 0 or row.columns:
+                last[row.name] = row, number
+    values = {described["contender"]: described["point"] for described in held["contenders"].values()}
+    sign = -1.0 if metric in HIGHER else 1.0
+
+    def order(item: tuple[Row, int]) -> tuple[int, float]:
+        score = score_of(item[0], prior, metric)
+        return -item[1], float("inf") if score is None else sign * score
+
+    return [(row, number, values[row.name]) for row, number in sorted(last.values(), key=order)]

@@ -1,0 +1,137 @@
+"""What a sweep leaves: a sorted table, a plot (one field: a curve; two: a map; more: a panel each), raw JSON."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from anisodiff.experiments.layout import save_json
+from anisodiff.experiments.numbers import Number, Row, best, cell
+from anisodiff.experiments.plots import tidy
+from anisodiff.experiments.sweep import HIGHER, METRICS, ranked
+from anisodiff.io.atomic import replacing
+from anisodiff.io.figures import canvas, save_figure
+from anisodiff.metrics.protocol import aligned
+
+Point = tuple[Row, int, dict[str, str]]
+
+
+def write_sweep(out: Path, held: Mapping[str, Any], rounds: Sequence[str], prior: str, metric: str) -> Path:
+    """results/sweep.md, sweep.json and figures/sweep.png, from whatever results are there."""
+    found = ranked(out, held, rounds, prior, metric)
+    keys = list(found[0][2])
+    shown = [metric, *(name for name in METRICS if name != metric and name != "fid_infinity")]
+    columns = {row.name: row.deciding(prior) for row, _, _ in found}
+    numbers = {row.name: [row.metric(columns[row.name], name) for name in shown] for row, _, _ in found}
+    halved = len(rounds) > 1
+    head = [*keys, *(["round"] if halved else []), *shown, "images seen", "training, s", "evaluations"]
+    table = [head]
+    for row, number, values in found:
+        rivals = [numbers[other.name][0] for other, n, _ in found if n == number]
+        first, *rest = numbers[row.name]
+        lowest = None if metric in HIGHER else best(rivals)
+        facts = [row.fact("train", "images"), row.fact("train", "seconds")]
+        facts.append(row.evaluations(columns[row.name]))
+        failed = row.words("train", "failed") or row.words(columns[row.name], "failed")
+        cells = ["failed" if failed else cell(first, lowest), *map(_text, (*rest, *facts))]
+        table.append([*values.values(), *([str(number + 1)] if halved else []), *cells])
+    seeds = max(len(row.seeds) for row, _, _ in found)
+    priors = dict.fromkeys(column.rpartition("-")[0] for column in columns.values() if column)
+    words = (
+        f"{held['fixed']['n']} samples, prior {' or '.join(priors) or prior}, {held['fixed']['budget']} of training"
+        f"{' in the first round' if halved else ''}, {seeds} seed{'s' if seeds > 1 else ''}; sorted by {metric}. "
+        f"≈: not shown to differ from the best{' of its round' if halved else ''} "
+        f"({'under 10 %' if seeds == 1 else 'ranges overlap'})."
+    )
+    parts = ["# Sweep", words, aligned(table, widest=60)]
+    if figure := _draw(found, keys, prior, metric):
+        save_figure(figure, out / "results" / "figures" / "sweep.png")
+        parts.append(f"![{metric} against {', '.join(keys)}](figures/sweep.png)")
+    if command := held.get("command"):
+        parts += ["## Command", f"    {command}"]
+    path = out / "results" / "sweep.md"
+    with replacing(path) as temporary:
+        temporary.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
+    raw = [
+        {"name": row.name, "values": values, "round": number + 1, "seeds": list(row.seeds),
+         "results": list(row.results)}
+        for row, number, values in found
+    ]  # fmt: skip
+    save_json(path.with_suffix(".json"), {"study": dict(held), "metric": metric, "prior": prior, "points": raw})
+    return path
+
+
+def _text(number: Number | None) -> str:
+    return "–" if number is None else str(number)
+
+
+def _draw(found: Sequence[Point], keys: Sequence[str], prior: str, metric: str) -> Any:
+    measured = [
+        (values, number, rounded)
+        for row, rounded, values in found
+        if (number := row.metric(row.deciding(prior), metric)) is not None
+    ]
+    if not measured:
+        return None
+    if len(keys) == 2:
+        return _map(measured, keys, metric)
+    figure = canvas(4.6 * len(keys), 3.6)
+    for axes, key in zip(np.atleast_1d(figure.subplots(1, len(keys))), keys):
+        places, ticks = _places([values[key] for values, _, _ in measured])
+        for rounded in sorted({r for _, _, r in measured}):
+            mine = [(x, n) for x, (_, n, r) in zip(places, measured) if r == rounded]
+            mine.sort(key=lambda point: point[0])
+            x, y, bars = zip(*((x, n.mean, n.half_range) for x, n in mine))
+            style = "o-" if len(keys) == 1 else "o"
+            label = f"round {rounded + 1}"
+            axes.errorbar(x, y, yerr=bars, fmt=style, ms=4, lw=1.2, capsize=2, color=f"C{rounded}", label=label)
+        if len({r for _, _, r in measured}) > 1:
+            axes.legend(frameon=False, fontsize=8)
+        tidy(axes, xlabel=key, ylabel=metric)
+        if ticks is not None:
+            axes.set_xticks(range(len(ticks)), ticks, fontsize=7, rotation=20)
+        elif min(places) > 0 and max(places) / min(places) > 30:
+            axes.set_xscale("log")
+    figure.tight_layout()
+    return figure
+
+
+def _places(values: Sequence[str]) -> tuple[list[float], list[str] | None]:
+    """Where values stand on an axis: at their number, or, where one is none, one after the other with their names."""
+    try:
+        numbers = [float(value) for value in values]
+        if all(np.isfinite(numbers)):
+            return numbers, None
+    except ValueError:
+        pass
+    names = list(dict.fromkeys(values))
+    return [float(names.index(value)) for value in values], names
+
+
+def _ordered(values: Sequence[str]) -> list[str]:
+    """Numbers ascending, words as they come."""
+    names = list(dict.fromkeys(values))
+    try:
+        return sorted(names, key=float)
+    except ValueError:
+        return names
+
+
+def _map(measured: Sequence[tuple[dict[str, str], Number, int]], keys: Sequence[str], metric: str) -> Any:
+    """A heat map with the values written in; of several rounds the last of each point."""
+    across, down = (_ordered([values[key] for values, _, _ in measured]) for key in keys)
+    grid = np.full((len(down), len(across)), np.nan)
+    for values, number, _ in measured:
+        grid[down.index(values[keys[1]]), across.index(values[keys[0]])] = number.mean
+    figure = canvas(1.6 + 1.1 * len(across), 1.4 + 0.7 * len(down))
+    axes = figure.subplots()
+    axes.imshow(grid, cmap="viridis_r" if metric not in HIGHER else "viridis", aspect="auto")
+    for (row, column), value in np.ndenumerate(grid):
+        axes.text(column, row, "–" if np.isnan(value) else f"{value:.4g}", ha="center", va="center", fontsize=8,
+                  bbox={"facecolor": "white", "alpha": 0.6, "lw": 0, "pad": 1.5})  # fmt: skip
+    axes.set_xticks(range(len(across)), across, fontsize=8)
+    axes.set_yticks(range(len(down)), down, fontsize=8)
+    axes.set(xlabel=keys[0], ylabel=keys[1], title=metric)
+    figure.tight_layout()
+    return figure

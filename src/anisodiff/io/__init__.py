@@ -1,0 +1,1 @@
+"""Reading and writing: pictures, figures, checkpoints, files that are never half written."""

@@ -1,0 +1,226 @@
+"""Checkpoints: folders that are whole or not there.
+
+    RUN/checkpoints/step-00001000/   model.safetensors    first average of the weights, tables of the preconditioning
+                                     config.json          config, process identity, data fingerprint, version, step
+                                     prior.safetensors    where sampling starts, if it was fitted
+                                     state/               raw weights, other averages, optimiser: to continue only
+                                     manifest.json        sha256 of every other file
+
+Written into a hidden folder beside, synced file by file, renamed at the end; checked against the manifest when read.
+Nothing is ever unpickled.
+"""
+
+import fcntl
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from anisodiff.io import tensor_files as files
+from anisodiff.io.atomic import sync_folder
+from anisodiff.pretrained import shipped
+
+FORMAT, VERSION = "anisodiff checkpoint", 1
+_PARTIAL, _STEP = ".partial-", "step-"
+
+
+class Damaged(ValueError):
+    """A folder that is no whole checkpoint."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Snapshot:
+    """What a checkpoint holds: ``model`` and ``prior`` to sample, ``state`` (files of tensors) to continue."""
+
+    step: int
+    meta: Mapping[str, Any]
+    model: Mapping[str, Tensor]
+    state: Mapping[str, Mapping[str, Tensor]]
+    prior: Mapping[str, Tensor] | None = None
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A checkpoint on the disk, every file of it checked."""
+
+    path: Path
+    meta: dict[str, Any]
+
+    @property
+    def step(self) -> int:
+        """Steps done."""
+        return int(self.meta["step"])
+
+    @property
+    def codes(self) -> dict[str, str]:
+        """The sha256 of every file, by name: model.safetensors, prior.safetensors, …"""
+        listed: dict[str, str] = files.get_json(self.path / "manifest.json")["files"]
+        return listed
+
+    def tensors(self, name: str) -> dict[str, Tensor]:
+        """One file of tensors, such as ``model`` or ``state/optimiser``."""
+        return files.get_tensors(self.path / f"{name}.safetensors")
+
+    def has(self, name: str) -> bool:
+        """Whether there is such a file."""
+        return (self.path / f"{name}.safetensors").is_file()
+
+
+def read(path: str | Path) -> Checkpoint:
+    """Open a checkpoint and check every file; `Damaged` names the first that is wrong."""
+    path = Path(path)
+    try:
+        manifest = files.get_json(path / "manifest.json")
+        listed = manifest.get("files")
+        if manifest.get("format") != FORMAT or not isinstance(listed, dict) or "config.json" not in listed:
+            raise Damaged(f"{path}: manifest.json is none of a checkpoint")
+        if manifest.get("version") != VERSION:
+            raise Damaged(f"{path} has checkpoint version {manifest.get('version')}, expected {VERSION}")
+        for name, code in listed.items():
+            if not (path / name).is_file():
+                raise Damaged(f"{path}: {name} is missing")
+            if files.sha256(path / name) != code:
+                raise Damaged(f"{path}: {name} is not what was written (checksum)")
+        return Checkpoint(path, files.get_json(path / "config.json"))
+    except Damaged:
+        raise
+    except (OSError, ValueError) as error:
+        raise Damaged(" ".join(str(error).split())) from None
+
+
+def folder_of(run: str | Path) -> Path:
+    """Where a run keeps its checkpoints."""
+    return Path(run) / "checkpoints"
+
+
+def newest(path: str | Path, say: Callable[[str], None] = lambda _: None) -> Checkpoint | None:
+    """The newest whole checkpoint of a run; damaged ones are passed over, and said aloud."""
+    for candidate in reversed(_steps(folder_of(path))):
+        try:
+            return read(candidate)
+        except Damaged as error:
+            say(f"passed over a damaged checkpoint: {error}")
+    return None
+
+
+def find(path: str | Path) -> Checkpoint:
+    """The checkpoint at ``path``: a checkpoint's own folder, a run (its newest whole one), or a shipped name."""
+    path = shipped(path) or Path(path)
+    if (path / "manifest.json").is_file():
+        return read(path)
+    found = newest(path)
+    if found is None:
+        raise ValueError(f"{path} holds no whole checkpoint: expected a run's folder or a checkpoint's")
+    return found
+
+
+def _steps(folder: Path) -> list[Path]:
+    """Checkpoints by step, whole or not."""
+    if not folder.is_dir():
+        return []
+    found = [p for p in folder.iterdir() if p.name.startswith(_STEP) and p.name[len(_STEP) :].isdecimal()]
+    return sorted(found, key=lambda p: _number(p.name))
+
+
+def _number(name: str) -> int:
+    """The step in a checkpoint's name: beyond eight digits names do not sort as numbers do."""
+    return int(name.removeprefix(_STEP))
+
+
+@dataclass
+class Store:
+    """Writes the checkpoints of one run and keeps the newest ``keep`` whole ones."""
+
+    run: Path
+    keep: int = 2
+    observe: files.Observe = files.unobserved
+    good: set[str] = field(default_factory=set)
+    """Names written or checked by this process."""
+
+    def newest(self, say: Callable[[str], None]) -> Checkpoint | None:
+        """As the function; what was checked counts as good."""
+        found = newest(self.run, say)
+        if found is not None:
+            self.good.add(found.path.name)
+        return found
+
+    def save(self, snapshot: Snapshot) -> Path:
+        """Write a checkpoint; on any failure the older ones are as they were, and OSError says why."""
+        folder = folder_of(self.run)
+        target = folder / f"{_STEP}{snapshot.step:08d}"
+        if target.name in self.good:
+            return target
+        folder.mkdir(parents=True, exist_ok=True)
+        for left in folder.glob(f"{_PARTIAL}*"):  # of a run that was killed; the run's lock is ours
+            shutil.rmtree(left, ignore_errors=True)
+        self.observe("begin")
+        partial = Path(tempfile.mkdtemp(prefix=_PARTIAL, dir=folder))
+        try:
+            self._fill(partial, snapshot)
+            if target.exists():  # not good, or we had returned: a damaged one that was passed over
+                self.observe("remove damaged")
+                shutil.rmtree(target)
+            self.observe("rename")
+            os.rename(partial, target)
+            self.observe("sync checkpoints")
+            sync_folder(folder)
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
+        self.good.add(target.name)
+        self._prune()
+        return target
+
+    def _fill(self, partial: Path, snapshot: Snapshot) -> None:
+        (partial / "state").mkdir()
+        tensors = {"model.safetensors": snapshot.model}
+        if snapshot.prior is not None:
+            tensors["prior.safetensors"] = snapshot.prior
+        tensors |= {f"state/{name}.safetensors": group for name, group in snapshot.state.items()}
+        codes = {name: files.put_tensors(partial / name, group, self.observe) for name, group in tensors.items()}
+        codes["config.json"] = files.put_json(partial / "config.json", snapshot.meta, self.observe)
+        manifest = {"format": FORMAT, "version": VERSION, "files": codes}
+        files.put_json(partial / "manifest.json", manifest, self.observe)
+        self.observe("sync folder")
+        sync_folder(partial / "state")
+        sync_folder(partial)
+        os.chmod(partial, 0o755)  # mkdtemp makes it private
+
+    def _prune(self) -> None:
+        """Leave the newest good ones, and nothing older; never fails, for the new one is already there."""
+        kept = sorted(self.good, key=_number)[-self.keep :]
+        if len(kept) < self.keep:
+            return  # an older one may be whole, too: nobody has looked
+        for old in _steps(folder_of(self.run)):
+            if _number(old.name) < _number(kept[0]):
+                try:
+                    self.observe(f"prune {old.name}")
+                    hidden = old.with_name(f"{_PARTIAL}{old.name}")  # a kill in between leaves no half checkpoint
+                    os.rename(old, hidden)
+                    shutil.rmtree(hidden, ignore_errors=True)
+                except OSError:
+                    continue
+                self.good.discard(old.name)
+
+
+@contextmanager
+def alone(run: Path) -> Iterator[None]:
+    """Hold the run's lock, which dies with the process: two trainers never write into one folder."""
+    try:
+        run.mkdir(parents=True, exist_ok=True)
+        handle = os.open(run, os.O_RDONLY)
+    except OSError as error:
+        raise ValueError(f"cannot write below {run} ({error.strerror}): choose another folder") from None
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise ValueError(f"{run} is in use by another run: wait for it, or choose another folder") from None
+        yield
+    finally:
+        os.close(handle)

@@ -1,0 +1,180 @@
+"""Figures of forward processes. Every figure's caption carries the parameters it was made with."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from anisodiff.io.atomic import replacing
+from anisodiff.io.images import to_display
+from anisodiff.processes import Process, process
+from anisodiff.processes.presets import DESIGN, GALLERY
+from anisodiff.schedules import ExponentialToIsotropic, Power
+
+FIGURES = (".png", ".pdf", ".svg")
+INK, PALE = "#222222", "#777777"
+Progress = Callable[[int, int], None]
+
+
+def caption(shown: Process) -> str:
+    """One line with the coefficients and the discretisation of a process."""
+    identity = shown.identity()
+    if "diffusivity" not in identity:  # none of the equation's: its own numbers
+        return "   ".join(f"{key} = {value}" for key, value in identity.items())
+    parts = [f"α1 = {identity['diffusivity']}", f"α2 = {identity['intensity']}"]
+    if identity["drift_anisotropy"] != "infinite":
+        parts.append(f"λ1 = {identity['drift_anisotropy']}")
+    if identity["noise_anisotropy"] != "infinite":
+        parts.append(f"λ2 = {identity['noise_anisotropy']}")
+    if identity["correlation_length"]:
+        parts.append(f"ℓ = {identity['correlation_length']:g}")
+    parts.append(f"T = {identity['T']:g}, {identity['stencil']} stencil, {identity['step']}")
+    return "   ".join(parts)
+
+
+def canvas(width: float, height: float) -> Any:
+    """An empty figure that needs no screen."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), facecolor="white")
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def _panel(figure: Any, box: tuple[float, float, float, float], u: Tensor, title: str) -> None:
+    axes = figure.add_axes(box)
+    picture, contrast = to_display(u)
+    axes.imshow(picture, interpolation="nearest" if u.shape[-1] < 100 else "antialiased")
+    axes.set_axis_off()
+    note = "" if contrast == 1.0 else f"   (contrast ×{contrast:.2g})"
+    axes.set_title(title + note, fontsize=9, color=INK, pad=4)
+
+
+def _panels(
+    rows: Sequence[Sequence[tuple[Tensor, str]]], labels: Sequence[str], footnotes: Sequence[str], heading: str
+) -> Any:
+    """A grid of states with a title each, a label above every row and a caption below it."""
+    columns = max(len(row) for row in rows)
+    side, gap, head = 2.0, 0.08, 0.45
+    band = 0.52 if any(labels) else 0.26
+    width = columns * (side + gap) + gap
+    row_height = side + band + (0.28 if any(footnotes) else 0.0)
+    height = head + len(rows) * row_height + 0.1
+    figure = canvas(width, height)
+    figure.text(gap / width, 1 - 0.2 / height, heading, fontsize=12, color=INK, va="center", weight="bold")
+    for r, row in enumerate(rows):
+        top = height - head - r * row_height
+        figure.text(gap / width, (top - 0.1) / height, labels[r], fontsize=10, color=INK, va="center")
+        for c, (state, title) in enumerate(row):
+            left = gap + c * (side + gap)
+            box = (left / width, (top - band + 0.02 - side) / height, side / width, side / height)
+            _panel(figure, box, state, title)
+        if footnotes[r]:
+            y = (top - band - side - 0.14) / height
+            figure.text(gap / width, y, footnotes[r], fontsize=7.5, color=PALE, va="center")
+    return figure
+
+
+def trajectory_figure(shown: Process, name: str, states: Sequence[Tensor], times: Sequence[float]) -> Any:
+    """One path of a process: a row of states [C, H, W] at their times."""
+    row = [(u, f"t = {t:g}") for u, t in zip(states, times)]
+    return _panels([row], [""], [caption(shown)], name)
+
+
+def _generator(seed: int, device: torch.device) -> torch.Generator:
+    return torch.Generator(device).manual_seed(seed)
+
+
+def gallery_figure(photo: Tensor, seed: int = 0, progress: Progress | None = None) -> Any:
+    """The paper's first figure: five processes at five times, from a photo [C, H, W]."""
+    labels = [
+        "(1) isotropic noise, no drift",
+        "(2) anisotropic noise, no drift",
+        "(3) isotropic drift, no noise",
+        "(4) anisotropic drift, no noise",
+        "(5) anisotropic drift and anisotropic noise",
+    ]
+    rows, notes = [], []
+    for number, name in enumerate(GALLERY):
+        shown = process(name, max(photo.shape[-2:]))
+        times = [shown.T * k / 4 for k in range(5)]
+        states = shown.trajectory(photo[None], times, _generator(seed, photo.device))
+        rows.append([(u[0], f"t = {t:g}") for u, t in zip(states, times)])
+        notes.append(caption(shown))
+        if progress:
+            progress(number + 1, len(GALLERY))
+    return _panels(rows, labels, notes, "Forward processes: drift and noise, isotropic and anisotropic (constant λ)")
+
+
+def design_figure(photo: Tensor, seed: int = 0, progress: Progress | None = None) -> Any:
+    """The paper's design figure: what α1, α2, λ1 and λ2 do, three values each, at T = 8."""
+    labels = ["(1) diffusivity α1   (α2 = 0)", "(2) intensity α2   (α1 = 0)"]
+    labels += ["(3) drift anisotropy λ1   (α1 = 0.5 → 1000, α2 = 0)", "(4) noise anisotropy λ2   (α1 = 0, α2 = 1)"]
+    titles = [["α1 = 0", "α1 = 1", "α1 = 0.5 → 1000"], ["α2 = 0.01", "α2 = 0.1", "α2 = 1"]]
+    titles += [["λ1 = ∞", "λ1 = 0.01", "λ1 = 0.001"], ["λ2 = ∞", "λ2 = 0.01", "λ2 = 0.001"]]
+    rows: list[list[tuple[Tensor, str]]] = [[], [], [], []]
+    taken: list[str] = []
+    for number, name in enumerate(DESIGN):
+        shown = process(name, max(photo.shape[-2:]))
+        u = shown.simulate(photo[None], shown.T, _generator(seed, photo.device))
+        rows[number // 3].append((u[0], titles[number // 3][number % 3]))
+        taken.append(str(shown.identity()["step"]))
+        if progress:
+            progress(number + 1, len(DESIGN))
+    steps = [
+        f"flux stencil; {', '.join(dict.fromkeys(used))}" for used in (taken[k : k + 3] for k in range(0, 12, 3))
+    ]
+    return _panels(rows, labels, steps, "State at T = 8")
+
+
+def transitions_figure(T: float = 2.0) -> Any:
+    """The paper's plot of the transitions: (a) exponential to isotropy, (b) powers of several orders."""
+    t = torch.linspace(0, T, 400, dtype=torch.float64)
+    figure = canvas(9.0, 3.4)
+    left, right = figure.subplots(1, 2)
+    for k in (0.5, 2.0, 5.0, 10.0):
+        lam = ExponentialToIsotropic(0.025, k).value(t[:-1], T)
+        left.plot(t[:-1] / T, lam, label=f"k = {k:g}", linewidth=1.8)
+    left.set(yscale="log", ylim=(0.02, 30), xlabel="t / T", ylabel="λ(t)")
+    left.set_title("(a)  λmin (e^{kT} − 1)/(e^{k(T−t)} − 1),  λmin = 0.025", fontsize=10)
+    for r in (0.25, 0.5, 1.0, 2.0, 4.0):
+        right.plot(t / T, Power(0.0, 1.0, r).value(t, T), label=f"r = {r:g}", linewidth=1.8)
+    right.set(xlabel="t / T", ylabel="α(t)")
+    right.set_title("(b)  αmin + (αmax − αmin)(t/T)^r,  αmin = 0, αmax = 1", fontsize=10)
+    for axes in (left, right):
+        axes.legend(frameon=False, fontsize=9)
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.grid(alpha=0.2)
+    figure.tight_layout()
+    return figure
+
+
+def save_figure(figure: Any, path: str | Path) -> None:
+    """Write a figure as PNG, PDF or SVG, by its suffix."""
+    if Path(path).suffix.lower() not in FIGURES:
+        raise ValueError(f"figures are written as .png, .pdf or .svg, got {path}")
+    with replacing(path) as temporary:
+        figure.savefig(temporary, dpi=160)
+
+
+def save_animation(states: Sequence[Tensor], path: str | Path, seconds: float = 4.0) -> None:
+    """Write states [C, H, W] as an animation that runs forward, holds, and runs back; GIF or APNG by its suffix."""
+    from PIL import Image
+
+    suffix = Path(path).suffix.lower()
+    if suffix not in (".gif", ".png", ".apng"):
+        raise ValueError(f"animations are written as .gif or .png (APNG), got {path}")
+    scale = max(1, 256 // max(states[0].shape[-2:]))
+    frames = []
+    for u in states:
+        pixels = (to_display(u)[0] * 255).round().astype(np.uint8)
+        frames.append(Image.fromarray(np.kron(pixels, np.ones((scale, scale, 1), dtype=np.uint8))))
+    cycle = [frames[0]] * 8 + frames + [frames[-1]] * 8 + frames[::-1]
+    duration = int(1000 * 2 * seconds / len(cycle))
+    with replacing(path) as temporary:
+        kind = "GIF" if suffix == ".gif" else "PNG"
+        cycle[0].save(temporary, format=kind, save_all=True, append_images=cycle[1:], duration=duration, loop=0)

@@ -1,0 +1,58 @@
+"""Which times a batch of training meets."""
+
+import math
+from typing import Literal, get_args
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from anisodiff.models.base import Model
+
+Times = Literal["level", "uniform"]
+TIMES: tuple[Times, ...] = get_args(Times)
+
+
+def level_density(
+    model: Model, *, mean: float, std: float, t_min: float, gaps: bool, even: bool = False
+) -> tuple[Tensor, Tensor]:
+    """Times [M] and their cumulative distribution for t with noise level ~ N(mean, std²), cut to [t_min, T].
+
+    ``gaps``: nothing where a cell begins; ``even``: for t itself uniform.
+    """
+    edges = model.moments_edges.cpu()
+    phases = model.moments.phases.cpu()
+    if not gaps:
+        phases = torch.cat([torch.zeros(1, dtype=torch.float64), phases])
+    part = torch.arange(8, dtype=torch.float64) / 8
+    fraction = torch.cat([(phases[:-1, None] + part * phases.diff()[:, None]).flatten(), phases[-1:]])
+    t = (edges[:-1, None] + fraction * (edges[1:] - edges[:-1])[:, None]).flatten()
+    t = t[t >= t_min]
+    moments = model.moments.to(torch.device("cpu"))
+    level = moments.at(model.level.cpu(), *moments.locate(t))
+    density = torch.ones_like(t) if even else torch.exp(-0.5 * ((level.double() - mean) / std) ** 2)
+    speed = t.diff() if even else level.diff().double().abs()
+    if gaps:  # no mass where a cell begins: a target's variance diverges there
+        speed = speed * (moments.locate(t)[0][1:] == moments.locate(t)[0][:-1])
+    mass = torch.cat([torch.zeros(1, dtype=torch.float64), (0.5 * (density[1:] + density[:-1]) * speed).cumsum(0)])
+    if not math.isfinite(float(mass[-1])) or mass[-1] <= 0:
+        raise ValueError("no time has the wanted noise level; choose another mean or std")
+    return t, mass / mass[-1]
+
+
+def places_among(ascending: Tensor, values: Tensor) -> Tensor:
+    """How many of ``ascending`` are less than each of ``values``, int64, on the CPU.
+
+    By NumPy: for more than 200 values torch's own wakes all threads of the host, which then spin for longer than the
+    search takes; in every step of training that is half a large machine.
+    """
+    return torch.from_numpy(np.searchsorted(ascending.numpy(), values.numpy()))
+
+
+def draw_times(times: Tensor, cumulative: Tensor, uniform: Tensor) -> Tensor:
+    """Inverse transform sampling: uniforms [B] → times [B], float64, on the CPU."""
+    uniform = uniform.cpu()
+    right = places_among(cumulative, uniform).clamp(1, len(times) - 1)
+    low, high = cumulative[right - 1], cumulative[right]
+    weight = ((uniform - low) / (high - low).clamp(min=1e-300)).clamp(0, 1)
+    return torch.lerp(times[right - 1], times[right], weight)

@@ -1,0 +1,1 @@
+"""How and where work runs: devices, CUDA graphs, several processes, progress, errors as one line."""

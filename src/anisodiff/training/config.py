@@ -1,0 +1,229 @@
+"""What a run is: one frozen configuration, with every length in images, so that the batch never changes a meaning."""
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from anisodiff import notation, objectives
+from anisodiff.models.score import REVERSES, WEIGHTINGS, Reverse, Weighting
+from anisodiff.models.time_density import TIMES, Times
+from anisodiff.networks import SIZES, NCSNppConfig
+from anisodiff.processes.config import check_keys
+from anisodiff.processes.presets import NAMES, OVERRIDES
+from anisodiff.training.ema import profile
+
+PRECISIONS = ("fp32", "bf16", "fp64")
+PARAMETRISATIONS = ("residual", "scalar", "ve")
+_NETWORK_KEYS = tuple(
+    f.name for f in dataclasses.fields(NCSNppConfig) if f.name not in ("image_size", "in_channels", "out_channels")
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainConfig:
+    """Everything that fixes a run. `from_dict` reads what `to_dict` wrote, and refuses unknown keys."""
+
+    process: Mapping[str, Any] = field(default_factory=lambda: {"preset": "anisotropic"})
+    """A preset, and keys of `ProcessConfig` to override (of `ve` also sigma_max); a preset's name alone will do."""
+    network: Mapping[str, Any] = field(default_factory=lambda: {"size": "cifar10"})
+    """A size, and keys of `NCSNppConfig` to override (dropout, nf, …); the name of a size alone will do."""
+    dataset: str = ""
+    """The well-known set the recipe is made for; empty: any."""
+    size: tuple[int, int] = (32, 32)
+    """(H, W)."""
+    channels: int = 3
+    objective: str = "auto"
+    """auto (the unbiased one that fits the process), local, exact, or an ablation: total-noise, x0."""
+    antithetic: bool = False
+    """The batch is pairs of one image, one time, one path up to its last piece, one dropout mask, and there ±ξ."""
+    parametrisation: str = "residual"
+    """What the network is given and asked for: residual or scalar (see `ScoreModel`), or ve (see `VENetwork`)."""
+    reverse: Reverse = "split"
+    """Where the drift is not known: score and drift are learned as two outputs (split) or as the one that sampling
+    needs (joint), or the score alone, as in the paper (score); see `ScoreModel`."""
+    colours: bool = False
+    """Whether tables and network have the principal axes of the colours instead of the channels; see `tables`."""
+    weighting: Weighting = "state"
+    """Whose error counts: the noise-free state's, the score's, or the score's in units of noise; see `ScoreModel`."""
+    gamma: float = 1.0
+    """Exponent of that weight."""
+    times: Times = "level"
+    """Which times are drawn: normal in the noise level, as follows, or uniform between t_min and T."""
+    level_mean: float = -0.5
+    """Density of t: noise level ln(σ/σ_d) ~ N(level_mean, level_std²), cut to [t_min, T]."""
+    level_std: float = 1.2
+    t_min: float = 0.02
+    """Where sampling will end; nothing is learned below."""
+    batch: int = 128
+    """Images a step, over all processes."""
+    accumulation: int = 1
+    """Parts into which each process cuts its share of the batch, to save memory; changes no result."""
+    lr: float = 2e-4
+    betas: tuple[float, float] = (0.9, 0.999)
+    eps: float = 1e-8
+    warm_up: int = 640_000
+    """Images over which the learning rate rises from 0."""
+    clip: float = 1.0
+    """Largest norm of the gradient; 0: no clipping."""
+    ema: tuple[str, ...] = ("constant(0.9999)",)
+    """Averages of the weights, `constant(DECAY)` or `power(STD)`; the first is the model."""
+    flip: bool = True
+    dequantise: bool = False
+    seed: int = 0
+    images: int = 166_400_000
+    """Length of the run: images seen. 0: no step, a checkpoint of what the run begins with."""
+    precision: str = "fp32"
+    """fp32, bf16 (the network alone, on CUDA alone), or fp64 for tests."""
+    compile: bool = False
+    """torch.compile the network (on CUDA)."""
+    recompute: bool = False
+    """Recompute activations in the backward pass: less memory, a third more time."""
+    deterministic: bool = False
+    """On CUDA: algorithms that repeat bit by bit, at some cost; on a CPU all do."""
+    calibration: int = 2048
+    """Images the preconditioning is measured on, a small set's again and again; below 16 no signal is significant."""
+    log_every: int = 25_600
+    """Images between two lines of the log, checkpoints, sample grids (0: none of these)."""
+    checkpoint_every: int = 1_280_000
+    sample_every: int = 2_560_000
+
+    def __post_init__(self) -> None:
+        take = object.__setattr__
+        take(self, "process", _named(self.process, "process", "preset", OVERRIDES, NAMES))
+        take(self, "network", _named(self.network, "network", "size", _NETWORK_KEYS, SIZES))
+        if not isinstance(self.dataset, str):
+            raise ValueError(f"dataset: got {self.dataset!r}, expected a name, or nothing for any")
+        sides = _sequence(self.size, "size")
+        take(self, "size", tuple(_whole(side, "size", 3) for side in (sides * 2 if len(sides) == 1 else sides)))
+        if len(self.size) != 2:
+            raise ValueError(f"size: got {list(self.size)}, expected one side or [height, width]")
+        for name, least in _WHOLE.items():
+            take(self, name, _whole(getattr(self, name), name, least))
+        for name, (low, high) in _REAL.items():
+            take(self, name, _real(getattr(self, name), name, low, high))
+        pair = _sequence(self.betas, "betas")
+        take(self, "betas", tuple(_real(b, "betas", 0.0, 1.0) for b in pair))
+        if len(self.betas) != 2 or max(self.betas) >= 1:
+            raise ValueError(f"betas: got {list(self.betas)}, expected two numbers below 1")
+        take(self, "ema", tuple(str(profile(str(text))) for text in _sequence(self.ema, "ema")))
+        if not self.ema:
+            raise ValueError("ema: expected one average at least, such as constant(0.9999)")
+        for f in dataclasses.fields(self):
+            if isinstance(f.default, bool) and not isinstance(getattr(self, f.name), bool):
+                raise ValueError(f"{f.name}: got {getattr(self, f.name)!r}, expected true or false")
+        if self.precision not in PRECISIONS:
+            raise ValueError(f"precision: got {self.precision!r}, expected fp32, bf16 (on CUDA) or fp64 (for tests)")
+        words = {
+            "objective": objectives.NAMES, "parametrisation": PARAMETRISATIONS, "weighting": WEIGHTINGS,
+            "times": TIMES, "reverse": REVERSES,
+        }  # fmt: skip
+        for name, known in words.items():
+            if getattr(self, name) not in known:
+                value = getattr(self, name)
+                raise ValueError(f"{name}: unknown {value!r}; {notation.nearest(str(value), known)}")
+        self.check_batch(1)
+
+    def check_batch(self, world: int) -> None:
+        """Each of ``world`` processes gets an equal share of the batch, cut into equal parts, no pair apart."""
+        parts = world * self.accumulation * (2 if self.antithetic else 1)
+        if self.batch % parts:
+            reasons = [f"accumulation = {self.accumulation}"] * (self.accumulation > 1)
+            reasons += [f"{world} processes"] * (world > 1) + ["antithetic pairs"] * self.antithetic
+            remedy = "; or set antithetic=false" if self.antithetic else ""
+            raise ValueError(
+                f"batch: got {self.batch} with {', '.join(reasons)}, expected a multiple of {parts}, such as "
+                f"{-(-self.batch // parts) * parts}{remedy}"
+            )
+
+    @property
+    def parents(self) -> int:
+        """Different images a step, over all processes: half the batch in pairs."""
+        return self.batch // 2 if self.antithetic else self.batch
+
+    @property
+    def steps(self) -> int:
+        """Steps until ``images`` are seen."""
+        return -(-self.images // self.batch)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values: JSON, YAML."""
+        plain = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in plain.items()} | {
+            "process": dict(self.process),
+            "network": {k: list(v) if isinstance(v, tuple) else v for k, v in self.network.items()},
+        }
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> "TrainConfig":
+        """Read what `to_dict` wrote."""
+        if not isinstance(values, Mapping):
+            raise ValueError(f"a run's config: expected keys and values, got {type(values).__name__}")
+        return cls(**check_keys(values, FIELDS, "train"))
+
+    def changed(self, changes: Mapping[str, Any]) -> "TrainConfig":
+        """The config with changes; ``process.KEY`` and ``network.KEY`` reach into the two groups."""
+        values = self.to_dict()
+        for key, value in changes.items():
+            group, dot, inner = str(key).partition(".")
+            if dot and group in ("process", "network"):
+                values[group] = {**values[group], inner: value}
+            else:
+                values[str(key)] = value
+        return TrainConfig.from_dict(values)
+
+
+def completed(saved: Mapping[str, Any]) -> dict[str, Any]:
+    """A config as it was saved: a setting that did not exist yet was at its default."""
+    return {**TrainConfig().to_dict(), **saved}
+
+
+FIELDS = tuple(f.name for f in dataclasses.fields(TrainConfig))
+FREE = (
+    "images", "log_every", "checkpoint_every", "sample_every",
+    "accumulation", "compile", "recompute", "deterministic",
+)  # fmt: skip
+"""What may change when a run is continued: its length, its intervals, and how it is computed."""
+
+_WHOLE = {
+    "channels": 1, "batch": 1, "accumulation": 1, "warm_up": 0, "seed": 0, "images": 0, "calibration": 16,
+    "log_every": 1, "checkpoint_every": 0, "sample_every": 0,
+}  # fmt: skip
+_REAL = {
+    "gamma": (0.0, 4.0), "level_mean": (-20.0, 20.0), "level_std": (0.01, 20.0), "t_min": (1e-9, 1e6),
+    "lr": (0.0, 10.0), "eps": (0.0, 1.0), "clip": (0.0, 1e9),
+}  # fmt: skip
+
+
+def _named(value: Any, what: str, key: str, keys: tuple[str, ...], names: tuple[str, ...]) -> dict[str, Any]:
+    """A group of keys around a name, with the name known and the keys known."""
+    group = {key: value} if isinstance(value, str) else value
+    if not isinstance(group, Mapping):
+        raise ValueError(f"{what}: got {value!r}, expected a name, or keys and values")
+    group = check_keys(group, (key, *keys), what)
+    if group.get(key) not in names:
+        raise ValueError(f"{what}.{key}: unknown {group.get(key)!r}; {notation.nearest(str(group.get(key)), names)}")
+    return group
+
+
+def _sequence(value: Any, name: str) -> list[Any]:
+    if isinstance(value, list | tuple):
+        return list(value)
+    if isinstance(value, str | int | float) and not isinstance(value, bool):
+        return [value]
+    raise ValueError(f"{name}: got {value!r}, expected a list")
+
+
+def _whole(value: Any, name: str, least: int) -> int:
+    number = notation.number(value, name)
+    if not math.isfinite(number) or number != int(number) or not least <= number < 2**53:
+        raise ValueError(f"{name}: got {value!r}, expected a whole number ≥ {least} and < 2^53")
+    return int(number)
+
+
+def _real(value: Any, name: str, low: float, high: float) -> float:
+    number = notation.number(value, name)
+    if not low <= number <= high:
+        raise ValueError(f"{name}: got {value!r}, expected a number from {low:g} to {high:g}")
+    return number

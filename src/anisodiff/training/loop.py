@@ -1,0 +1,256 @@
+"""The run: from a config and a dataset to a folder with checkpoints and a log, stopped and continued at will."""
+
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from anisodiff.data import Dataset, Loader
+from anisodiff.io.checkpoint import Checkpoint, Snapshot, Store, alone, folder_of, read
+from anisodiff.models.base import Model
+from anisodiff.runtime.distributed import Team
+from anisodiff.training.config import TrainConfig
+from anisodiff.training.contract import Hooks, OnInterval, Outcome
+from anisodiff.training.logging import Log
+from anisodiff.training.model import Plan, calibration_images, model_tensors, moments_from
+from anisodiff.training.setup import (
+    assemble,
+    check_data,
+    describe,
+    differences,
+    memory_named,
+    prepare_device,
+    remarks,
+)
+from anisodiff.training.start import load_start
+from anisodiff.training.step import Stepper
+from anisodiff.training.stopping import Stop, on_signals
+
+
+def train(
+    config: TrainConfig,
+    dataset: Dataset,
+    output: str | Path,
+    *,
+    device: torch.device | str = "cpu",
+    resume: bool = True,
+    start: str | Path | None = None,
+    hooks: Hooks = Hooks(),
+    tensorboard: bool = True,
+) -> Outcome:
+    """Train until ``config.images`` are seen; with ``resume`` from the newest whole checkpoint below ``output``.
+
+    A new run begins with the averaged weights of ``start``, if given: a run, a checkpoint, or a file with a published
+    network (`parametrisation` ve). Adam begins anew.
+    """
+    check_data(config, dataset)
+    team = Team(torch.device(device))
+    plan = Plan.of(config, team.device)
+    config.check_batch(team.world)
+    notes = [*prepare_device(config, team.device), *remarks(config)]
+    if not team.leads:
+        with memory_named(config, team.world):
+            return _Run(plan, dataset, Path(output), team, resume, start, Hooks(), False).go()
+    for note in notes:
+        hooks.say(note)
+    with alone(Path(output)), memory_named(config, team.world):
+        return _Run(plan, dataset, Path(output), team, resume, start, hooks, tensorboard).go()
+
+
+class _Run:
+    """One process's part of a run."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        dataset: Dataset,
+        run: Path,
+        team: Team,
+        resume: bool,
+        start: str | Path | None,
+        hooks: Hooks,
+        tensorboard: bool,
+    ) -> None:
+        self.plan, self.config, self.dataset, self.run, self.team = plan, plan.config, dataset, run, team
+        self.hooks, self.store = hooks, Store(run, observe=hooks.observe)
+        self.about = describe(plan, dataset)
+        saved = self._saved(resume)
+        self.prior: Mapping[str, Tensor] | None = None
+        begun = None if saved is not None or start is None else load_start(start, plan, self.about)
+        if saved is not None:
+            moments = moments_from(saved.tensors("model"), team.device)
+            self.prior = saved.tensors("prior") if saved.has("prior") else None
+            self.about["start"] = saved.meta.get("start")
+        elif begun is not None and begun.moments is not None:
+            moments, self.prior = begun.moments.to(team.device), begun.prior
+        else:
+            images = calibration_images(self.config, dataset, team.device)
+            hooks.say(f"measuring the preconditioning on {len(images)} images")
+            moments = plan.method.measure(images, seed=self.config.seed, progress=hooks.progress)
+            if hooks.fit_prior is not None:
+                self.prior = hooks.fit_prior(plan.process, images)
+        self.network, self.model = assemble(plan, moments, team)
+        self.stepper = Stepper(self.config, plan.objective, self.model, self.network, team)
+        self.done = 0
+        if begun is not None:
+            self.stepper.begin(begun.tensors)
+            self.about["start"] = begun.about
+            hooks.say(begun.words)
+        if saved is not None:
+            names = ("weights", "optimiser", "counters", *(f"ema-{i}" for i in range(1, len(self.config.ema))))
+            self.stepper.load(saved.tensors("model"), {name: saved.tensors(f"state/{name}") for name in names})
+            self.done = saved.step
+        self.log = Log(run, self.done, tensorboard=tensorboard) if team.leads else None
+        self.loss: float | None = None
+        self.idle, self.since, self.first = 0.0, 0.0, 0
+        self.shown: tuple[Model, dict[str, Tensor]] | None = None
+
+    def _saved(self, resume: bool) -> Checkpoint | None:
+        """Where to continue, agreed upon by all processes; a run with another meaning is refused."""
+
+        def choose() -> str | None:
+            saved = self.store.newest(self.hooks.say)
+            if saved is None:
+                if any(folder_of(self.run).glob("step-*")):
+                    raise ValueError(f"no checkpoint of {self.run} is whole; choose another folder to start again")
+                return None
+            if not saved.has("state/weights"):
+                raise ValueError(f"{saved.path} holds weights alone; start a new run from them with --from")
+            if not resume:
+                raise ValueError(
+                    f"{self.run} already holds a run ({saved.path.name}); continue it with --resume auto, "
+                    "or choose another folder"
+                )
+            if different := differences(saved.meta, self.about):
+                raise ValueError(f"{self.run} holds another run: {'; '.join(different)}; choose another folder")
+            self.hooks.say(f"continuing from {saved.path.name}: {saved.meta['images']} images seen")
+            return str(saved.path)
+
+        path = self.team.agree(choose)
+        return None if path is None else read(path)
+
+    def go(self) -> Outcome:
+        """Run to the end, or until asked to stop."""
+        loader = Loader(
+            self.dataset, batch=self.config.parents, seed=self.config.seed, flip=self.config.flip,
+            dequantise=self.config.dequantise, rank=self.team.rank, world=self.team.world, device=self.team.device,
+        )  # fmt: skip
+        batches = loader.iterate(self.done)
+        try:
+            with on_signals() as stop:
+                return self._loop(batches, stop)
+        finally:
+            getattr(batches, "close", lambda: None)()  # ends the threads that read ahead
+            if self.log is not None:
+                self.log.close()
+
+    def _loop(self, batches: Iterator[tuple[Tensor, Tensor]], stop: Stop) -> Outcome:
+        config, steps = self.config, self.config.steps
+        self.since, self.first, stopped = time.perf_counter(), self.done, False
+        while self.done < steps and not stopped:
+            with self.stepper.ahead():  # the device is still at work on the step before
+                prepared = self.stepper.prepare(self.done, next(batches)[0].to(self.plan.dtype))
+            self.stepper.step(self.done, prepared)
+            self.done += 1
+            if self.hooks.stop():  # never taken back: a signal may come while it is asked
+                stop.asked = True
+            last, stopped = self.done == steps, stop.now(self.done, self.team)
+            if self._due(config.log_every) or last or stopped:
+                self._report()
+            elif self.team.device.type == "cpu":
+                self.stepper.check()
+            self.hooks.progress(min(self.done * config.batch, config.images), config.images)
+            if self._due(config.checkpoint_every) and not last and not stopped:
+                self._save(final=False)
+            if self.hooks.on_interval is not None and self._due(config.sample_every):
+                self._show(self.hooks.on_interval)
+        if stopped and self.done < steps:
+            self.hooks.say(f"asked to stop: saving at step {self.done}, to be continued with --resume auto")
+        return Outcome(
+            step=self.done, images=self.done * config.batch, finished=self.done >= steps,
+            skipped=int(self.stepper.tally.skipped[0]), loss=self.loss, checkpoint=self._save(final=True),
+        )  # fmt: skip
+
+    def _due(self, interval: int) -> bool:
+        """Whether the last step passed a multiple of ``interval`` images."""
+        seen, batch = self.done * self.config.batch, self.config.batch
+        return interval > 0 and seen // interval > (seen - batch) // interval
+
+    def _show(self, on_interval: OnInterval) -> None:
+        """Sample grids. Where there is no room or no memory for them, training goes on: weights are worth more."""
+        with self._aside():
+            try:
+                on_interval(self.averaged(), self.done, self.prior)
+            except (OSError, ValueError, MemoryError, torch.OutOfMemoryError) as error:
+                self.hooks.say(f"no samples at step {self.done}: {' '.join(str(error).split())}; training goes on")
+
+    @contextmanager
+    def _aside(self) -> Iterator[None]:
+        """Time that does not count as training."""
+        begin = time.perf_counter()
+        yield
+        self.idle += time.perf_counter() - begin
+
+    def _report(self) -> None:
+        """A line of the log; here the host waits for the device."""
+        self.stepper.check()
+        tally = self.stepper.tally
+        loss, count = self.team.total(tally.loss.clone()).tolist(), self.team.total(tally.count.clone()).tolist()
+        norm, skipped = tally.norm.tolist(), int(tally.skipped[0])
+        elapsed = time.perf_counter() - self.since - self.idle
+        self.loss = sum(loss) / sum(count) if sum(count) else None
+        record = {
+            "step": self.done,
+            "images": self.done * self.config.batch,
+            "loss": self.loss,
+            "loss_by_level": [a / b if b else None for a, b in zip(loss, count)],
+            "level_edges": self.stepper.times.edges.tolist(),
+            "images_per_second": (self.done - self.first) * self.config.batch / max(elapsed, 1e-9),
+            "lr": self.stepper.lr(self.done - 1),
+            "grad_norm": norm[0] / norm[1] if norm[1] else None,
+            "skipped": skipped,
+        }
+        for sums in (tally.loss, tally.count, tally.norm, tally.skipped[2:]):
+            sums.zero_()
+        self.since, self.idle, self.first = time.perf_counter(), 0.0, self.done
+        if self.log is not None:
+            self.log.write(record)
+            self.hooks.on_log(record)
+
+    def averaged(self) -> Model:
+        """The model with the first average of the weights; the same object every time."""
+        if self.shown is None:
+            network = self.plan.build(self.team.device).requires_grad_(False)
+            network.load_state_dict(self.network.state_dict())  # also what is frozen, which may not be of our seed
+            self.shown = self.plan.model(network, self.model.moments), dict(network.named_parameters())
+        with torch.no_grad():
+            for name, value in self.stepper.averages.of(0).items():
+                self.shown[1][name].copy_(value)
+        return self.shown[0]
+
+    def _snapshot(self) -> Snapshot:
+        meta: dict[str, Any] = {**self.about, "step": self.done, "images": self.done * self.config.batch}
+        return Snapshot(
+            step=self.done, meta=meta, prior=self.prior, state=self.stepper.state(),
+            model=model_tensors(self.model, self.stepper.averages.of(0), self.network),
+        )  # fmt: skip
+
+    def _save(self, *, final: bool) -> Path | None:
+        """A checkpoint, by rank 0. Where the disk fails, training goes on and tries again at the next interval."""
+        if not self.team.leads:
+            return None
+        with self._aside():
+            try:
+                return self.store.save(self._snapshot())
+            except OSError as error:
+                stands = max(self.store.good, default="none yet")
+                why = error.strerror or error
+                line = f"cannot write a checkpoint at step {self.done}: {why}; last good: {stands}"
+                if final:
+                    raise OSError(error.errno, line) from None
+                self.hooks.say(f"{line}; training goes on and tries again at the next interval")
+                return None

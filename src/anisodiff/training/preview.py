@@ -1,0 +1,60 @@
+"""What a run shows while it trains: the fitted prior it keeps, and grids of samples from the averaged weights."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from anisodiff.io.atomic import replacing
+from anisodiff.io.images import to_display
+from anisodiff.models.base import Model
+from anisodiff.noise import KeyedNoise, combine
+from anisodiff.priors import GaussianPrior
+from anisodiff.processes import Process
+from anisodiff.samplers import usual
+
+
+def fit_prior(process: Process, images: Tensor) -> Mapping[str, Tensor]:
+    """The Gaussian of the terminal states of ``images`` [N, C, H, W], as tensors for a checkpoint."""
+    prior = process.prior(images)
+    return {"mean": prior.mean, "root": prior.root}
+
+
+def sample_grid(
+    model: Model,
+    prior: Mapping[str, Tensor],
+    *,
+    t_min: float,
+    process: Process | None = None,
+    side: int = 8,
+    evaluations: int = 32,
+    seed: int = 0,
+) -> Tensor:
+    """side² images [side², C, H, W] from the Gaussian prior; the same seeds every time, so that grids compare.
+
+    ``process`` is needed where its noise is anisotropic: the usual sampler takes Σ for α2².
+    """
+    device = model.level.device
+    place = torch.arange(side * side, device=device)
+    gaussian = GaussianPrior(prior["mean"].to(device).float(), prior["root"].to(device).float())
+    start = gaussian.draw(side * side, KeyedNoise(combine(seed, 1, place)))
+    dtype = next(model.network.parameters()).dtype
+    start = start.to(dtype) if dtype == torch.float64 else start
+    chosen = usual(model, process)
+    times = chosen.times(model, max(evaluations, chosen.least(model, t_min, model.T)), t_min=t_min)
+    return chosen.run(model, start, times, KeyedNoise(combine(seed, 2, place)))
+
+
+def write_grid(images: Tensor, path: Path) -> None:
+    """A square PNG of images [n², C, H, W]."""
+    side = round(len(images) ** 0.5)
+    shown = np.stack([to_display(u.clamp(0, 1))[0] for u in images[: side * side]])
+    count, height, width, _ = shown.shape
+    rows = shown.reshape(side, count // side, height, width, 3).transpose(0, 2, 1, 3, 4)
+    pixels = (rows.reshape(side * height, -1, 3) * 255).round().astype(np.uint8)
+    scale = max(1, 512 // max(pixels.shape[:2]))
+    with replacing(path) as temporary:
+        Image.fromarray(np.kron(pixels, np.ones((scale, scale, 1), dtype=np.uint8))).save(temporary)

@@ -1,0 +1,126 @@
+"""Before the first step: does the data fit, what is this run called, is it the run that lies in the folder."""
+
+import dataclasses
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import nn
+
+import anisodiff
+from anisodiff.data import Dataset
+from anisodiff.models.base import Model
+from anisodiff.networks import NCSNpp
+from anisodiff.runtime.distributed import Team
+from anisodiff.statistics import Moments
+from anisodiff.training.config import FREE, TrainConfig, completed
+from anisodiff.training.model import Execution, Plan
+
+
+def check_data(config: TrainConfig, dataset: Dataset) -> None:
+    """The images must be what the network is built for."""
+    got, expected = (dataset.channels, *dataset.size), (config.channels, *config.size)
+    if got != expected:
+        raise ValueError(
+            f"the data are {'×'.join(map(str, got))} (channels, height, width), the recipe expects "
+            f"{'×'.join(map(str, expected))}; --set size=… channels=…, or prepare the data anew"
+        )
+
+
+def prepare_device(config: TrainConfig, device: torch.device) -> list[str]:
+    """Global switches; what of the config does not apply here, in words."""
+    if device.type == "cuda":
+        # TF32 for convolutions only: the DCT of the preconditioning is a matrix product and needs all of float32
+        torch.backends.cudnn.allow_tf32 = True
+        torch.backends.cudnn.benchmark = not config.deterministic
+        if config.deterministic:
+            os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+            torch.use_deterministic_algorithms(True)
+        return []
+    wanted = [word for word, on in (("bf16", config.precision == "bf16"), ("compile", config.compile)) if on]
+    if not wanted:
+        return []
+    return [f"on a {device.type} without {' and '.join(wanted)}: the network runs as it is, in float32"]
+
+
+def remarks(config: TrainConfig) -> list[str]:
+    """What is allowed but hardly meant, in words."""
+    seen = config.steps * config.batch
+    if seen >= config.warm_up or not seen:  # without a step there is no learning rate
+        return []
+    return [
+        f"the warm-up of {config.warm_up} images is longer than the run of {config.images}: the learning rate ends "
+        f"at {config.lr * seen / config.warm_up:.2g}, not {config.lr:g}; try --set warm_up={config.images // 20}"
+    ]
+
+
+@contextmanager
+def memory_named(config: TrainConfig, world: int = 1) -> Iterator[None]:
+    """Too little memory as one line, with a remedy that changes no result: the run can be continued with it."""
+    try:
+        yield
+    except RuntimeError as error:
+        if not isinstance(error, torch.OutOfMemoryError) and "can't allocate memory" not in str(error):
+            raise
+        share = world * (2 if config.antithetic else 1)
+        finer = [n for n in range(config.accumulation + 1, config.batch + 1) if config.batch % (n * share) == 0]
+        remedy = "take a smaller network or smaller images" if config.recompute else "--set recompute=true"
+        if finer:
+            remedy = f"--set accumulation={finer[0]} or more: smaller parts of the same batch"
+        raise MemoryError(
+            f"not enough memory for {config.batch // (world * config.accumulation)} images at a time; {remedy}"
+        ) from error
+
+
+def assemble(plan: Plan, moments: Moments, team: Team) -> tuple[NCSNpp, Model]:
+    """The network with its weights, and the model that runs it: compiled, distributed, in half precision."""
+    network = plan.build(team.device)
+    cuda = team.device.type == "cuda"
+    running: nn.Module = network
+    if plan.config.compile and cuda:
+        compiled = torch.compile(network, dynamic=False)
+        assert isinstance(compiled, nn.Module)
+        running = compiled
+    half = plan.config.precision == "bf16" and cuda
+    model = plan.model(Execution(team.wrap(running), half=half, channels_last=cuda), moments)
+    team.equalise(model.buffers())
+    return network, model
+
+
+def describe(plan: Plan, dataset: Dataset) -> dict[str, Any]:
+    """What config.json says of a run, whatever its step."""
+    network = dataclasses.asdict(plan.network)
+    described = {
+        "version": anisodiff.__version__,
+        "config": plan.config.to_dict(),
+        "process": plan.process.identity(),
+        "network": network,
+        "data": {
+            "fingerprint": dataset.fingerprint,
+            "images": len(dataset),
+            "source": str(dataset.meta.get("source", "")),
+        },
+        "start": None,  # or what the first weights were taken from
+    }
+    plain: dict[str, Any] = json.loads(json.dumps(described))  # lists for tuples, as they will be read back
+    return plain
+
+
+def differences(saved: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]:
+    """What keeps a run from being continued as another, each difference in words."""
+    found = []
+    saved = {**saved, "config": completed(saved.get("config", {}))}
+    # process and network as resolved: other words for the same thing are the same
+    for what, free in (("process", ()), ("config", (*FREE, "process", "network")), ("network", ())):
+        old, new = saved.get(what, {}), wanted[what]
+        for key in sorted({*old, *new} - set(free)):
+            if old.get(key) != new.get(key):
+                name = key if what == "config" else f"{what}.{key}"
+                found.append(f"{name} was {old.get(key)!r}, now {new.get(key)!r}")
+    before, now = (str(x.get("data", {}).get("fingerprint")) for x in (saved, wanted))
+    if before != now:
+        found.append(f"data had fingerprint {before[:12]}, now {now[:12]}")
+    return found

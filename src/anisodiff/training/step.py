@@ -1,0 +1,208 @@
+"""One step: which times, which noise, the gradient of the mean loss over the global batch, the update.
+
+Everything random about place j of batch k is a function of (seed, k, j): so the result depends neither on how the
+batch is cut, nor on the number of processes, nor on whether the run was stopped before.
+
+Nothing here waits for the device: whether a batch was good is a tensor that the update is multiplied with. Nothing
+that is drawn depends on the weights: on a GPU a batch is prepared while the step before is still at work.
+"""
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
+
+import torch
+from torch import Tensor
+
+from anisodiff.models.base import Model
+from anisodiff.models.time_density import draw_times
+from anisodiff.networks import NCSNpp
+from anisodiff.noise import KeyedNoise, combine
+from anisodiff.objectives import Draw, Regression
+from anisodiff.runtime.cuda_graphs import Replay
+from anisodiff.runtime.distributed import Team
+from anisodiff.tensors import send
+from anisodiff.training.batches import BINS, Batch, Prepared, Tally, Times
+from anisodiff.training.config import TrainConfig
+from anisodiff.training.contract import Diverged
+from anisodiff.training.ema import Averages, profile
+from anisodiff.training.model import Execution
+
+BAD_IN_A_ROW = 5
+"""So many batches without a finite loss or gradient end a run."""
+_NOISE, _DROPOUT = 1, 2  # streams of keys: a dropout mask must not repeat the words the noise is made of
+
+
+class Stepper:
+    """The state that training moves: weights, averages, Adam's moments; and the step that moves it."""
+
+    def __init__(self, config: TrainConfig, objective: Regression, model: Model, network: NCSNpp, team: Team) -> None:
+        self.config, self.objective, self.model, self.network, self.team = config, objective, model, network, team
+        self.device = team.device
+        self.execution = next(part for part in model.modules() if isinstance(part, Execution))
+        self.times = Times.of(model, config)
+        self.weights: Mapping[str, Tensor] = dict(network.named_parameters())
+        self.averages = Averages(self.weights, tuple(profile(text) for text in config.ema))
+        # fused, because it can leave a step out on the device's own word (`found_inf`)
+        self.adam = torch.optim.Adam(
+            list(self.weights.values()), lr=config.lr, betas=config.betas, eps=config.eps, fused=True
+        )
+        self.tally = Tally.zeros(self.device)
+        cuda = self.device.type == "cuda"
+        self.side = torch.cuda.Stream(self.device) if cuda else None  # type: ignore[no-untyped-call]
+        self._started: torch.cuda.Event | None = None
+        # recorded once and replayed, where one pass makes the whole gradient and nobody else has a share in it
+        alone = cuda and config.compile and config.accumulation == 1 and team.world == 1
+        self.replay = Replay(self.passes, lambda: self.adam.zero_grad(set_to_none=True)) if alone else None
+
+    def lr(self, k: int) -> float:
+        """Learning rate of step k: a line up to ``lr`` over the warm-up, then constant."""
+        rise = (k + 1) * self.config.batch / self.config.warm_up if self.config.warm_up else 1.0
+        return self.config.lr * min(1.0, rise)
+
+    def draw(self, k: int) -> Batch:
+        """This process's places of batch k."""
+        share = self.config.batch // self.team.world
+        places = torch.arange(self.team.rank * share, (self.team.rank + 1) * share)
+        if self.config.antithetic:  # both of a pair have the keys of the first
+            places = places - places % 2
+        keys = combine(self.config.seed, k, places)
+        noise, dropout = combine(keys, _NOISE), combine(keys, _DROPOUT)
+        t = self.objective.settle(draw_times(self.times.times, self.times.cumulative, KeyedNoise(noise).uniform()))
+        bins = self.times.bin_of(t)
+        return Batch(t, *(send(x, self.device) for x in (t, bins, noise, dropout)))
+
+    def simulate(self, images: Tensor, batch: Batch, rows: slice) -> Draw:
+        """States and targets of some places, from this process's images: one a place, or one a pair."""
+        paired = self.config.antithetic
+        take = slice(rows.start, rows.stop, 2) if paired else rows
+        noise = KeyedNoise(batch.noise[take])
+        noise.drawn = 1  # the first draw was the time's
+        with torch.no_grad():
+            if paired:
+                return self.objective.pairs(images[rows.start // 2 : rows.stop // 2], batch.t_host[take], noise)
+            return self.objective.draw(images[rows], batch.t_host[rows], noise)
+
+    def ahead(self) -> AbstractContextManager[object]:
+        """Inside, a GPU works beside the step launched last: for `prepare`, and for making the images it is given.
+
+        What was launched before that step is waited for, and nothing that came after. The first batch comes in its
+        turn: what is compiled and made once then has no neighbour. (Constants made later are copied from the host,
+        which waits for that: any stream finds them whole.) On a CPU nothing is different inside.
+        """
+        if self.side is None or self._started is None:
+            return nullcontext()
+        self.side.wait_event(self._started)
+        return torch.cuda.stream(self.side)
+
+    def prepare(self, k: int, images: Tensor) -> Prepared:
+        """Draw what step k needs from this process's images of batch k; on the stream that is current."""
+        batch, parts, ready = self.draw(k), [], None
+        for part in torch.tensor_split(torch.arange(len(batch.t)), self.config.accumulation):
+            rows = slice(int(part[0]), int(part[-1]) + 1)
+            drawn = self.simulate(images, batch, rows)
+            known = () if drawn.drift is None else (drawn.drift,)
+            parts.append((drawn.state, drawn.score, batch.t[rows], batch.dropout[rows], *known))
+        if self.device.type == "cuda":
+            stream = torch.cuda.current_stream(self.device)
+            images.record_stream(stream)  # they may come from another
+            ready = torch.cuda.Event()  # type: ignore[no-untyped-call]
+            ready.record(stream)
+        return Prepared(k, batch, tuple(parts), ready)
+
+    def step(self, k: int, images: Tensor | Prepared) -> None:
+        """Step number k = 0, 1, … with this process's share of batch k, or with what was prepared of it."""
+        prepared = images if isinstance(images, Prepared) else self.prepare(k, images)
+        assert prepared.k == k, f"step {k} was given what was prepared for step {prepared.k}"
+        if self.device.type == "cuda":
+            self._started = self._started or torch.cuda.Event()  # type: ignore[no-untyped-call]
+            self._started.record(torch.cuda.current_stream(self.device))
+        prepared.claim()
+        if self.replay is None:
+            self.adam.zero_grad(set_to_none=True)
+        seen = []
+        for number, values in enumerate(prepared.parts):
+            with self.team.unsynced(self.execution.run, number < len(prepared.parts) - 1):
+                seen.append(self.passes(*values) if self.replay is None else self.replay(*values))
+        self._update(k, torch.cat(seen).double(), prepared.batch)
+
+    def passes(self, state: Tensor, score: Tensor, t: Tensor, dropout: Tensor, drift: Tensor | None = None) -> Tensor:
+        """Losses of some places [B], and the share they have in the gradient of the batch's mean."""
+        losses = self.model.loss(Draw(state, score, drift), t, dropout)
+        torch.autograd.backward(losses.sum() / (self.config.batch // self.team.world))
+        return losses.detach()
+
+    def _update(self, k: int, losses: Tensor, batch: Batch) -> None:
+        weights = list(self.weights.values())
+        clip = self.config.clip or float("inf")
+        norm = torch.nn.utils.clip_grad_norm_(weights, clip)
+        bad = self.team.largest((~(norm.isfinite() & losses.isfinite().all())).float())
+        self.adam.found_inf = bad  # type: ignore[attr-defined]
+        for group in self.adam.param_groups:
+            group["lr"] = self.lr(k)
+        self.adam.step()
+        self.averages.update(k + 1, 1 - bad)
+        self._count(k, losses, norm.double(), batch, bad.double())
+
+    def _count(self, k: int, losses: Tensor, norm: Tensor, batch: Batch, bad: Tensor) -> None:
+        tally, good = self.tally, bad == 0
+        member = torch.nn.functional.one_hot(batch.bins, BINS).double()
+        tally.loss += torch.where(good, losses.nan_to_num() @ member, 0.0)
+        tally.count += torch.where(good, member.sum(0), 0.0)
+        tally.norm += torch.where(good, torch.stack([norm, torch.ones_like(norm)]), 0.0)
+        row = (tally.skipped[1] + 1) * bad
+        tally.skipped = torch.stack([tally.skipped[0] + bad, row, torch.maximum(tally.skipped[2], row)])
+        wrong = ~losses.isfinite() | losses.isfinite().all()  # all of them where only the gradient is wrong
+        low, high = torch.where(wrong, batch.t, torch.inf).min(), torch.where(wrong, batch.t, -torch.inf).max()
+        found = torch.stack([torch.full_like(low, k + 1), low, high])
+        tally.where = torch.where(good, tally.where, found)
+
+    def check(self) -> None:
+        """End the run after too many bad batches in a row. Here the host waits for the device."""
+        bad = int(self.tally.skipped[2])
+        if bad < BAD_IN_A_ROW:
+            return
+        step, low, high = (float(x) for x in self.tally.where)
+        first, last = (float(x) for x in self.times.level_at(torch.tensor([low, high], dtype=torch.float64)))
+        raise Diverged(
+            f"the loss or its gradient was not finite {bad} times in a row, last in step {int(step)} for t from "
+            f"{low:.4g} to {high:.4g}, noise level from {first:.3g} to {last:.3g}; none of it is in the weights, and "
+            "the last checkpoint stands; try a smaller lr, or precision fp32, in a new run --from this one"
+        )
+
+    def state(self) -> dict[str, dict[str, Tensor]]:
+        """What is needed to continue, besides the first average: files of tensors."""
+        moments = {p: self.adam.state[p] for p in self.weights.values() if p in self.adam.state}
+        adam = {
+            f"{part}.{name}": moments[p][part]
+            for part in ("exp_avg", "exp_avg_sq", "step")
+            for name, p in self.weights.items()
+            if p in moments
+        }
+        others = {f"ema-{i}": self.averages.of(i) for i in range(1, len(self.config.ema))}
+        own = {"weights": dict(self.weights), "optimiser": adam, "counters": {"skipped": self.tally.skipped}}
+        return own | others
+
+    @torch.no_grad()
+    def begin(self, weights: Mapping[str, Tensor]) -> None:
+        """Take over the network's weights and frozen buffers: averages begin with them, Adam with nothing."""
+        for name, p in (*self.weights.items(), *self.network.named_buffers()):
+            p.copy_(weights[name])
+        for i in range(len(self.config.ema)):
+            self.averages.load(i, weights)
+
+    @torch.no_grad()
+    def load(self, model: Mapping[str, Tensor], state: Mapping[str, Mapping[str, Tensor]]) -> None:
+        """Take over a state, bit by bit."""
+        for name, p in self.weights.items():
+            p.copy_(state["weights"][name])
+            if f"step.{name}" in state["optimiser"]:  # not before the first step
+                like = {"step": torch.zeros((), device=p.device), "exp_avg": p, "exp_avg_sq": p}
+                saved = {part: state["optimiser"][f"{part}.{name}"] for part in like}
+                self.adam.state[p] = {part: torch.empty_like(like[part]).copy_(v) for part, v in saved.items()}
+        averaged = {name.removeprefix("network."): value for name, value in model.items()}
+        self.averages.load(0, averaged)
+        for name, buffer in self.network.named_buffers():  # frozen, and drawn from another seed where a run began so
+            buffer.copy_(averaged[name])
+        for i in range(1, len(self.config.ema)):
+            self.averages.load(i, state[f"ema-{i}"])
+        self.tally.skipped.copy_(state["counters"]["skipped"])
