@@ -25,7 +25,7 @@ def losses(generator, images: Tensor, level: float, batch: int) -> Tensor:
     """Of every image at one level, [N]."""
     model, objective, found = generator.model, generator.plan.objective, []
     t = t_of_strength(model, 1 / (1 + math.exp(-level)))  # a level that the process does not reach is refused
-    settled = objective.settle(torch.tensor([t], dtype=torch.float64))
+    settled = objective.snap_to_grid(torch.tensor([t], dtype=torch.float64))
     for number, part in enumerate(torch.split(images, batch)):
         keys = combine(7, torch.arange(len(part), device=part.device) + number * batch)
         when = settled.expand(len(part)).to(part.device)
@@ -47,7 +47,7 @@ def main(arguments: list[str] | None = None) -> None:
     print(f"{len(images)} images; levels " + "  ".join(f"{level:+g}" for level in options.levels))
     first: list[Tensor] = []
     for run in options.runs:
-        generator = anisodiff.load(run, options.device, precision="fp32", balance=False)
+        generator = anisodiff.load(run, options.device, precision="fp32")
         seen = images.to(generator.device)
         found = [losses(generator, seen, level, options.batch) for level in options.levels]
         print(f"{run}: " + "  ".join(f"{x.mean():.4f}" for x in found), flush=True)

@@ -20,7 +20,7 @@ from anisodiff.priors import GaussianPrior
 from anisodiff.processes import SPDE, ClosedForm, Process
 from anisodiff.samplers import Exponential, Sampler
 from anisodiff.samplers.reference import reference
-from anisodiff.statistics import Moments, plain_colours
+from anisodiff.statistics import SpectralStatistics, channel_axes
 from anisodiff.stencils import STENCILS
 
 F64 = torch.float64
@@ -47,17 +47,17 @@ class Impulse(KeyedNoise):
         return out
 
 
-def linear_model(process: Process, moments: Moments) -> ScoreModel:
+def linear_model(process: Process, statistics: SpectralStatistics) -> ScoreModel:
     """Score and drift are their best linear predictors."""
     objective = objective_for(process)
-    return ScoreModel(Nothing(), objective.equation, moments, drift=objective.learns_drift)
+    return ScoreModel(Nothing(), objective.equation, statistics, drift=objective.learns_drift)
 
 
 def gains(sampler: Sampler, model: ScoreModel, times: Tensor) -> list[tuple[Tensor, Tensor]]:
     """a and r of every step, both [H, W], float64; for samplers whose steps remember nothing."""
     found = []
     for t, after in pairwise(times.split(1)):
-        z = torch.zeros(2, 1, *model.moments.data.shape, dtype=F64)
+        z = torch.zeros(2, 1, *model.statistics.data.shape, dtype=F64)
         z[0] = 1
         z = sampler.stepper(model, Impulse(2))(z, t, after)[:, 0]
         found.append((z[0], z[1].square()))
@@ -97,9 +97,9 @@ def origins(model: ScoreModel, start: Tensor, times: Tensor) -> tuple[Tensor, Te
 
 def prior_power(prior: GaussianPrior, mean: Tensor) -> Tensor:
     """E|û|² of the prior about the channel means ``mean`` [C], pooled over channels, [H, W]."""
-    root, centre = prior.root.double(), prior.mean.double()
-    level = dct2(mean.double()[:, None, None].expand_as(centre))
-    return root.square().sum(-1).mean(-1) + (centre - level).square().mean(0)
+    root, center = prior.root.double(), prior.mean.double()
+    level = dct2(mean.double()[:, None, None].expand_as(center))
+    return root.square().sum(-1).mean(-1) + (center - level).square().mean(0)
 
 
 def symmetric(x: Tensor) -> Tensor:
@@ -197,7 +197,7 @@ def places(process: SPDE) -> tuple[Tensor, Tensor]:
     return nodes[::steps].contiguous(), torch.arange(1, steps + 1, dtype=F64) / steps
 
 
-def path_tables(process: SPDE, means: Sums, mean: Tensor, data: Tensor, *, drift: str = "C") -> Moments:
+def path_tables(process: SPDE, means: Sums, mean: Tensor, data: Tensor, *, drift: str = "C") -> SpectralStatistics:
     """The tables from pooled moments, V kept as measured; ``drift``: "U" leaves the projection out."""
     edges, phases = places(process)
     t = (edges[:-1, None] + phases * edges.diff()[:, None]).flatten()
@@ -212,8 +212,8 @@ def path_tables(process: SPDE, means: Sums, mean: Tensor, data: Tensor, *, drift
     def table(x: Tensor) -> Tensor:
         return x.reshape(len(edges) - 1, len(phases), *data.shape).float()
 
-    return Moments(
-        edges=edges, phases=phases, mean=mean, data=data.float(), **plain_colours(len(mean), data.float()),
+    return SpectralStatistics(
+        edges=edges, phases=phases, mean=mean, data=data.float(), **channel_axes(len(mean), data.float()),
         log_noise=table((power - signal).log()), log_signal=table(signal.log()), weight=table(weight),
         log_target=table(means["Y"].log()), log_residual=table(residual.log()),
     )  # fmt: skip

@@ -24,7 +24,7 @@ from torch import Tensor
 import anisodiff
 import linear_moments as lm
 from anisodiff.dct import dct2
-from anisodiff.estimation import measure
+from anisodiff.estimation import estimate_statistics
 from anisodiff.io.figures import canvas, save_figure
 from anisodiff.models.score import ScoreModel
 from anisodiff.noise import KeyedNoise, combine
@@ -33,7 +33,7 @@ from anisodiff.priors import fit_gaussian
 from anisodiff.processes import SPDE, Process
 from anisodiff.samplers import Exponential
 from anisodiff.samplers.grids import level_grid
-from anisodiff.statistics import Moments
+from anisodiff.statistics import SpectralStatistics
 from sheets import cifar
 
 T_MIN, BANDS, GROUPS, MAIN = 0.02, 8, 5, 200
@@ -86,14 +86,14 @@ class Subject:
         ends = torch.cat([x for k, x in enumerate(self.ends) if k != without])
         return lm.prior_power(fit_gaussian(ends), self.mean)
 
-    def moments(self, without: int | None = None, drift: str = "C") -> Moments:
+    def statistics(self, without: int | None = None, drift: str = "C") -> SpectralStatistics:
         """Tables along paths, perhaps without one of the groups; of linear processes the exact ones."""
         images = torch.cat([x for k, x in enumerate(self.groups) if k != without])
         if not isinstance(self.process, SPDE):
-            return measure(objective_for(self.process), images)
+            return estimate_statistics(objective_for(self.process), images)
         means = lm.pooled([x for k, x in enumerate(self.parts) if k != without])
-        centred = images.double() - self.mean.double()[:, None, None]
-        data = lm.symmetric(dct2(centred).square().mean((0, 1)))
+        centered = images.double() - self.mean.double()[:, None, None]
+        data = lm.symmetric(dct2(centered).square().mean((0, 1)))
         return lm.path_tables(self.process, means, self.mean, data, drift=drift)
 
     def error(self, steps: int) -> list[float]:
@@ -101,7 +101,7 @@ class Subject:
         ratios = []
         for k, own in enumerate(self.each.tensor_split(GROUPS)):
             forward = (self.each.sum(0) - own.sum(0)) / (len(self.each) - len(own))
-            model = lm.linear_model(self.process, self.moments(without=k))
+            model = lm.linear_model(self.process, self.statistics(without=k))
             ratios.append(torch.tensor(sums(generated(model, self.start(without=k), steps), forward)))
         return (torch.stack(ratios).var(0, correction=0) * (GROUPS - 1)).sqrt().tolist()
 
@@ -109,8 +109,8 @@ class Subject:
 def examine(subject: Subject, others: Tensor, most: int) -> dict[str, Any]:
     """The criterion with error bars, convergence, other images, and tables that are wrong on purpose."""
     steps, forward, start = min(MAIN, most), subject.forward, subject.start()
-    moments = subject.moments()
-    model = lm.linear_model(subject.process, moments)
+    statistics = subject.statistics()
+    model = lm.linear_model(subject.process, statistics)
     found = generated(model, start, steps)
     unseen = lm.forward_power(subject.process, others, subject.mean, T_MIN, draws=1)
     second = Exponential(order=2)
@@ -136,13 +136,13 @@ def examine(subject: Subject, others: Tensor, most: int) -> dict[str, Any]:
         result[name] = sums(share * found, found)
     shift = math.log(1.05)
     wrong = {
-        "w 5 % low": dataclasses.replace(moments, weight=0.95 * moments.weight),
+        "w 5 % low": dataclasses.replace(statistics, weight=0.95 * statistics.weight),
         "V 5 % high": dataclasses.replace(
-            moments, log_noise=moments.log_noise + shift, log_signal=moments.log_signal + shift
+            statistics, log_noise=statistics.log_noise + shift, log_signal=statistics.log_signal + shift
         ),
     }
     if subject.parts:
-        wrong["drift at u_t"] = subject.moments(drift="U")
+        wrong["drift at u_t"] = subject.statistics(drift="U")
     result["wrong"] = {
         name: sums(generated(lm.linear_model(subject.process, bad), start, steps), forward)
         for name, bad in wrong.items()
@@ -154,7 +154,7 @@ def examine_chain(subject: Subject, most: int) -> dict[str, Any]:
     """The tamed chain: the exponential sampler, and the chain's own reverse steps."""
     assert isinstance(subject.process, SPDE)
     own = lm.chain_steps(subject.process, lm.pooled(subject.parts), T_MIN)
-    model = lm.linear_model(subject.process, subject.moments())
+    model = lm.linear_model(subject.process, subject.statistics())
     return {
         "ratio": sums(generated(model, subject.start(), most), subject.forward),
         "error": subject.error(min(MAIN, most)),
@@ -240,7 +240,7 @@ def main() -> None:
         begin, (name, keys) = time.process_time(), CASES[label]
         process = anisodiff.process(name, 32, **keys)
         subject = Subject(process, half, paths=False)
-        model = lm.linear_model(process, measure(objective_for(process), half))
+        model = lm.linear_model(process, estimate_statistics(objective_for(process), half))
         power = generated(model, subject.start(), min(MAIN, options.steps))
         note("shipped", label, {"ratio": sums(power, subject.forward)}, begin)
     text = [table({k: v["ratio"] for k, v in rows.items()}, {k: v["error"] for k, v in rows.items() if "error" in v})

@@ -59,7 +59,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument(
         "--stream", action="store_true", help="gather from the memory map even where the set would fit"
     )
-    parser.add_argument("--dequantise", action="store_true")
+    parser.add_argument("--dequantize", action="store_true")
     parser.add_argument("--folder", type=Path, help="where to write the images (default: a temporary folder)")
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args(arguments)
@@ -68,7 +68,7 @@ def main(arguments: list[str] | None = None) -> None:
             random_dataset(Path(folder), args.size, args.n),
             batch=args.batch,
             seed=0,
-            dequantise=args.dequantise,
+            dequantize=args.dequantize,
             device=args.device,
             resident_bytes=0 if args.stream else 8 << 30,
             threads=args.threads,
@@ -81,7 +81,7 @@ def main(arguments: list[str] | None = None) -> None:
         "images": f"{args.n:,}",
         "batch": args.batch,
         "held": "on the device" if loader.resident else f"memory map, {args.threads} threads",
-        "dequantised": "yes" if args.dequantise else "no",
+        "dequantized": "yes" if args.dequantize else "no",
         "images/s": f"{rate:,.0f}",
         "MB/s": f"{rate * 3 * args.size**2 / 1e6:,.0f}",
     }

@@ -15,7 +15,6 @@ from pathlib import Path
 import torch
 
 import anisodiff
-from anisodiff.generation.balancing import measure_balance
 from anisodiff.io.figures import canvas, save_figure
 from anisodiff.io.images import to_bytes
 from anisodiff.metrics import extract, frechet_distance, gaussian_statistics, inception
@@ -23,11 +22,11 @@ from anisodiff.training.preview import write_grid
 from sheets import cifar
 
 
-def table(rows: list[dict], samplers: list[str], evaluations: list[int], key: str, form: str) -> list[str]:
-    lines = ["| sampler | " + " | ".join(map(str, evaluations)) + " |", "|" + "---|" * (len(evaluations) + 1)]
+def table(rows: list[dict], samplers: list[str], nfe: list[int], key: str, form: str) -> list[str]:
+    lines = ["| sampler | " + " | ".join(map(str, nfe)) + " |", "|" + "---|" * (len(nfe) + 1)]
     for name in samplers:
         found = {row["asked"]: row.get(key) for row in rows if row["sampler"] == name}
-        cells = (form.format(found[n]) if found.get(n) is not None else "–" for n in evaluations)
+        cells = (form.format(found[n]) if found.get(n) is not None else "–" for n in nfe)
         lines.append(f"| `{name}` | " + " | ".join(cells) + " |")
     return lines
 
@@ -39,21 +38,16 @@ def main() -> None:
     parser.add_argument("--inception", type=Path)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--samplers", nargs="+", default=["exponential", "exponential(order=1)", "ode"])
-    parser.add_argument("--evaluations", nargs="+", type=int, default=[10, 20, 50, 100])
+    parser.add_argument("--nfe", nargs="+", type=int, default=[10, 20, 50, 100])
     parser.add_argument("--samples", type=int, default=5000)
     parser.add_argument("--batch", type=int, default=1250)
     parser.add_argument("--prior", default="gaussian")
     parser.add_argument("--seconds", type=float, default=1e9, help="start no row after this long")
     parser.add_argument("--compile", action="store_true", help="on CUDA: four times as fast after half a minute")
-    parser.add_argument("--balance", type=int, default=0, help="trajectories the balance is measured on; 0: none")
     parser.add_argument("--device", default="auto")
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
-    generator = anisodiff.load(options.checkpoint, device=options.device, compile=options.compile, balance=False)
-    if options.balance:
-        generator.use_balance(
-            measure_balance(generator, trajectories=options.balance, batch=options.batch), "measured"
-        )
+    generator = anisodiff.load(options.checkpoint, device=options.device, compile=options.compile)
     began, features, reference = time.perf_counter(), None, None
     if options.inception:
         features = inception(options.inception, device=generator.device, tf32=True)
@@ -65,7 +59,7 @@ def main() -> None:
         reference = statistics(cifar(options.data).to(generator.device))
     rows: list[dict] = []
     prior = generator.prior(options.prior)
-    for asked in options.evaluations:  # by evaluations first: whenever the time is up, the curves are comparable
+    for asked in options.nfe:  # by evaluations first: whenever the time is up, the curves are comparable
         for name in options.samplers:
             if time.perf_counter() - began > options.seconds:
                 continue
@@ -79,7 +73,7 @@ def main() -> None:
                 rows.append({**row, "error": str(error)})
                 print(rows[-1], flush=True)
                 continue
-            row |= {"evaluations": route.evaluations, "rate": options.samples / (time.perf_counter() - begin)}
+            row |= {"nfe": route.nfe, "rate": options.samples / (time.perf_counter() - begin)}
             if features and reference:
                 pictures = to_bytes(drawn).to(generator.device)
                 row["fid"] = float(frechet_distance(statistics(pictures), reference))
@@ -90,21 +84,21 @@ def main() -> None:
     where = torch.cuda.get_device_name() if generator.device.type == "cuda" else "CPU"
     lines = [
         f"{time.strftime('%Y-%m-%d')}, {where}, torch {torch.__version__}, anisodiff {anisodiff.__version__}; "
-        f"{options.samples} samples a cell, prior {options.prior}{', balanced' if options.balance else ''}. "
+        f"{options.samples} samples a cell, prior {options.prior}. "
         "FID by evaluations:",
         "",
-        *table(rows, options.samplers, options.evaluations, "fid", "{:.1f}"),
+        *table(rows, options.samplers, options.nfe, "fid", "{:.1f}"),
         "",
         f"Images per second, {options.batch} at a time:",
         "",
-        *table(rows, options.samplers, options.evaluations, "rate", "{:,.0f}"),
+        *table(rows, options.samplers, options.nfe, "rate", "{:,.0f}"),
     ]
     (options.out / "samplers.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
     print("\n".join(lines))
     figure = canvas(5.5, 3.6)
     axes = figure.subplots()
     for name in options.samplers:
-        shown = [(row["evaluations"], row["fid"]) for row in rows if row["sampler"] == name and "fid" in row]
+        shown = [(row["nfe"], row["fid"]) for row in rows if row["sampler"] == name and "fid" in row]
         if shown:
             axes.plot(*zip(*shown), marker="o", markersize=3, linewidth=1.3, label=name)
     axes.set(xscale="log", yscale="log", xlabel="evaluations of the network", ylabel="FID")

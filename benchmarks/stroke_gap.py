@@ -99,7 +99,7 @@ def main() -> None:
     photos, others = pictures[::2], pictures[1::2]
     paintings = torch.stack([strokes(x, options.strokes) for x in photos])
     off = float((photos - paintings).square().mean()) ** 0.5
-    print(f"{len(photos)} images, {options.strokes} colours, rms {off:.4f}")
+    print(f"{len(photos)} images, {options.strokes} colors, rms {off:.4f}")
     print("| case | " + " | ".join(f"{s:g}" for s in options.strengths) + " |")
     print("|---" * (1 + len(options.strengths)) + "|")
     for text in ("ve", *options.case):

@@ -14,7 +14,6 @@ import argparse
 import json
 import math
 import platform
-import statistics
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
@@ -27,7 +26,7 @@ from torch import Tensor
 import anisodiff
 from anisodiff.noise import Randomness
 from anisodiff.objectives import Draw, Objective
-from anisodiff.runtime.distributed import Team
+from anisodiff.runtime.distributed import Distributed
 from anisodiff.training import Plan, TrainConfig
 from anisodiff.training.recipes import recipe
 from anisodiff.training.setup import assemble, prepare_device
@@ -80,8 +79,8 @@ class Timed(Objective):
     def learns_drift(self):
         return self.inner.learns_drift
 
-    def settle(self, t):
-        return self.inner.settle(t)
+    def snap_to_grid(self, t):
+        return self.inner.snap_to_grid(t)
 
     def draw(self, x0: Tensor, t: Tensor, source: Randomness) -> Draw:
         self.clock.mark()
@@ -182,12 +181,12 @@ def run(text: str, device: torch.device, seconds: float, calibration: int) -> Ro
     config = parse(text)
     plan = Plan.of(config, device)
     prepare_device(config, device)
-    team = Team(device)
+    distributed = Distributed(device)
     images = torch.rand(config.parents, config.channels, *config.size, device=device, dtype=plan.dtype)
-    moments = plan.method.measure(torch.rand(calibration, *images.shape[1:], device=device), seed=0)
-    network, model = assemble(plan, moments, team)
+    statistics = plan.method.measure(torch.rand(calibration, *images.shape[1:], device=device), seed=0)
+    network, model = assemble(plan, statistics, distributed)
     clock = Clock(device)
-    stepper = Stepper(config, Timed(plan.objective, clock), model, network, team)
+    stepper = Stepper(config, Timed(plan.objective, clock), model, network, distributed)
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
     warm = 5 if device.type == "cuda" else 1

@@ -3,7 +3,7 @@
     python examples/04_forgetting.py --images 200 --size 16
 
 Uses crops of one photograph as images, raises the intensity α2 at T step by step, and prints how often the source
-of a terminal state is found again among all crops: by the best linear detector, and by the nearest neighbour in
+of a terminal state is found again among all crops: by the best linear detector, and by the nearest neighbor in
 pixels. Crops of one photograph resemble one another more than the images of a dataset do, so take the trend
 from here and the numbers from `anisodiff diagnose` on your own images.
 """

@@ -55,8 +55,8 @@ def main() -> None:
         generator = anisodiff.load(given) if given else trained(Path(folder), args.size, args.train)
     size = generator.size
     photo = sample_photo(size[0]) if args.image is None else read_picture(args.image, "", 3, size).photo
-    painting = strokes(photo, colours=6)
-    print(f"painting: {len(torch.unique(painting.flatten(1), dim=1).mT)} colours")
+    painting = strokes(photo, colors=6)
+    print(f"painting: {len(torch.unique(painting.flatten(1), dim=1).mT)} colors")
 
     found = sweep(generator, painting[None], seeds=range(4), steps=args.steps)
     s = found.strengths[found.elbow]

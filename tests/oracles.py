@@ -4,7 +4,6 @@ import torch
 from torch import Tensor
 
 from anisodiff.dct import frequencies, idct2
-from anisodiff.models.score import ScoreModel
 from anisodiff.noise import combine
 
 F64 = torch.float64
@@ -33,12 +32,3 @@ class Nothing(torch.nn.Module):
 def keys(count: int, seed: int = 0) -> Tensor:
     """One key a sample, int64 [count]."""
     return combine(seed, torch.arange(count))
-
-
-class Leaning(ScoreModel):
-    """Knows nothing but Wiener's predictor, and leans on the state as if structure were noise: F = κ ŵ."""
-
-    kappa: float | Tensor = 0.0
-
-    def outputs(self, z, c, dropout_key=None):
-        return self.kappa * z / c.power.sqrt(), None

@@ -1,4 +1,4 @@
-"""The paper's discretised drift and diffusion coefficient, pixel by pixel, case by case, as the supplement prints
+"""The paper's discretized drift and diffusion coefficient, pixel by pixel, case by case, as the supplement prints
 them, with the misprints listed in docs/notation.md corrected (each is marked below). Slow on purpose.
 
 Indices as there: i1 = 0 … d1−1 from left to right, i2 = 0 … d2−1 from bottom to top; u[i1][i2].

@@ -93,7 +93,7 @@ def test_display_keeps_images_and_lowers_the_contrast_of_noise():
 
 
 def test_photos_of_any_mode_look_as_they_should(tmp_path):
-    """Orientation, transparency and 16 bits: a dark image must not become white, nor a hidden colour visible."""
+    """Orientation, transparency and 16 bits: a dark image must not become white, nor a hidden color visible."""
     from PIL import Image
 
     from anisodiff.io.images import load_photo
@@ -110,9 +110,9 @@ def test_photos_of_any_mode_look_as_they_should(tmp_path):
     exif = Image.Exif()
     exif[0x0112] = 6  # turned by 90°
     Image.fromarray(tall).save(tmp_path / "turned.jpg", exif=exif, quality=95)
-    turned = load_photo(tmp_path / "turned.jpg")
-    assert turned.shape == (3, 6, 12)
-    assert turned[..., 8:].mean() > 0.9 > 0.1 > turned[..., :4].mean()
+    rotate_channels = load_photo(tmp_path / "turned.jpg")
+    assert rotate_channels.shape == (3, 6, 12)
+    assert rotate_channels[..., 8:].mean() > 0.9 > 0.1 > rotate_channels[..., :4].mean()
 
 
 def test_a_process_without_noise_is_told_so():

@@ -13,7 +13,7 @@ from benchmarks import linear_moments as lm
 
 import anisodiff
 from anisodiff.dct import dct2, idct2
-from anisodiff.estimation import measure
+from anisodiff.estimation import estimate_statistics
 from anisodiff.noise import KeyedNoise, combine
 from anisodiff.objectives import objective_for
 from anisodiff.samplers import Exponential
@@ -38,14 +38,14 @@ def prepared(name: str, overrides: dict[str, str], count: int):
     """
     images = gaussian_images(count, SIZE).float()
     process = anisodiff.process(name, SIZE, **overrides)
-    moments = measure(objective_for(process), images)
-    start = lm.prior_power(process.prior(images.repeat(16, 1, 1, 1)), moments.mean)
-    forward = lm.symmetric(lm.forward_power(process, images, moments.mean, T_MIN).mean(0))
-    return process, moments, start, forward
+    statistics = estimate_statistics(objective_for(process), images)
+    start = lm.prior_power(process.prior(images.repeat(16, 1, 1, 1)), statistics.mean)
+    forward = lm.symmetric(lm.forward_power(process, images, statistics.mean, T_MIN).mean(0))
+    return process, statistics, start, forward
 
 
-def generated(process, moments, start, steps: int, wiener: float = 1.0):
-    model = lm.linear_model(process, moments)
+def generated(process, statistics, start, steps: int, wiener: float = 1.0):
+    model = lm.linear_model(process, statistics)
     return lm.propagate(lm.gains(Exponential(order=1, wiener=wiener), model, level_grid(model, steps, T_MIN)), start)
 
 
@@ -54,24 +54,28 @@ def test_spectrum_returns_within_two_percent_in_every_band(case):
     """Nothing is drawn on the generating side. What is left in the measured cases is noise of tables and prior: its
     spread over six seeds is 1 % in band 0 (a single frequency), at most 0.6 % elsewhere; exact ones must do better.
     """
-    process, moments, start, forward = prepared(*CASES[case])
-    power = generated(process, moments, start, 120)
+    process, statistics, start, forward = prepared(*CASES[case])
+    power = generated(process, statistics, start, 120)
     for statistic in (lm.ratio_of_sums, lm.mean_of_ratios):
         off = (statistic(power, forward, BANDS) - 1).abs()
         assert off.max() < (0.005 if case in ("ve", "heat") else 0.02), off
     if not objective_for(process).learns_drift:
         return
     # the test must be able to fail: a mean edge weight that is 20 % too small, a score that is 5 % too small
-    low = dataclasses.replace(moments, weight=0.8 * moments.weight)
+    low = dataclasses.replace(statistics, weight=0.8 * statistics.weight)
     assert lm.ratio_of_sums(generated(process, low, start, 120), power, BANDS).min() < 0.96
     shift = math.log(1.05)
-    high = dataclasses.replace(moments, log_noise=moments.log_noise + shift, log_signal=moments.log_signal + shift)
+    high = dataclasses.replace(
+        statistics, log_noise=statistics.log_noise + shift, log_signal=statistics.log_signal + shift
+    )
     assert (lm.ratio_of_sums(generated(process, high, start, 120), power, BANDS)[1:] > 1.04).all()
 
 
 def test_ancestral_noise_reaches_the_same_spectrum_at_first_order():
-    process, moments, start, forward = prepared(*CASES["ve"])
-    off = [1 - lm.ratio_of_sums(generated(process, moments, start, n, 0.0), forward, BANDS) for n in (100, 200, 400)]
+    process, statistics, start, forward = prepared(*CASES["ve"])
+    off = [
+        1 - lm.ratio_of_sums(generated(process, statistics, start, n, 0.0), forward, BANDS) for n in (100, 200, 400)
+    ]
     assert (off[0] > 0.05).all()
     for coarse, fine in pairwise(off):
         assert ((fine / coarse > 0.45) & (fine / coarse < 0.56)).all()
@@ -80,13 +84,13 @@ def test_ancestral_noise_reaches_the_same_spectrum_at_first_order():
 def test_propagated_power_is_that_of_drawn_states():
     """Exact second moments against the sampler as it runs: every frequency of 4,000 states, 4.5 standard errors."""
     process = anisodiff.process("anisotropic", SIZE, **GENTLE)
-    moments = measure(objective_for(process), gaussian_images(200, SIZE).float())
-    model, count = lm.linear_model(process, moments), 4000
+    statistics = estimate_statistics(objective_for(process), gaussian_images(200, SIZE).float())
+    model, count = lm.linear_model(process, statistics), 4000
     times, start = level_grid(model, 25, T_MIN), torch.full((SIZE, SIZE), 3.0, dtype=F64)
     noise = KeyedNoise(combine(7, torch.arange(count)))
     mode = start.sqrt() * noise.normal(torch.zeros(count, 1, SIZE, SIZE, dtype=F64))
     seen: list[torch.Tensor] = []
-    level = moments.mean.double()[:, None, None]
+    level = statistics.mean.double()[:, None, None]
     for sampler in (Exponential(order=1, wiener=0), Exponential(order=1, wiener=1), Exponential(order=2)):
         sampler.run(model, idct2(mode) + level, times, noise, callback=lambda i, u: seen.append(u))
         drawn = dct2(seen[-1] - level).square().mean((0, 1))

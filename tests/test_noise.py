@@ -54,8 +54,8 @@ def test_drawn_noise_has_that_spectrum(length):
 def test_correlated_noise_is_smooth():
     xi = white(torch.empty(200, 1, 16, 16, dtype=F64), torch.Generator().manual_seed(2))
     v = correlate(xi, 3.0)
-    neighbours = (v[..., 1:] * v[..., :-1]).mean() / v.square().mean()
-    assert neighbours > 0.9
+    neighbors = (v[..., 1:] * v[..., :-1]).mean() / v.square().mean()
+    assert neighbors > 0.9
 
 
 def test_bands_partition_the_modes():

@@ -121,14 +121,14 @@ def test_what_cannot_be_learned_is_refused():
 def test_single_steps_are_learned_at_their_ends():
     """Just after a node a target's variance diverges; settled times end whole steps, also where rounding misses."""
     objective = OBJECTIVES["one step"]
-    t = objective.settle(torch.tensor([0.001, 0.13, 0.131, 1.999, 2.0], dtype=F64))
+    t = objective.snap_to_grid(torch.tensor([0.001, 0.13, 0.131, 1.999, 2.0], dtype=F64))
     torch.testing.assert_close(t, torch.tensor([0.02, 0.14, 0.14, 2.0, 2.0], dtype=F64))
     x0 = gaussian_images(300, 6)
     k = KeyedNoise(combine(5, torch.arange(300)))
     on = [objective.draw(x0, torch.full((300,), v, dtype=F64), k).score.square().mean() for v in (0.14, 0.14 + 1e-13)]
     assert on[1] == pytest.approx(float(on[0]), rel=0.2)
     window = OBJECTIVES["window"]
-    assert torch.equal(window.settle(t), t)
+    assert torch.equal(window.snap_to_grid(t), t)
 
 
 @pytest.mark.parametrize("name", OBJECTIVES)

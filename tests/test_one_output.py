@@ -7,7 +7,7 @@ import torch
 
 import anisodiff
 from anisodiff.dct import frequencies
-from anisodiff.estimation import measure
+from anisodiff.estimation import estimate_statistics
 from anisodiff.models.score import ScoreModel
 from anisodiff.models.time_density import draw_times
 from anisodiff.noise import KeyedNoise
@@ -42,39 +42,39 @@ class Doubled(Smooth):
         return super().forward(x, c).repeat(1, 2, 1, 1)
 
 
-def build(images, overrides, *, colours=False, reverse="joint"):
+def build(images, overrides, *, channel_pca=False, learns="reverse_drift"):
     process = anisodiff.process("anisotropic", images.shape[-1], **overrides)
     objective = objective_for(process)
-    moments = measure(objective, images, colours=colours)
+    statistics = estimate_statistics(objective, images, channel_pca=channel_pca)
     model = ScoreModel(
-        Nothing(), process.equation, moments, drift=True, reverse=reverse, plain_noise=objective.plain_noise
+        Nothing(), process.equation, statistics, drift=True, learns=learns, plain_noise=objective.plain_noise
     )
     return objective, model
 
 
 def targets(model, drawn, t):
     """F and G of every sample."""
-    z, c = model.centred(drawn.state), model.coefficients(t)
+    z, c = model.to_coordinates(drawn.state), model.coefficients(t)
     rate = c.alpha1 * c.weight * frequencies(*z.shape[-2:], z.dtype, z.device)
     score = (model.modes(drawn.score) + z / c.power) / c.scale
     return score, (model.modes(drawn.drift) + rate * z) / c.alpha2.square() / c.residual
 
 
 @cache
-def many(colours):
+def many(channel_pca):
     """Images, and the objective and model of their isotropic smoothing; measured once for all times."""
     images = gaussian_images(4000, 8, channels=3)
-    if colours:  # correlated, the grey axis by far the largest
+    if channel_pca:  # correlated, the gray axis by far the largest
         images = images.mean(1, keepdim=True) + 0.2 * (images - 0.5)
-    objective, model = build(images, CASES["image, isotropic"], colours=colours)
+    objective, model = build(images, CASES["image, isotropic"], channel_pca=channel_pca)
     return images, objective, model.double()
 
 
-@pytest.mark.parametrize("colours", [False, True])
+@pytest.mark.parametrize("channel_pca", [False, True])
 @pytest.mark.parametrize("time", [0.4, 0.8, 1.2])
-def test_where_the_image_alone_is_smoothed_isotropically_one_output_says_both(time, colours):
+def test_where_the_image_alone_is_smoothed_isotropically_one_output_says_both(time, channel_pca):
     """G = −F sample by sample, but for what chance does to tables of 4,000 images."""
-    images, objective, model = many(colours)
+    images, objective, model = many(channel_pca)
     t = torch.full((4000,), time, dtype=F64)
     f, g = targets(model, objective.draw(images, t, KeyedNoise(keys(4000, 3))), t)
     there = model.coefficients(t[:1])
@@ -108,7 +108,7 @@ def test_the_loss_is_the_squared_error_of_the_reverse_drift():
     t = torch.linspace(0.1, 1.5, 64, dtype=F64)
     drawn, c = objective.draw(images, t, KeyedNoise(keys(64, 2))), model.coefficients(t)
     rate = c.alpha1 * c.weight * frequencies(8, 8, F64, images.device)
-    drift = (drawn.drift + model.field(rate * model.centred(drawn.state))) / c.alpha2.square()
+    drift = (drawn.drift + model.field(rate * model.to_coordinates(drawn.state))) / c.alpha2.square()
     _, tilde = model(drawn.state, t)
     unit = (c.scale + c.residual).square().sum((-3, -2, -1)) * images.shape[1]
     expected = (tilde - (drawn.score - drift)).square().sum((-3, -2, -1)) / unit
@@ -116,30 +116,30 @@ def test_the_loss_is_the_squared_error_of_the_reverse_drift():
 
 
 REFUSED = [
-    ("joint", "ode"), ("joint", "euler"), ("joint", "exponential(corrector=0.1)"),
+    ("reverse_drift", "ode"), ("reverse_drift", "euler"), ("reverse_drift", "exponential(corrector=0.1)"),
     ("score", "exponential"), ("score", "ode"), ("score", "euler(drift=projected)"),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("reverse", "text"), REFUSED)
-def test_samplers_refuse_what_has_not_been_learned(reverse, text):
+@pytest.mark.parametrize(("learns", "text"), REFUSED)
+def test_samplers_refuse_what_has_not_been_learned(learns, text):
     images = gaussian_images(64, 8).float()
     process = anisodiff.process("anisotropic", 8, **CASES["one window"])
-    _, model = build(images, CASES["one window"], reverse=reverse)
+    _, model = build(images, CASES["one window"], learns=learns)
     chosen = sampler(text, process)
-    with pytest.raises(ValueError, match=f"reverse={reverse}"):
+    with pytest.raises(ValueError, match=f"learns={learns}"):
         chosen.run(model, images[:2], chosen.times(model, 41, t_min=0.02), KeyedNoise(keys(2)))
 
 
 @pytest.mark.parametrize(
-    ("reverse", "word"), [("joint", "exponential"), ("score", "euler"), ("split", "exponential")]
+    ("learns", "word"), [("reverse_drift", "exponential"), ("score", "euler"), ("score_and_drift", "exponential")]
 )
-def test_the_usual_sampler_is_one_that_can(reverse, word):
+def test_the_usual_sampler_is_one_that_can(learns, word):
     images = gaussian_images(64, 8).float()
     process = anisodiff.process("anisotropic", 8, **CASES["one window"])
-    _, model = build(images, CASES["one window"], reverse=reverse)
+    _, model = build(images, CASES["one window"], learns=learns)
     chosen = usual(model, process)
-    assert chosen.word == ("euler" if reverse == "score" else "exponential")
+    assert chosen.name == ("euler" if learns == "score" else "exponential")
     made = chosen.run(model, images[:2], chosen.times(model, 21, t_min=0.02), KeyedNoise(keys(2)))
     assert made.isfinite().all()
 
@@ -149,18 +149,18 @@ def test_the_score_alone_is_the_first_of_two_outputs():
     images = gaussian_images(64, 8)
     t = torch.linspace(0.1, 1.5, 64, dtype=F64)
     found, c = {}, None
-    for reverse in ("score", "split"):
-        objective, model = build(images, CASES["one window"], reverse=reverse)
+    for learns in ("score", "score_and_drift"):
+        objective, model = build(images, CASES["one window"], learns=learns)
         model = model.double()
-        model.network, model.weighting = (Doubled() if reverse == "split" else Smooth()), "noise"
+        model.network, model.weighting = (Doubled() if learns == "score_and_drift" else Smooth()), "noise"
         drawn, c = objective.draw(images, t, KeyedNoise(keys(64, 2))), model.coefficients(t)
-        found[reverse] = model(drawn.state, t), model.loss(drawn, t)
-    torch.testing.assert_close(found["score"][0][0], found["split"][0][0])
-    z, (score, tilde) = model.centred(drawn.state), found["split"][0]
+        found[learns] = model(drawn.state, t), model.loss(drawn, t)
+    torch.testing.assert_close(found["score"][0][0], found["score_and_drift"][0][0])
+    z, (score, tilde) = model.to_coordinates(drawn.state), found["score_and_drift"][0]
     rate = c.alpha1 * c.weight * frequencies(8, 8, F64, images.device)
     drift = (model.modes(drawn.drift) + rate * z) / c.alpha2.square() - model.modes(score - tilde)
     expected = (c.noise * drift.square()).mean((-3, -2, -1))
-    torch.testing.assert_close(found["split"][1] - found["score"][1], expected)
+    torch.testing.assert_close(found["score_and_drift"][1] - found["score"][1], expected)
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -173,7 +173,7 @@ def test_songs_loss_of_one_output(case):
     t = torch.linspace(0.3, 1.5, 64, dtype=F64)
     drawn, c = objective.draw(images, t, KeyedNoise(keys(64, 2))), model.coefficients(t)
     rate = c.alpha1 * c.weight * frequencies(8, 8, F64, images.device)
-    target = model.modes(drawn.score) - (model.modes(drawn.drift) + rate * model.centred(drawn.state)) / (
+    target = model.modes(drawn.score) - (model.modes(drawn.drift) + rate * model.to_coordinates(drawn.state)) / (
         c.alpha2.square()
     )
     expected = (c.noise * (model.modes(model(drawn.state, t)[1]) - target).square()).mean((-3, -2, -1))
@@ -184,18 +184,18 @@ def test_settings():
     """As many outputs as channels; nothing to join where the drift is known."""
     settings = {"network": {"size": "tiny"}, "process": {"preset": "anisotropic"}}
     assert Plan.of(TrainConfig(**settings)).network.out_channels == 6
-    for reverse in ("joint", "score"):
-        assert Plan.of(TrainConfig(**settings, reverse=reverse)).network.out_channels == 3
-    assert recipe("cifar10-anisotropic-paper").reverse == "score"
-    for name, reverse in (("anisotropic-paper", "score"), ("anisotropic", "split")):
-        assert for_images(100, 3, (8, 8), name)[0].reverse == reverse
+    for learns in ("reverse_drift", "score"):
+        assert Plan.of(TrainConfig(**settings, learns=learns)).network.out_channels == 3
+    assert recipe("cifar10-anisotropic-paper").learns == "score"
+    for name, learns in (("anisotropic-paper", "score"), ("anisotropic", "score_and_drift")):
+        assert for_images(100, 3, (8, 8), name)[0].learns == learns
     for wrong, reason in (
         ({"process": "ve"}, "the drift is known"),
-        ({"parametrisation": "scalar"}, "two outputs"),
+        ({"parameterization": "scalar"}, "two outputs"),
         ({"process": "flow-matching"}, "has its own"),
-        ({"process": {"preset": "anisotropic", "step": "signal(windows=2)"}, "reverse": "score"}, "step=signal"),
+        ({"process": {"preset": "anisotropic", "step": "signal(windows=2)"}, "learns": "score"}, "step=signal"),
     ):
         with pytest.raises(ValueError, match=reason):
-            Plan.of(TrainConfig(**{**settings, "reverse": "joint", **wrong}))
-    with pytest.raises(ValueError, match="reverse: unknown 'together'"):
-        TrainConfig(reverse="together")
+            Plan.of(TrainConfig(**{**settings, "learns": "reverse_drift", **wrong}))
+    with pytest.raises(ValueError, match="learns: unknown 'together'"):
+        TrainConfig(learns="together")

@@ -1,7 +1,7 @@
 """Orders of convergence of the time steps, measured: a table (step, noise, strong order, weak order).
 
 All levels of one case are driven by the same Brownian paths, so differences between levels are the
-discretisation error and not Monte-Carlo noise. 4×4 images; the finest level is the reference.
+discretization error and not Monte-Carlo noise. 4×4 images; the finest level is the reference.
 """
 
 import math
@@ -113,14 +113,14 @@ def test_both_steps_converge_to_the_same_law_where_explicit_steps_are_stable():
     batch = 2000
     x0 = image.expand(batch, 1, 8, 8)
 
-    def moments(step: TamedEuler | Exponential, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
+    def statistics(step: TamedEuler | Exponential, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
         u = SPDE(equation=eq, step=step).simulate(x0, 1.0, torch.Generator().manual_seed(seed))
         modes = dct2(u)[:, 0]
         return modes.mean(0), modes.var(0).log()
 
-    mean, log_variance = moments(TamedEuler(1 / 400, norm="none"), 1)
+    mean, log_variance = statistics(TamedEuler(1 / 400, norm="none"), 1)
     levels = [16, 64, 256]
-    results = [moments(Exponential(n), n) for n in levels]
+    results = [statistics(Exponential(n), n) for n in levels]
     gaps = [abs(float((lv - log_variance).mean())) for _, lv in results]
     assert slope(levels, gaps) == pytest.approx(1.0, abs=0.2)
     assert gaps[-1] < 0.025  # from 0.17 at 16 windows; Monte-Carlo error 0.006

@@ -204,7 +204,7 @@ def test_closed_forms_check_their_states():
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @rows([*((name, {}) for name in presets.MAIN), ("anisotropic", {"step": "signal"})])
 def test_steps_never_wait_for_the_gpu(name, overrides):
-    """Two looks at values before the first step are allowed; a step itself may not synchronise."""
+    """Two looks at values before the first step are allowed; a step itself may not synchronize."""
     process = anisodiff.process(name, 8, **overrides)
     x0, source = image(2, 1, 8, 8).cuda(), torch.Generator("cuda").manual_seed(0)
     want = process.simulate(x0, process.T, source)  # also fills the caches

@@ -146,17 +146,17 @@ def test_pulses_that_cannot_be_resolved_are_refused():
 
 
 def test_a_pulse_smooths_as_a_power_of_the_noise_until_it_is_spent():
-    T, total, centre, power = 2.0, 30.0, 1.1, 2.0
+    T, total, center, power = 2.0, 30.0, 1.1, 2.0
     rate = math.log(5000) / T  # σ(t) = σ(0)·e^{rate·t}
-    pulse = Pulse(total, centre, 1 / (power * rate))
+    pulse = Pulse(total, center, 1 / (power * rate))
     zero = at(0.0)
-    for t in (0.3, 0.5, 0.7):  # far before the centre, where 0.3 % of it is spent
+    for t in (0.3, 0.5, 0.7):  # far before the center, where 0.3 % of it is spent
         grown = pulse.integral(zero, at(t), T) / pulse.integral(zero, at(t - 0.1), T)
         exact = math.exp(power * rate * 0.1)
         start = math.exp(-power * rate * (t - 0.1))  # the part of the logistic that lies before 0
         assert grown.item() == pytest.approx((exact - start) / (1 - start), rel=0.05)
     assert pulse.integral(zero, at(T), T).item() == pytest.approx(total, rel=1e-3)
-    assert pulse.value(at(centre), T).item() == pytest.approx(total * power * rate / 4)
+    assert pulse.value(at(center), T).item() == pytest.approx(total * power * rate / 4)
     assert math.isfinite(Pulse(1, 1, 1e-9).integral(zero, at(T), T).item())
 
 

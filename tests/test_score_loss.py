@@ -77,7 +77,7 @@ def test_uniform_times(case):
     if case == "ve":
         torch.testing.assert_close(t, torch.linspace(float(t[0]), 2.0, 20_001, dtype=F64), rtol=1e-6, atol=1e-6)
     else:
-        steps, begins = t.diff(), model.moments.phases[0].item()
+        steps, begins = t.diff(), model.statistics.phases[0].item()
         assert int((steps > 2 * steps.median()).sum()) == 3  # the three inner edges
         assert float(steps.max() - steps.median()) == pytest.approx(0.5 * begins, rel=1e-3)
 
@@ -113,8 +113,8 @@ def test_scalars_are_those_of_edm():
     model.network, model.scalar = Smooth(), True
     t = torch.linspace(0.1, 1.9, 64, dtype=F64)
     state = objective.draw(images, t, KeyedNoise(keys(64, 2))).state
-    c, mean = model.coefficients(t), model.moments.mean[:, None, None]
-    noise, data = c.noise.mean((-2, -1), keepdim=True), model.moments.data.double().mean()
+    c, mean = model.coefficients(t), model.statistics.mean[:, None, None]
+    noise, data = c.noise.mean((-2, -1), keepdim=True), model.statistics.data.double().mean()
     power = noise + data
     seen = (state - mean) / power.sqrt()
     out = model.network(seen, model.condition(c.cell, c.phase))[:, : state.shape[1]]
@@ -173,7 +173,7 @@ def test_modes_without_signal_have_no_more_weight_than_their_signal():
     drawn, c = objective.draw(images, t, KeyedNoise(keys(600, 6))), model.coefficients(t[:1])
     silent = (c.signal < 1e-2 * c.noise)[0, 0]
     assert float(silent.float().mean()) > 0.5
-    target = (dct2(drawn.score) + model.centred(drawn.state) / c.power) / c.scale
+    target = (dct2(drawn.score) + model.to_coordinates(drawn.state) / c.power) / c.scale
     assert float(target.square().mean((0, 1))[silent].mean()) > 3  # their targets are mostly shape
     errors = []
     for known in (silent, ~silent):  # a network that knows these modes' targets, and nothing else

@@ -5,7 +5,7 @@ import torch
 
 import anisodiff
 from anisodiff.dct import dct2
-from anisodiff.estimation import measure
+from anisodiff.estimation import estimate_statistics
 from anisodiff.models.score import ScoreModel
 from anisodiff.noise import KeyedNoise
 from anisodiff.objectives import objective_for
@@ -20,18 +20,18 @@ T_MIN = 0.02
 def build(name: str, images: torch.Tensor, **overrides):
     process = anisodiff.process(name, images.shape[-1], **overrides)
     objective = objective_for(process)
-    moments = measure(objective, images)
-    return process, objective, ScoreModel(Nothing(), process.equation, moments, drift=objective.learns_drift)
+    statistics = estimate_statistics(objective, images)
+    return process, objective, ScoreModel(Nothing(), process.equation, statistics, drift=objective.learns_drift)
 
 
 def test_measured_moments_are_the_closed_form_where_there_is_one():
     """A window process with λ = ∞ is measured by simulation; the exact one computes. Both must agree."""
     images = gaussian_images(1500, 8).float()
     linear = {"diffusivity": "geometric(0.3, 3)", "intensity": "geometric(0.05, 1)", "drift_anisotropy": "infinite"}
-    measured = measure(
+    measured = estimate_statistics(
         objective_for(anisodiff.process("anisotropic", 8, **linear, step="exponential(windows=4)")), images
     )
-    exact = measure(objective_for(anisodiff.process("heat", 8, **linear)), images)
+    exact = estimate_statistics(objective_for(anisodiff.process("heat", 8, **linear)), images)
     for t in (0.3, 1.1, 1.9):
         when = torch.tensor([t], dtype=F64)
         a, b = ((m, *m.locate(when)) for m in (measured, exact))
@@ -47,11 +47,11 @@ def test_measured_moments_are_the_closed_form_where_there_is_one():
 def test_noise_level_of_ve_is_its_own():
     images = gaussian_images(500, 8).float()
     process, _, model = build("ve", images)
-    sigma_d = model.moments.data.mean().sqrt()
+    sigma_d = model.statistics.data.mean().sqrt()
     for t in (0.5, 1.0, 1.5):
         when = torch.tensor([t], dtype=F64)
         want = (process.variance(images[:1], 0.0, t).mean().sqrt() / sigma_d).log()
-        got = model.moments.at(model.level, *model.moments.locate(when))
+        got = model.statistics.at(model.level, *model.statistics.locate(when))
         assert float(got) == pytest.approx(float(want), abs=0.02)
 
 

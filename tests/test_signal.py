@@ -7,7 +7,7 @@ import torch
 
 import anisodiff
 from anisodiff.dct import dct2, frequencies
-from anisodiff.estimation import measure
+from anisodiff.estimation import estimate_statistics
 from anisodiff.gaussian_kernel import quadrature
 from anisodiff.noise import KeyedNoise, Silence, combine, spectrum
 from anisodiff.objectives import objective_for
@@ -137,12 +137,12 @@ def test_tables_know_its_noise_and_where_its_drift_jumps():
     process = signal(correlation_length=0.5)
     objective = objective_for(process)
     assert objective.edges == (*(2.0 * k / 6 for k in range(6)), 2.0)
-    moments = measure(objective, gaussian_images(64, 6))
+    statistics = estimate_statistics(objective, gaussian_images(64, 6))
     for cell, phase in ((0, 3), (4, -1)):
-        t = moments.edges[cell] + moments.phases[phase] * (moments.edges[cell + 1] - moments.edges[cell])
+        t = statistics.edges[cell] + statistics.phases[phase] * (statistics.edges[cell + 1] - statistics.edges[cell])
         mass = quadrature(process.equation, times(0.0), t[None])[0].sum()
         exact = spectrum(6, 6, 0.5, F64, t.device) * mass
-        torch.testing.assert_close(moments.log_noise[cell, phase].exp().double(), exact, rtol=1e-5, atol=0)
+        torch.testing.assert_close(statistics.log_noise[cell, phase].exp().double(), exact, rtol=1e-5, atol=0)
 
 
 def test_objectives_that_take_its_noise_for_smoothed_are_refused():

@@ -53,7 +53,7 @@ def test_noise_scale_is_the_papers_cases(shape, inv_lambda):
 def test_noise_scale_does_not_see_its_own_pixel():
     u = image(1, 1, 5, 6)
     jacobian = torch.autograd.functional.jacobian(lambda v: noise_scale(v, 1.0, 20.0), u).reshape(30, 30)
-    assert jacobian.abs().max() > 0.1  # it does see the neighbours
+    assert jacobian.abs().max() > 0.1  # it does see the neighbors
     assert jacobian.diagonal().abs().max() == 0.0
 
 

@@ -5,11 +5,11 @@ import torch
 
 import anisodiff
 from anisodiff.dct import frequencies, idct2
-from anisodiff.estimation import measure
+from anisodiff.estimation import estimate_statistics
 from anisodiff.gaussian_kernel import grid_decay, grid_variance, quadrature
 from anisodiff.objectives import objective_for
 from anisodiff.objectives.phases import step_phases, table_phases
-from anisodiff.statistics import Moments
+from anisodiff.statistics import SpectralStatistics
 from tests.oracles import gaussian_images
 
 LAW = {"diffusivity": "geometric(0.1, 2)", "intensity": "geometric(0.03, 140)"}
@@ -21,9 +21,9 @@ def images() -> torch.Tensor:
     return (0.5 + idct2(noise * (0.3 / (0.05 + z)))).float()
 
 
-def places(moments: Moments) -> torch.Tensor:
+def places(statistics: SpectralStatistics) -> torch.Tensor:
     """The times of all entries, [K·P]."""
-    return (moments.edges[:-1, None] + moments.phases * moments.edges.diff()[:, None]).flatten()
+    return (statistics.edges[:-1, None] + statistics.phases * statistics.edges.diff()[:, None]).flatten()
 
 
 def near(found: torch.Tensor, want: torch.Tensor, **limits: float) -> None:
@@ -35,45 +35,45 @@ def test_one_long_window_is_that_of_the_closed_form():
     images are drawn once, and the signal falls to a millionth of the noise.
     """
     process = anisodiff.process("heat", 8, step="exponential(windows=1)", **LAW)
-    moments = measure(objective_for(process), images())
-    assert moments.log_noise.shape[:2] == (1, 40)
-    t = places(moments)
+    statistics = estimate_statistics(objective_for(process), images())
+    assert statistics.log_noise.shape[:2] == (1, 40)
+    t = places(statistics)
     like, begin = torch.zeros(len(t), 1, 8, 8, dtype=torch.float64), torch.zeros_like(t)
     noise = grid_variance(process.equation, begin, t, like)[:, 0]
-    signal = grid_decay(process.equation, begin, t, like)[:, 0] ** 2 * moments.data
+    signal = grid_decay(process.equation, begin, t, like)[:, 0] ** 2 * statistics.data
     assert (signal / noise).min() < 1e-6
-    near(moments.log_noise[0], noise.log(), rtol=0, atol=2e-4)
-    near(moments.log_target[0], -noise.log(), rtol=0, atol=2e-4)
+    near(statistics.log_noise[0], noise.log(), rtol=0, atol=2e-4)
+    near(statistics.log_target[0], -noise.log(), rtol=0, atol=2e-4)
     seen = signal > 1e-7 * noise
-    near(moments.log_signal[0][seen], signal.log()[seen], rtol=0, atol=2e-3)
-    near(moments.weight[0], torch.ones(()), rtol=0, atol=2e-3)
+    near(statistics.log_signal[0][seen], signal.log()[seen], rtol=0, atol=2e-3)
+    near(statistics.weight[0], torch.ones(()), rtol=0, atol=2e-3)
 
 
 def test_the_image_alone_smoothed_isotropically_is_known_to_the_last():
     """b = −α1 z m, so w = S/V and the residual is (α1 z)² S N/V; S e^{−2Az} D."""
     process = anisodiff.process("heat", 8, step="signal(windows=1)", **LAW)
-    moments = measure(objective_for(process), images())
-    t = places(moments)
+    statistics = estimate_statistics(objective_for(process), images())
+    t = places(statistics)
     z = frequencies(8, 8, torch.float64, t.device)
     equation = process.equation
-    signal = torch.exp(-2 * equation.smoothing(torch.zeros_like(t), t)[:, None, None] * z) * moments.data
+    signal = torch.exp(-2 * equation.smoothing(torch.zeros_like(t), t)[:, None, None] * z) * statistics.data
     mass = quadrature(equation, torch.zeros_like(t), t)[0].sum(1)
-    near(moments.log_noise[0], mass.log()[:, None, None], rtol=0, atol=1e-5)
+    near(statistics.log_noise[0], mass.log()[:, None, None], rtol=0, atol=1e-5)
     noise = mass[:, None, None]
     power = signal + noise
     seen = (signal > 1e-7 * noise) & (z > 0)
-    near(moments.log_signal[0][seen], signal.log()[seen], rtol=0, atol=2e-3)
-    near(moments.log_target[0], -mass.log()[:, None, None], rtol=0, atol=1e-5)
-    near(moments.weight[0][seen], (signal / power)[seen], rtol=2e-3, atol=0)
+    near(statistics.log_signal[0][seen], signal.log()[seen], rtol=0, atol=2e-3)
+    near(statistics.log_target[0], -mass.log()[:, None, None], rtol=0, atol=1e-5)
+    near(statistics.weight[0][seen], (signal / power)[seen], rtol=2e-3, atol=0)
     rate = equation.alpha1(t)[:, None, None] * z
     residual = rate**2 * signal * noise / power / equation.alpha2(t)[:, None, None] ** 4
-    near(moments.log_residual[0][seen], residual.log()[seen], rtol=0, atol=1e-2)
+    near(statistics.log_residual[0][seen], residual.log()[seen], rtol=0, atol=1e-2)
 
 
 def test_noise_that_an_operator_shapes_is_measured_with_little_chance():
     """Two calibrations with other noise agree three times as well as chance alone would let them."""
     process = anisodiff.process("anisotropic", 8, step="exponential(windows=1)", drift_anisotropy=0.3, **LAW)
-    one, two = (measure(objective_for(process), images(), seed=seed).log_noise for seed in (0, 1))
+    one, two = (estimate_statistics(objective_for(process), images(), seed=seed).log_noise for seed in (0, 1))
     chance = 2 / (300 * 3) ** 0.5  # of a variance estimated twice from 900 normals
     assert (one - two)[:, :30].std() < chance / 3
 
@@ -84,12 +84,12 @@ def tables():
     exact = anisodiff.process("heat", 8, **LAW)
     window = anisodiff.process("heat", 8, step="exponential(windows=2)", **LAW)
     more = images().repeat(4, 1, 1, 1)
-    return measure(objective_for(exact), more), measure(objective_for(window), more)
+    return estimate_statistics(objective_for(exact), more), estimate_statistics(objective_for(window), more)
 
 
-def rows(moments, name, t):
+def rows(statistics, name, t):
     when = torch.tensor([t], dtype=torch.float64)
-    return moments.at(getattr(moments, name), *moments.locate(when))[0]
+    return statistics.at(getattr(statistics, name), *statistics.locate(when))[0]
 
 
 def test_long_windows_are_resolved(tables):
@@ -132,7 +132,7 @@ def test_single_steps_are_measured_at_their_ends(dt, cells):
     edges = torch.tensor(objective.edges, dtype=torch.float64)
     assert len(edges) == cells + 1
     t = (edges[:-2, None] + objective.phases * edges.diff()[:-1, None]).flatten()  # the last cell may be shorter
-    assert (objective.settle(t) - t).abs().max() < 1e-9
+    assert (objective.snap_to_grid(t) - t).abs().max() < 1e-9
     assert step_phases(1).tolist() == [1.0]
 
 
@@ -140,4 +140,4 @@ def test_noise_that_cannot_be_told_from_the_images_is_refused():
     for step, count in (("exponential", 200), ("exponential(windows=1)", 20)):
         objective = objective_for(anisodiff.process("anisotropic", 16, intensity="geometric(1e-6, 2)", step=step))
         with pytest.raises(ValueError, match="set a larger intensity"):
-            measure(objective, gaussian_images(count, 16).float())
+            estimate_statistics(objective, gaussian_images(count, 16).float())

@@ -3,7 +3,7 @@
     dU = ∇·( g1(t,∇U) ∇U ) dt + g2(t,∇U) dW,      g_i(t,p) = α_i(t)/√(1 + |p/λ_i(t)|²)
 
 on a rectangle with zero flux through its boundary, for every channel by itself (paper, Eq. of the forward
-process). It says what happens, not how it is computed: stencils discretise space, integrators time.
+process). It says what happens, not how it is computed: stencils discretize space, integrators time.
 """
 
 import math

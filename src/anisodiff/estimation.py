@@ -22,7 +22,7 @@ from anisodiff.dct import band_sums, dct2, frequencies, radial_bands
 from anisodiff.gaussian_kernel import grid_decay, grid_variance
 from anisodiff.noise import KeyedNoise, Silence, combine
 from anisodiff.objectives import Exact, Objective
-from anisodiff.statistics import Moments, plain_colours, principal_colours, symmetric
+from anisodiff.statistics import SpectralStatistics, channel_axes, principal_axes, symmetric
 
 _RINGS = 8
 _LEAST = 1e-12
@@ -70,28 +70,28 @@ def _at_least(target: Tensor, noise: Tensor, count: int) -> Tensor:
     return (1 + torch.where(more > 4 / (count * modes).sqrt(), more, 0.0)[ring]) / noise
 
 
-def measure(
+def estimate_statistics(
     objective: Objective,
     images: Tensor,
     *,
     seed: int = 0,
     batch: int = 512,
-    colours: bool = False,
+    channel_pca: bool = False,
     progress: Callable[[int, int], None] | None = None,
-) -> Moments:
+) -> SpectralStatistics:
     """Tables of ``objective`` on ``images`` [N, C, H, W] in [0, 1]; exact but for the data's spectrum when linear.
 
-    ``colours``: in the principal axes of the channels.
+    ``channel_pca``: in the principal axes of the channels.
     """
     edges = torch.tensor(objective.edges, dtype=torch.float64)
     mean = images.double().mean((0, 2, 3)).float()
-    centred = dct2(images - mean[:, None, None])
-    data = symmetric(centred.double().square().mean((0, 1)))
+    centered = dct2(images - mean[:, None, None])
+    data = symmetric(centered.double().square().mean((0, 1)))
     phases = objective.phases
     found = [torch.zeros(len(edges) - 1, len(phases), *images.shape[-2:], dtype=torch.float64) for _ in _Row._fields]
     for k in range(len(edges) - 1):
         for j, phase in enumerate(phases):
-            t = objective.settle(edges[k] + phase * (edges[k + 1] - edges[k]))
+            t = objective.snap_to_grid(edges[k] + phase * (edges[k + 1] - edges[k]))
             if isinstance(objective, Exact):
                 row = _solved(objective, t.to(images.device).reshape(1), data)
             else:
@@ -111,8 +111,8 @@ def measure(
     if not all(bool(table.isfinite().all()) for table in single.values()):
         raise ValueError(_TOO_QUIET)
     data = data.float()
-    axes = principal_colours(centred) if colours else plain_colours(images.shape[1], data)
-    return Moments(
+    axes = principal_axes(centered) if channel_pca else channel_axes(images.shape[1], data)
+    return SpectralStatistics(
         edges=edges.to(images.device), phases=phases.to(images.device), mean=mean, data=data, **axes, **single
     )
 

@@ -7,7 +7,7 @@ A prior that is drawn without looking at data is right only if it does forget. M
 - correlation of U_T with its source, over all pixels
 - how often the source is found again among the N images by the best linear detector: per DCT mode the regression
   of U_T on U_0 and its residual variance are fitted on run a, and run b is assigned to its likeliest source; and,
-  for comparison, by the plain nearest neighbour in pixels
+  for comparison, by the plain nearest neighbor in pixels
 - whether U_T given U_0 is Gaussian: replicated runs of a few images, D'Agostino–Pearson test per pixel
 - the systematic drift of the channel means (the paper's stencil does not conserve them)
 """
@@ -38,7 +38,7 @@ class Forgetting:
     found_again: float
     """By the linear detector."""
     found_by_pixels: float
-    """By the nearest neighbour in pixels."""
+    """By the nearest neighbor in pixels."""
     found_by_chance: float
     non_gaussian_pixels: float
     """Share of pixels whose normality is rejected at the 1 % level; 0.01 is what a Gaussian gives."""
@@ -104,7 +104,7 @@ def _verdict(snr: list[float], found: float, images: int, *, drifts: bool) -> tu
             advice.append("a larger diffusivity also removes the bands above 0; it never touches the mean (band 0)")
     if drifts:
         advice.append("the channel means drift: the flux stencil conserves them exactly")
-    where = "the mean colour" if loud == [0] else f"bands {', '.join(map(str, loud))}"
+    where = "the mean color" if loud == [0] else f"bands {', '.join(map(str, loud))}"
     if not loud and not found_too_often:
         return True, "forgets its start: a prior that knows no data is right", advice
     remembers = f"its signal stands out of the noise in {where}" if loud else "no band stands out"
@@ -136,9 +136,9 @@ def forgetting(
     second = _terminal(process, images, generator, tick)
     modes0, modes1, modes2 = (dct2(v).double() for v in (images, first, second))
 
-    centred1, centred2 = modes1 - modes1.mean(0), modes2 - modes2.mean(0)
-    signal = (centred1 * centred2).mean((0, 1)).cpu()
-    power = (0.5 * (centred1.square() + centred2.square())).mean((0, 1)).cpu()
+    centered1, centered2 = modes1 - modes1.mean(0), modes2 - modes2.mean(0)
+    signal = (centered1 * centered2).mean((0, 1)).cpu()
+    power = (0.5 * (centered1.square() + centered2.square())).mean((0, 1)).cpu()
     band = radial_bands(height, width, bands)
     snr = []
     for k in range(bands):

@@ -72,10 +72,10 @@ def grid_variance(equation: Equation, s: Tensor, t: Tensor, u: Tensor) -> Tensor
     mass, rate = (x.to(u.dtype) for x in quadrature(equation, s, t))
     rows = mass[:, :, None] * torch.exp(-rate[:, :, None] * z1)
     columns = torch.exp(-rate[:, :, None] * z2)
-    return coloured(equation, torch.einsum("bqi,bqj->bij", rows, columns)[:, None])
+    return colored(equation, torch.einsum("bqi,bqj->bij", rows, columns)[:, None])
 
 
-def coloured(equation: Equation, x: Tensor) -> Tensor:
+def colored(equation: Equation, x: Tensor) -> Tensor:
     """``x`` [..., H, W] times the spectrum q of the noise; white noise is left alone."""
     length = equation.correlation_length
     return x if length == 0 else x * spectrum(x.shape[-2], x.shape[-1], length, x.dtype, x.device)

@@ -35,14 +35,14 @@ def shift_right(z: Tensor, count: int, bits: int) -> Tensor:
 
 
 def mix64(z: Tensor) -> Tensor:
-    """Finaliser of SplitMix64, a bijection of the 64-bit integers: int64 → int64, wrapping."""
+    """Finalizer of SplitMix64, a bijection of the 64-bit integers: int64 → int64, wrapping."""
     z = (z ^ shift_right(z, 30, 64)) * signed(0xBF58476D1CE4E5B9, 64)
     z = (z ^ shift_right(z, 27, 64)) * signed(0x94D049BB133111EB, 64)
     return z ^ shift_right(z, 31, 64)
 
 
 def mix32(z: Tensor) -> Tensor:
-    """Wellons' low-bias finaliser, a bijection of the 32-bit integers: int32 → int32, wrapping."""
+    """Wellons' low-bias finalizer, a bijection of the 32-bit integers: int32 → int32, wrapping."""
     z = (z ^ shift_right(z, 16, 32)) * signed(0x7FEB352D, 32)
     z = (z ^ shift_right(z, 15, 32)) * signed(0x846CA68B, 32)
     return z ^ shift_right(z, 16, 32)

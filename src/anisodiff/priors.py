@@ -56,10 +56,10 @@ def fit_gaussian(states: Tensor, low: int = 8) -> GaussianPrior:
     count, channels = modes.shape[:2]
     mean = torch.zeros_like(modes[0])
     mean[:, :low, :low] = modes[:, :, :low, :low].mean(0)
-    centred = modes - mean
-    power = centred.square().mean((0, 1))
+    centered = modes - mean
+    power = centered.square().mean((0, 1))
     covariance = power[:, :, None, None] * torch.eye(channels, dtype=torch.float64, device=states.device)
-    lows = centred[:, :, :low, :low]
+    lows = centered[:, :, :low, :low]
     covariance[:low, :low] = torch.einsum("bchw,bdhw->hwcd", lows, lows) / count
     # of few states it is singular up to rounding: what is added follows its size
     ridge = 1e-12 * (1 + covariance.diagonal(dim1=-2, dim2=-1).mean(-1))[..., None, None]

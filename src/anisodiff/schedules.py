@@ -8,7 +8,7 @@ ever used as 1/λ, so that λ = ∞ (isotropy) is an ordinary zero.
 | `constant(a)`, or a bare number | a | design figure |
 | `geometric(a, b)` | a·(b/a)^(t/T) | Eq. geometric transition |
 | `power(a, b, r)` | a + (b−a)·(t/T)^r | supplement, figure of the transitions (b) |
-| `pulse(total, centre, width)` | total/(4·width·cosh²((t−centre)/(2·width))), whose integral is a logistic step | |
+| `pulse(total, center, width)` | total/(4·width·cosh²((t−center)/(2·width))), whose integral is a logistic step | |
 | `exponential(λmin, k)` | λmin·(e^{kT}−1)/(e^{k(T−t)}−1), ∞ at T | supplement, figure of the transitions (a) |
 | `infinite` | ∞ | isotropy |
 
@@ -130,28 +130,28 @@ class Power(Transition):
 
 @dataclass(frozen=True)
 class Pulse(Transition):
-    """total·l'(t), l(t) = 1/(1 + e^{−(t−centre)/width}): grows as e^{t/width} before ``centre``, is gone after it.
+    """total·l'(t), l(t) = 1/(1 + e^{−(t−center)/width}): grows as e^{t/width} before ``center``, is gone after it.
 
     With noise σ(t) ∝ e^{ct} and width = 1/(pc) the smoothing ∫α1 grows as σ^p until it has reached ``total``.
     """
 
     total: float
-    centre: float
+    center: float
     width: float
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "total", _positive(self.total, "the total of a pulse"))
-        object.__setattr__(self, "centre", _positive(self.centre, "the centre of a pulse", zero=True))
+        object.__setattr__(self, "center", _positive(self.center, "the center of a pulse", zero=True))
         object.__setattr__(self, "width", _positive(self.width, "the width of a pulse"))
 
     def value(self, t: Tensor, T: float) -> Tensor:
         """See the table above."""
-        x = (t - self.centre) / self.width
+        x = (t - self.center) / self.width
         return self.total / self.width * torch.sigmoid(x) * torch.sigmoid(-x)
 
     def integral(self, s: Tensor, t: Tensor, T: float) -> Tensor:
         """total·(l(t) − l(s)) = total·l(t)·(1 − l(s))·(1 − e^{−(t−s)/width})."""
-        x, y = (s - self.centre) / self.width, (t - self.centre) / self.width
+        x, y = (s - self.center) / self.width, (t - self.center) / self.width
         return -self.total * torch.sigmoid(y) * torch.sigmoid(-x) * torch.expm1(x - y)
 
     def __str__(self) -> str:

@@ -7,7 +7,7 @@ For DCT mode k at time t, about the channel means μ of the data (pooled over ch
     w_k = −E[b̂_k û_k]/(α1 z_k V_k)   mean edge weight: the drift's best linear predictor is b_ref = −α1 w_k z_k û_k
     Y_k = E|score target|²      power of the regression target;  E_k = power of the drift's residual
 
-**Colours.** Channels of an image are correlated. In the principal axes of their covariance (rows of ``axes``) the
+**Colors.** Channels of an image are correlated. In the principal axes of their covariance (rows of ``axes``) the
 power of a mode is D_k s_ck, ``shares`` s_ck of mean 1 over the axes, and that of its signal is taken as S_k s_ck;
 white noise stays what it is. Without them (the default) axes are the channels and all shares 1.
 
@@ -23,7 +23,7 @@ from torch import Tensor
 
 
 @dataclass(frozen=True)
-class Moments:
+class SpectralStatistics:
     """The tables: [K, P, H, W] each but for those that say otherwise; float32, but for edges and phases."""
 
     edges: Tensor
@@ -48,9 +48,9 @@ class Moments:
     log_residual: Tensor
     """ln of the power of b̂ − β û, per α2⁴: the second output's target."""
 
-    def to(self, device: torch.device) -> "Moments":
+    def to(self, device: torch.device) -> "SpectralStatistics":
         """The same on another device."""
-        return Moments(**{f.name: getattr(self, f.name).to(device) for f in fields(self)})
+        return SpectralStatistics(**{f.name: getattr(self, f.name).to(device) for f in fields(self)})
 
     def locate(self, t: Tensor) -> tuple[Tensor, Tensor]:
         """Cell (int64) and phase in (0, 1] of times ``t`` (float64 [B])."""
@@ -67,25 +67,25 @@ class Moments:
         return torch.lerp(table[cell, right - 1], table[cell, right], weight)
 
 
-def plain_colours(channels: int, data: Tensor) -> dict[str, Tensor]:
+def channel_axes(channels: int, data: Tensor) -> dict[str, Tensor]:
     """``axes`` and ``shares`` of channels that are taken as they are; place and precision of ``data``."""
     return {"axes": torch.eye(channels).to(data), "shares": torch.ones_like(data)[None]}
 
 
-def principal_colours(centred: Tensor) -> dict[str, Tensor]:
-    """``axes`` and ``shares`` of images ``centred`` about their channel means, DCT modes [N, C, H, W]; float32.
+def principal_axes(centered: Tensor) -> dict[str, Tensor]:
+    """``axes`` and ``shares`` of images ``centered`` about their channel means, DCT modes [N, C, H, W]; float32.
 
     An axis points to where most of its numbers are positive: no sign is left to chance.
     """
-    modes = centred.double()
+    modes = centered.double()
     axes = torch.linalg.eigh(torch.einsum("nchw,ndhw->cd", modes, modes)).eigenvectors.mT.flip(0)
     axes = axes * torch.where(axes.sum(1, keepdim=True) < 0, -1.0, 1.0)
-    power = symmetric(turned(modes, axes).square().mean(0))
+    power = symmetric(rotate_channels(modes, axes).square().mean(0))
     shares = (power / power.mean(0).clamp(min=1e-300)).clamp(min=1e-3)
     return {"axes": axes.float(), "shares": (shares / shares.mean(0)).float()}
 
 
-def turned(z: Tensor, axes: Tensor) -> Tensor:
+def rotate_channels(z: Tensor, axes: Tensor) -> Tensor:
     """Σ_d axes_cd z_d for ``z`` [B, C, H, W]; by sums, which no device rounds to fewer digits, as it may products."""
     return (axes[:, :, None, None] * z[:, None]).sum(2)
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from anisodiff.dct import dct2, idct2
-from anisodiff.models.conditional import ConditionalModel, measure_conditional
+from anisodiff.models.conditional import ConditionalModel, estimate_conditional_statistics
 from anisodiff.models.deblurring import DeblurringModel
 from anisodiff.models.scaled_noise import ScaledNoiseModel
 from anisodiff.models.velocity import VelocityModel
@@ -17,15 +17,15 @@ F64 = torch.float64
 
 
 class PerMode(torch.nn.Module):
-    """A network that multiplies every DCT mode about ``centre`` by gain(t) [B, H, W], and adds shift(t)."""
+    """A network that multiplies every DCT mode about ``center`` by gain(t) [B, H, W], and adds shift(t)."""
 
-    def __init__(self, gain: Callable[[Tensor], Tensor], centre: float) -> None:
+    def __init__(self, gain: Callable[[Tensor], Tensor], center: float) -> None:
         super().__init__()
-        self.gain, self.centre, self.calls = gain, centre, 0
+        self.gain, self.center, self.calls = gain, center, 0
 
     def forward(self, z: Tensor, t: Tensor, dropout_key: Tensor | None = None) -> Tensor:
         self.calls += 1
-        return idct2(self.gain(t.to(F64))[:, None] * dct2(z - self.centre))
+        return idct2(self.gain(t.to(F64))[:, None] * dct2(z - self.center))
 
 
 def at(*t: float) -> Tensor:
@@ -67,10 +67,10 @@ def noise_gain(process: EdgePreserving, power: Tensor) -> Callable[[Tensor], Ten
 
 def exact_model(process: Conditional, size: int) -> ConditionalModel:
     """The model of Gaussian images N(½, spectrum) of size×size, one channel."""
-    gain, kind, centre = {
+    gain, kind, center = {
         FlowMatching: (flow_gain, VelocityModel, 0.0),
         HeatDissipation: (deblurring_gain, DeblurringModel, 0.5),
         EdgePreserving: (noise_gain, ScaledNoiseModel, 0.0),
     }[type(process)]
-    moments = measure_conditional(process, gaussian_images(64, size))
-    return kind(PerMode(gain(process, spectrum(size)), centre), process, moments).double()
+    statistics = estimate_conditional_statistics(process, gaussian_images(64, size))
+    return kind(PerMode(gain(process, spectrum(size)), center), process, statistics).double()

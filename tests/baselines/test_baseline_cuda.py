@@ -7,7 +7,7 @@ import torch
 import anisodiff
 from anisodiff.generation.pictures import to_pixels
 from anisodiff.processes import presets
-from anisodiff.runtime.distributed import Team
+from anisodiff.runtime.distributed import Distributed
 from anisodiff.training import Hooks, Plan, read_log, train
 from anisodiff.training.preview import fit_prior
 from anisodiff.training.setup import assemble
@@ -39,10 +39,10 @@ def test_the_device_does_not_matter_in_single_precision(name, data, tmp_path):  
 @every_baseline
 def test_a_step_never_waits(name):
     device = torch.device("cuda")
-    plan, team = Plan.of(config(name), device), Team(device)
+    plan, distributed = Plan.of(config(name), device), Distributed(device)
     images = torch.rand(4, 1, 8, 8, device=device)
-    network, model = assemble(plan, plan.method.measure(torch.rand(16, 1, 8, 8, device=device), seed=0), team)
-    stepper = Stepper(plan.config, plan.objective, model, network, team)
+    network, model = assemble(plan, plan.method.measure(torch.rand(16, 1, 8, 8, device=device), seed=0), distributed)
+    stepper = Stepper(plan.config, plan.objective, model, network, distributed)
     for k in range(2):
         stepper.step(k, images)
     torch.cuda.set_sync_debug_mode("error")

@@ -6,7 +6,7 @@ from torch import Tensor
 
 import anisodiff
 from anisodiff.dct import dct2
-from anisodiff.models.conditional import measure_conditional
+from anisodiff.models.conditional import estimate_conditional_statistics
 from anisodiff.objectives import Deblurring, ScaledNoise, Velocity
 from anisodiff.processes import presets
 from anisodiff.training import Plan
@@ -35,7 +35,7 @@ def test_the_mean_of_the_target_is_the_closed_form(name):
     """On Gaussian images the best predictor is linear per mode: its gain from 20,000 draws, 5 standard errors."""
     process = anisodiff.process(name, SIZE, **KEYS[name])
     objective, x0 = DRAWS[name](process), gaussian_images(20000, SIZE)
-    t = objective.settle(at(0.43))
+    t = objective.snap_to_grid(at(0.43))
     drawn = objective.draw(x0, t.expand(20000), generator())
     u, y = dct2(drawn.state - 0.5)[:, 0], dct2(drawn.target)[:, 0]
     found = (u * y).mean(0) / u.square().mean(0)
@@ -50,7 +50,7 @@ def test_the_loss_is_least_for_the_exact_network(name):
     """And by as much larger as theory says when its answer is off by a constant."""
     process = anisodiff.process(name, SIZE, **KEYS[name])
     model, objective = exact_model(process, SIZE), DRAWS[name](process)
-    x0, t = gaussian_images(4000, SIZE, seed=3), objective.settle(torch.linspace(0.01, 1, 4000, dtype=F64))
+    x0, t = gaussian_images(4000, SIZE, seed=3), objective.snap_to_grid(torch.linspace(0.01, 1, 4000, dtype=F64))
     drawn = objective.draw(x0, t, generator())
     exact = model.loss(drawn, t)
     assert exact.shape == (4000,)
@@ -65,7 +65,7 @@ def test_the_loss_is_least_for_the_exact_network(name):
 def test_pairs_share_everything_but_the_sign_of_the_noise(name):
     process = anisodiff.process(name, SIZE)
     objective, x0 = DRAWS[name](process), gaussian_images(3, SIZE)
-    t = objective.settle(at(0.2, 0.5, 0.9))
+    t = objective.snap_to_grid(at(0.2, 0.5, 0.9))
     drawn, alone = objective.pairs(x0, t, generator()), objective.draw(x0, t, generator())
     torch.testing.assert_close(drawn.state[::2], alone.state)
     torch.testing.assert_close(drawn.target[::2], alone.target)
@@ -81,8 +81,8 @@ def test_the_image_expected_is_that_of_the_gaussian(name):
     gain = process.mean(torch.ones(1, 1, 3, 3, dtype=F64), t).mean() * 2 - 1
     spread = process.spread(u[:1], t).square().mean()
     want = power * gain / (gain**2 * power + spread) * dct2(u - 0.5)
-    torch.testing.assert_close(dct2(model.denoised(model.centred(u), t) - 0.5), want)
-    torch.testing.assert_close(model.uncentred(model.centred(u)), u)
+    torch.testing.assert_close(dct2(model.denoised(model.to_coordinates(u), t) - 0.5), want)
+    torch.testing.assert_close(model.from_coordinates(model.to_coordinates(u)), u)
 
 
 def test_the_marginal_score_of_edge_preserving_noise():
@@ -113,20 +113,20 @@ def test_the_marginal_score_of_edge_preserving_noise():
 def test_levels_measure_what_is_lost(name):
     """They rise with t; flow matching's is ln(σ/σ_d) of white noise σ = t/2(1 − t), exactly."""
     process, images = anisodiff.process(name, SIZE), gaussian_images(64, SIZE).float()
-    moments = measure_conditional(process, images)
+    statistics = estimate_conditional_statistics(process, images)
     model = exact_model(process, SIZE)
     level = model.level_at(torch.linspace(0.01, 1, 60, dtype=F64))
     assert (level.diff() > -1e-6).all()
     assert float(level[-1] - level[0]) > 1.5
     if name == "flow-matching":
         t = at(0.1, 0.5, 0.8)
-        want = (0.5 * t / (1 - t)).log() - 0.5 * moments.data.double().mean().log()
+        want = (0.5 * t / (1 - t)).log() - 0.5 * statistics.data.double().mean().log()
         torch.testing.assert_close(model.level_at(t), want, rtol=0, atol=0.03)
 
 
 @pytest.mark.parametrize("name", presets.BASELINES)
 def test_settings_of_the_score_are_refused(name):
-    for key, value in (("objective", "x0"), ("parametrisation", "ve")):
+    for key, value in (("objective", "x0"), ("parameterization", "ve")):
         with pytest.raises(ValueError, match=f"{key}: {name} has its own"):
             Plan.of(tiny(process=name, **{key: value}))
     plan = Plan.of(tiny(process=name))

@@ -168,9 +168,9 @@ def test_edge_preserving_noise_is_the_formula(boundary):
     """b_t by numpy and scipy's Sobel filter, for one image of two channels; then the variance of 4000 states."""
     process = anisodiff.process("edge-preserving", boundary=boundary)
     x0, k = image(1, 2, 6, 7, dtype=F64), 125
-    grey = (2 * x0[0] - 1).sum(0).numpy()
+    gray = (2 * x0[0] - 1).sum(0).numpy()
     mode = {"zeros": "constant", "replicate": "nearest"}[boundary]
-    square = sum(ndimage.sobel(grey, axis, mode=mode, cval=0.0) ** 2 for axis in (0, 1))
+    square = sum(ndimage.sobel(gray, axis, mode=mode, cval=0.0) ** 2 for axis in (0, 1))
     edges = square / square.max()
     kept = np.prod(1 - np.linspace(1e-4, 0.02, 500)[:k])
     tau, lam = np.sin(np.pi * 0.25 / 2) ** 2, 1e-4 + (0.1 - 1e-4) * 0.5

@@ -64,14 +64,14 @@ def test_images_from_a_checkpoint(name, trained):
     assert images.shape == (3, 1, 8, 8)
     assert bool(((images >= 0) & (images <= 1)).all())
     torch.testing.assert_close(images[1:2], generator.sample(1, seed=5, steps=12), rtol=0, atol=2e-5)
-    assert generator.route(steps=12).evaluations == 12
+    assert generator.route(steps=12).nfe == 12
     if name == "flow-matching":
         fine = generator.sample(3, seed=4, steps=400, sampler="dopri5")
         torch.testing.assert_close(fine, generator.sample(3, seed=4, steps=100), rtol=0, atol=0.02)
     with pytest.raises(ValueError, match="is not for a"):
         generator.sample(1, sampler="exponential")
     stored = load_model(trained(name))
-    grid = sample_grid(stored.model, stored.prior, t_min=1e-3, side=2, evaluations=8)
+    grid = sample_grid(stored.model, stored.prior, t_min=1e-3, side=2, nfe=8)
     assert grid.shape == (4, 1, 8, 8)
     assert grid.isfinite().all()
 
@@ -122,7 +122,7 @@ def test_commands(name, command, trained, tmp_path):
     assert code == 0, err
     facts = json.loads(out)
     assert facts["process"]["kind"] == name
-    assert facts["evaluations"] == 12
+    assert facts["nfe"] == 12
     assert facts["sampler"].split("(")[0] in {"heun", "deblurring", "posterior"}
     assert len(list((tmp_path / "made").glob("*.png"))) == 2
     Image.fromarray(np.arange(64, dtype=np.uint8).reshape(8, 8) * 3).save(tmp_path / "picture.png")

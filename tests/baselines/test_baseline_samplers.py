@@ -63,7 +63,7 @@ def test_contract(word, allowed, t_max):
         assert int(made.max()) == calls(model) < allowed
         assert int(made.min()) > 6
     else:
-        assert calls(model) == chosen.evaluations(times) <= allowed
+        assert calls(model) == chosen.nfe(times) <= allowed
     alone = chosen.run(model, start[4:5], times, KeyedNoise(keys(6, 1)[4:5]))
     torch.testing.assert_close(images[4:5], alone, rtol=0, atol=1e-9)
     other = chosen.run(model, start, times, KeyedNoise(keys(6, 2)))
@@ -131,13 +131,13 @@ def test_a_network_may_overwrite_its_last_answer(word):
     assert torch.equal(chosen.run(model, start, times, None), want)
 
 
-def flow_error(text: str, evaluations: int, sigma_min: float = 0.0) -> float:
+def flow_error(text: str, nfe: int, sigma_min: float = 0.0) -> float:
     """Largest relative error per mode of the gain from noise to image, √(V(0)/V(1)), V = (1 − t)²4D + a²."""
     process = anisodiff.process("flow-matching", sigma_min=sigma_min)
-    model, chosen = exact_model(process, SIZE), sampler(text, process).within(evaluations)
+    model, chosen = exact_model(process, SIZE), sampler(text, process).within(nfe)
     start = idct2(torch.eye(SIZE * SIZE, dtype=F64).reshape(-1, 1, SIZE, SIZE))
-    image = chosen.run(model, model.uncentred(start), chosen.times(model, evaluations, t_min=1e-5), None)
-    gain = dct2(model.centred(image)).reshape(SIZE**2, SIZE**2)
+    image = chosen.run(model, model.from_coordinates(start), chosen.times(model, nfe, t_min=1e-5), None)
+    gain = dct2(model.to_coordinates(image)).reshape(SIZE**2, SIZE**2)
     want = (4 * spectrum(SIZE) + sigma_min**2).sqrt().flatten()
     assert float((gain - torch.diag(gain.diagonal())).abs().max()) < 1e-10
     return float((gain.diagonal() / want - 1).abs().max())
@@ -217,7 +217,7 @@ def test_heat_dissipation_reproduces_the_spectrum_with_the_right_noise():
 
 
 def test_posterior_of_isotropic_noise_is_the_ancestral_step():
-    """Ho et al. 2020, Eq. 7, for neighbouring levels; and the image itself at level 0."""
+    """Ho et al. 2020, Eq. 7, for neighboring levels; and the image itself at level 0."""
     process = anisodiff.process("edge-preserving", **WIDE)
     z, image = (gaussian_images(2, SIZE, seed=s) for s in (1, 2))
     k, t = 200, at(0.4)
@@ -285,8 +285,8 @@ def test_predictor_corrector_has_songs_times_and_formulas():
     torch.testing.assert_close(last, z + process.variance(z, 0.0, 1.2) * score, rtol=1e-6, atol=1e-8)
 
 
-@pytest.mark.parametrize(("evaluations", "tolerance"), [(40, 0.35), (240, 0.12)])
-def test_predictor_corrector_on_a_gaussian(evaluations, tolerance):
+@pytest.mark.parametrize(("nfe", "tolerance"), [(40, 0.35), (240, 0.12)])
+def test_predictor_corrector_on_a_gaussian(nfe, tolerance):
     """Mean variance of the images over all directions of 72, in units of that of E[x0 | u] at the last level; 1500
     samples: standard error 0.4 %. Fewer steps are further off; the corrector's own bias is (1 + 2/72)² − 1 = 6 %.
     """
@@ -294,9 +294,9 @@ def test_predictor_corrector_on_a_gaussian(evaluations, tolerance):
     mean, covariance = model.law.at(2.0)
     xi = torch.randn(1500, len(mean), dtype=F64, generator=torch.Generator().manual_seed(1))
     start = idct2((mean + xi @ torch.linalg.cholesky(covariance).mT).reshape(-1, *model.law.shape)) + 0.5
-    times = chosen.times(model, evaluations, t_min=0.02)
+    times = chosen.times(model, nfe, t_min=0.02)
     images = chosen.run(model, start, times, KeyedNoise(keys(1500, 4)))
-    centre, spread = model.law.images(float(times[-2]))
-    gap = dct2(images - 0.5).flatten(1) - centre
+    center, spread = model.law.images(float(times[-2]))
+    gap = dct2(images - 0.5).flatten(1) - center
     width = float((gap * torch.linalg.solve(spread, gap.mT).mT).sum(1).mean() / len(mean))
     assert width == pytest.approx(1, abs=tolerance)

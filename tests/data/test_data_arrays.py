@@ -28,7 +28,7 @@ def test_every_layout_and_type_gives_the_same_images(tmp_path: Path, layout: str
     assert (None if done.labels is None else done.labels.tolist()) == ([*range(5)] if suffix == "npz" else None)
 
 
-def test_greyscale_stacks_and_the_only_array_that_fits(tmp_path: Path) -> None:
+def test_grayscale_stacks_and_the_only_array_that_fits(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", digits=NHWC[..., 0], about=np.zeros(3))
     source = open_source(tmp_path / "a.npz")
     assert source.shape == (1, 8, 10)

@@ -27,8 +27,8 @@ def test_right_size_and_mode_is_copied_exactly() -> None:
 
 
 @pytest.mark.parametrize(("width", "height"), [(40, 20), (20, 40)])
-def test_centre_is_cropped_to_the_aspect_before_resizing(width: int, height: int) -> None:
-    """White sides outside the centre square must leave no trace."""
+def test_center_is_cropped_to_the_aspect_before_resizing(width: int, height: int) -> None:
+    """White sides outside the center square must leave no trace."""
     values = np.full((height, width), 255, np.uint8)
     values[height // 2 - 10 : height // 2 + 10, width // 2 - 10 : width // 2 + 10] = 7
     assert np.all(Fit(size=(10, 10), channels=1)(Image.fromarray(values)) == 7)
@@ -36,7 +36,7 @@ def test_centre_is_cropped_to_the_aspect_before_resizing(width: int, height: int
 
 def test_aspect_of_a_non_square_target() -> None:
     values = np.full((30, 30), 255, np.uint8)
-    values[10:20] = 9  # the centred window of aspect 1:3
+    values[10:20] = 9  # the centered window of aspect 1:3
     assert np.all(Fit(size=(5, 15), channels=1)(Image.fromarray(values)) == 9)
 
 
@@ -64,14 +64,14 @@ def test_own_crop_comes_first() -> None:
 
 
 @pytest.mark.parametrize("deep", [0, 128, 32768, 65535])
-def test_sixteen_bit_grey(deep: int) -> None:
+def test_sixteen_bit_gray(deep: int) -> None:
     image = through_file(Image.fromarray(np.full((4, 4), deep, np.uint16)), "PNG")
     assert channels_of(image) == 1
     assert np.all(GREY4(image) == round(deep * 255 / 65535))
     assert np.all(RGB4(image) == round(deep * 255 / 65535))
 
 
-def test_float_grey_and_its_range() -> None:
+def test_float_gray_and_its_range() -> None:
     image = through_file(Image.fromarray(np.full((4, 4), 0.2, np.float32)), "TIFF")
     assert np.all(GREY4(image) == 51)
     for bad in (2.0, -0.1, np.nan):

@@ -62,7 +62,7 @@ def test_all_orders_of_a_tiny_set_are_equally_likely(count: int) -> None:
     assert ((seen - expected) ** 2 / expected).sum() < chi2_limit(len(orders))
 
 
-def test_neighbours_are_independent() -> None:
+def test_neighbors_are_independent() -> None:
     """(π(i), π(i+1)) for N = 50 over many epochs: pairs, steps and places all uniform."""
     count, trials = 50, 2000
     keys = np.repeat(key(5, np.arange(trials)), count)
@@ -95,8 +95,8 @@ def test_every_epoch_shows_every_image_once(batch: int, count: int, seed: int) -
 
 @pytest.mark.parametrize("world", [1, 2, 3, 6])
 def test_ranks_together_make_the_same_batch(dataset: Dataset, world: int) -> None:
-    whole = Loader(dataset, batch=12, seed=4, dequantise=True)
-    parts = [Loader(dataset, batch=12, seed=4, rank=r, world=world, dequantise=True) for r in range(world)]
+    whole = Loader(dataset, batch=12, seed=4, dequantize=True)
+    parts = [Loader(dataset, batch=12, seed=4, rank=r, world=world, dequantize=True) for r in range(world)]
     for k in (0, 2, 3, 1000):  # 3 runs over the end of an epoch
         images, index = whole.batch(k)
         split = [part.batch(k) for part in parts]
@@ -105,10 +105,10 @@ def test_ranks_together_make_the_same_batch(dataset: Dataset, world: int) -> Non
 
 
 def test_random_access_equals_iteration_from_anywhere(dataset: Dataset) -> None:
-    loader = Loader(dataset, batch=10, seed=1, dequantise=True, threads=2, ahead=3)
+    loader = Loader(dataset, batch=10, seed=1, dequantize=True, threads=2, ahead=3)
     for start in (0, 5):
         for k, (images, index) in zip(range(start, start + 9), loader.iterate(start)):
-            again, where = Loader(dataset, batch=10, seed=1, dequantise=True).batch(k)
+            again, where = Loader(dataset, batch=10, seed=1, dequantize=True).batch(k)
             assert torch.equal(images, again)
             assert torch.equal(index, where)
 
@@ -127,7 +127,7 @@ def test_images_are_those_of_the_index(dataset: Dataset) -> None:
     assert 0 < mirrored.sum() < COUNT
 
 
-def test_flips_are_fair_and_independent_of_epoch_and_neighbour() -> None:
+def test_flips_are_fair_and_independent_of_epoch_and_neighbor() -> None:
     n = 40_000
     index, epoch = np.arange(n), np.zeros(n, np.int64)
     first, later, other = flips(3, epoch, index), flips(3, epoch + 1, index), flips(4, epoch, index)
@@ -136,8 +136,8 @@ def test_flips_are_fair_and_independent_of_epoch_and_neighbour() -> None:
     np.testing.assert_array_equal(flips(3, epoch[5:9], index[5:9]), first[5:9])
 
 
-def test_dequantisation_noise_is_uniform_below_one_and_keyed(dataset: Dataset) -> None:
-    loader = Loader(dataset, batch=COUNT, seed=9, flip=False, dequantise=True)
+def test_dequantization_noise_is_uniform_below_one_and_keyed(dataset: Dataset) -> None:
+    loader = Loader(dataset, batch=COUNT, seed=9, flip=False, dequantize=True)
     images, index = loader.batch(0)
     raw = torch.from_numpy(np.asarray(dataset.images)[index.numpy()]).float()
     u = (images * 256 - raw).double()
@@ -176,7 +176,7 @@ def test_batch_size_does_not_change_an_image_within_an_epoch(dataset: Dataset) -
     """Flip and noise belong to (seed, epoch, index), whatever the batch."""
     by_size = []
     for batch in (1, 5, COUNT):
-        loader = Loader(dataset, batch=batch, seed=2, dequantise=True)
+        loader = Loader(dataset, batch=batch, seed=2, dequantize=True)
         parts = [loader.batch(k) for k in range(-(-COUNT // batch))]
         images, index = (torch.cat([part[i] for part in parts])[:COUNT] for i in (0, 1))
         by_size.append(images[torch.argsort(index)])
@@ -207,8 +207,8 @@ def test_an_error_in_the_background_reaches_the_caller(dataset: Dataset) -> None
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 @pytest.mark.parametrize("resident_bytes", [0, 8 << 30])
 def test_gpu_batches_equal_cpu_batches(dataset: Dataset, resident_bytes: int) -> None:
-    cpu = Loader(dataset, batch=10, seed=6, dequantise=True)
-    gpu = Loader(dataset, batch=10, seed=6, dequantise=True, device="cuda", resident_bytes=resident_bytes)
+    cpu = Loader(dataset, batch=10, seed=6, dequantize=True)
+    gpu = Loader(dataset, batch=10, seed=6, dequantize=True, device="cuda", resident_bytes=resident_bytes)
     assert gpu.resident == (resident_bytes > 0)
     for k, (images, index) in zip(range(12), gpu.iterate()):
         want, where = cpu.batch(k)

@@ -114,10 +114,10 @@ def test_too_many_corrupt_images_are_an_error_that_shows_some(tmp_path: Path) ->
 
 def test_without_resizing_the_odd_ones_are_listed(tmp_path: Path) -> None:
     root = pictures(tmp_path / "in", 5)
-    Image.new("L", (16, 16)).save(root / "grey.png")
+    Image.new("L", (16, 16)).save(root / "gray.png")
     Image.new("RGB", (16, 12)).save(root / "low.png")
     strict = prepare(root, tmp_path / "strict", size=16, channels=3, resize=False).dataset
-    assert [s["name"] for s in strict.meta["skipped"]] == ["grey.png", "low.png"]
+    assert [s["name"] for s in strict.meta["skipped"]] == ["gray.png", "low.png"]
     assert "expected 16×16" in strict.meta["skipped"][1]["reason"]
     assert len(prepare(root, tmp_path / "any", size=16, channels=3).dataset) == 7
 
@@ -256,7 +256,7 @@ def test_guessed_channels_and_orientation(tmp_path: Path) -> None:
     for i in range(4):
         Image.new("L", (32, 16)).save(tmp_path / f"{i}.png", exif=exif)
     assert (guess(tmp_path).size, guess(tmp_path).channels) == ((32, 16), 1)
-    Image.new("RGB", (32, 16)).save(tmp_path / "colour.png", exif=exif)
+    Image.new("RGB", (32, 16)).save(tmp_path / "color.png", exif=exif)
     assert guess(tmp_path).channels == 3
 
 

@@ -31,7 +31,7 @@ def files(folder: str) -> list[str]:
 
 
 def wide(seed: int = 0) -> np.ndarray:
-    """A colour photograph of 24×16 pixels."""
+    """A color photograph of 24×16 pixels."""
     return np.random.default_rng(seed).integers(0, 255, (16, 24, 3), dtype=np.uint8)
 
 
@@ -43,8 +43,8 @@ def test_strokes_to_images(command, runs):
         "--steps", 5, "--out", "made", "--figure", "f.png", *CPU,
     )  # fmt: skip
     assert code == 0, err
-    assert "wide.png: 24×16 pixels, cut around the centre and resized to the model's 8×8" in out
-    assert "wide.png: colour made greyscale" in out
+    assert "wide.png: 24×16 pixels, cut around the center and resized to the model's 8×8" in out
+    assert "wide.png: color made grayscale" in out
     assert "forth to t = 0.5 (strength 0." in out
     assert "8 of 8 results made: 40 evaluations" in out
     assert out.splitlines()[-2:] == ["wrote made", "wrote f.png"]
@@ -60,7 +60,7 @@ def test_strokes_to_images(command, runs):
     )
     assert 0 < near < far
     protocol = json.loads(Path("made/edit.json").read_text())
-    assert protocol["strokes"] == "k-means, 3 colours, position 0, smooth 0"
+    assert protocol["strokes"] == "k-means, 3 colors, position 0, smooth 0"
     assert set(protocol["pictures"]) == {"ramp", "wide"}
     assert 0 < protocol["strengths"]["0.5"] < protocol["strengths"]["1"] < 1
     assert Image.open("f.png").size[0] > 6 * 160
@@ -127,7 +127,7 @@ def test_a_mask_and_repeats_and_json(command, runs):
     assert code == 0, err
     facts = json.loads(out)
     assert facts["notes"] == ["mask.png: mask of 16×16 resized to 8×8"]
-    assert facts["evaluations"] == 24
+    assert facts["nfe"] == 24
     (result,) = facts["results"]
     made = read(result["file"])
     assert np.array_equal(made[:, :4], picture[:, :4])
@@ -287,8 +287,8 @@ MISTAKES = [
     ([*GOOD, "--seed", str(2**62 - 1), "--candidates", "2"], f"seeds must lie below 2^62, got {2**62}"),
     ([*GOOD, "--repeats", "0"], "--repeats: got 0"),
     ([*GOOD, "--steps", "0"], "steps: got 0"),
-    ([*GOOD, "--strokes", "0"], "got 0 colours"),
-    ([*GOOD, "--smooth", "1"], "say how many colours with --strokes"),
+    ([*GOOD, "--strokes", "0"], "got 0 colors"),
+    ([*GOOD, "--smooth", "1"], "say how many colors with --strokes"),
     ([*GOOD, "--strokes", "3", "--position", "-1"], "position: got -1"),
     ([*GOOD, "--sampler", "eulre"], "did you mean 'euler'"),
     ([*GOOD, "--mask", "none.png"], "no such file: none.png"),

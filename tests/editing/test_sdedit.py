@@ -104,7 +104,7 @@ def test_restoring_reaches_the_wiener_bound(exact):
 
 
 def test_what_is_invented_fits_to_what_is_kept(exact_ve):
-    """One half is hidden under grey. What the other half says of it, E[x_in | x_out], is known; 1 is all of it."""
+    """One half is hidden under gray. What the other half says of it, E[x_in | x_out], is known; 1 is all of it."""
     basis = idct2(torch.eye(64, dtype=F64).reshape(64, SIZE, SIZE)).flatten(1)
     covariance = basis.mT * exact_ve.power.flatten() @ basis
     inside = LEFT.flatten() > 0.5

@@ -74,7 +74,7 @@ def test_ten_thousand_samples_stopped_in_the_middle_are_the_same_files(generator
 
 @pytest.mark.parametrize("kept", [[0, 1, 2], [0, 1, 2, 3, 4, 5, 6], [0, 2, 9, 10], []])
 def test_a_restart_makes_the_batches_that_were_meant(runs, tmp_path, kept):
-    """Rounding differs between shapes of a batch: what is missing is made beside its old neighbours."""
+    """Rounding differs between shapes of a batch: what is missing is made beside its old neighbors."""
     rounding = anisodiff.load(runs("heat"), "cpu")
     rounding.model.network = Rounding()
     options = {"steps": 3, "batch": 5}
@@ -172,8 +172,8 @@ def test_the_three_containers_hold_the_same_pixels(generator, tmp_path):
         walked = next(walk(image_set(tmp_path / name), 10))
         assert np.array_equal(walked[:, :1].permute(0, 2, 3, 1).numpy(), expected), name
         protocol = read_protocol(tmp_path / name)
-        assert Generation(**{key: protocol[key] for key in ("evaluations", "prior", "seed")}) == Generation(
-            evaluations=3, prior="gaussian", seed=5
+        assert Generation(**{key: protocol[key] for key in ("nfe", "prior", "seed")}) == Generation(
+            nfe=3, prior="gaussian", seed=5
         )
         assert (protocol["seeds"], protocol["count"], protocol["size"]) == ("5-14", 10, [8, 8])
         assert protocol["checkpoint"] == generator.origin.model

@@ -69,8 +69,8 @@ def test_a_gaussian_is_fitted_to_very_few_images(count):
         prior = made.prior(images)
         assert prior.draw(5, keys(5)).isfinite().all()
         states = dct2(made.simulate(images, made.T, KeyedNoise(combine(0x9121, torch.arange(count)))).double())
-        centred = states - states.mean(0)
-        covariance = torch.einsum("bchw,bdhw->hwcd", centred, centred) / count
+        centered = states - states.mean(0)
+        covariance = torch.einsum("bchw,bdhw->hwcd", centered, centered) / count
         found = prior.root.double() @ prior.root.double().mT
         assert (found - covariance).abs().max() < 1e-6 * states.square().mean()
 

@@ -46,7 +46,7 @@ def test_everything_at_once_as_json(command, runs, data, tmp_path):
     assert code == 0, err
     facts = json.loads(out)
     assert facts["written"] == ["set.npz", "g.png", "s.png", "a.gif"]
-    assert (facts["count"], facts["made"], facts["evaluations"], facts["prior"]) == (4, 4, 12, "simulate")
+    assert (facts["count"], facts["made"], facts["nfe"], facts["prior"]) == (4, 4, 12, "simulate")
     assert facts["spent"] == 48
     assert facts["leakage"]["images"] == len(data)
     assert "the training set" in facts["prior_words"]
@@ -109,7 +109,7 @@ MISTAKES = [
     (["sample", "good", "--prior", "heldot", "--images", "data"], "did you mean 'heldout'"),
     (["sample", "good", "--prior", "simulate"], "say where they lie with --images"),
     (["sample", "good", "--prior", "heldout", "--images", "data"], "outside the training set"),
-    (["sample", "good", "--prior", "simulate", "--images", "colour"], "the model makes 1×8×8"),
+    (["sample", "good", "--prior", "simulate", "--images", "color"], "the model makes 1×8×8"),
     (["sample", "good", "--prior", "simulate", "--images", "none"], "none"),
     (["sample", "good", "--out", "samples.tar"], "ending in .zip, .npz, .png"),
     (["sample", "good", "--out", "a.png", "--grid", "b.png"], "is a grid already"),
@@ -124,7 +124,7 @@ MISTAKES = [
     (["sample", "good", "--precision", "fp8"], "precision: got 'fp8'"),
     (["sample", "good", "--device", "tpu"], "unknown device"),
     (["sample", "good", "--out", "taken"], "no samples of ours"),
-    (["sample", "joint", "--out", "new", "--sampler", "ode"], "needs the score by itself"),
+    (["sample", "reverse_drift", "--out", "new", "--sampler", "ode"], "needs the score by itself"),
     (["sample", "good", "--out", "data/meta.json/out"], "cannot write"),
 ]
 
@@ -144,12 +144,12 @@ def shelf(runs, data, tmp_path_factory):
     model.write_bytes(kept[:-1] + bytes([kept[-1] ^ 1]))
     shutil.copytree(place / "newer", place / "later" / "checkpoints" / "step-00000010")
     shutil.copytree(data.path, place / "data")
-    together = tiny(process="anisotropic", reverse="joint", images=4, sample_every=0, checkpoint_every=4)
-    train(together, data, place / "joint", hooks=Hooks(fit_prior=fit_prior), tensorboard=False)
-    (place / "colour").mkdir()
-    np.save(place / "colour" / "images.npy", np.zeros((2, 3, 8, 8), np.uint8))
+    together = tiny(process="anisotropic", learns="reverse_drift", images=4, sample_every=0, checkpoint_every=4)
+    train(together, data, place / "reverse_drift", hooks=Hooks(fit_prior=fit_prior), tensorboard=False)
+    (place / "color").mkdir()
+    np.save(place / "color" / "images.npy", np.zeros((2, 3, 8, 8), np.uint8))
     meta = json.loads((place / "data" / "meta.json").read_text())
-    (place / "colour" / "meta.json").write_text(json.dumps({**meta, "shape": [2, 3, 8, 8]}))
+    (place / "color" / "meta.json").write_text(json.dumps({**meta, "shape": [2, 3, 8, 8]}))
     return place
 
 

@@ -21,7 +21,7 @@ def test_a_shipped_model_is_small_has_a_card_and_gives_images(name):
     assert "/" not in generator.meta["data"]["source"]
     images = generator.sample(8, steps=8)
     assert images.shape == (8, generator.channels, *generator.size)
-    assert images.std() > 0.1  # no grey, no noise that fills the range
+    assert images.std() > 0.1  # no gray, no noise that fills the range
     rough = (images[..., 1:] - images[..., :-1]).square().mean() / images.var()
     assert rough < 0.5  # white noise has 2
     assert torch.allclose(images[1:2], generator.sample(1, seed=1, steps=8), atol=1e-4)

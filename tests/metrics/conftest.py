@@ -57,7 +57,7 @@ def classifier(tmp_path: Path) -> FeatureNetwork:
 
 @pytest.fixture
 def pooled() -> FeatureNetwork:
-    """Mean colour of the four quadrants: twelve features without any weights."""
+    """Mean color of the four quadrants: twelve features without any weights."""
     return function_network(
         "quadrants", lambda x: nn.functional.adaptive_avg_pool2d(x.float() / 255, 2).flatten(1), weights="2×2"
     )

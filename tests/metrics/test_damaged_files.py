@@ -30,9 +30,9 @@ def save_kind(kind: str, folder: Path) -> None:
         elif kind == "transparent":
             Image.fromarray(draw.integers(0, 256, (12, 16, 4), dtype=np.uint8)).save(folder / f"{n:02d}.png")
         else:
-            turned = Image.fromarray(draw.integers(0, 256, (16, 12, 3), dtype=np.uint8))
-            turned.getexif()[0x0112] = 6  # lies on its side
-            turned.save(folder / f"{n:02d}.png", exif=turned.getexif())
+            rotate_channels = Image.fromarray(draw.integers(0, 256, (16, 12, 3), dtype=np.uint8))
+            rotate_channels.getexif()[0x0112] = 6  # lies on its side
+            rotate_channels.save(folder / f"{n:02d}.png", exif=rotate_channels.getexif())
 
 
 @pytest.mark.parametrize("kind", ["deep", "float", "transparent", "turned"])

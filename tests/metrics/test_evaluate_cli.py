@@ -111,7 +111,7 @@ def test_metrics_are_chosen_and_samples_limited(run: Run, sets: object) -> None:
 
 def test_heldout_images_show_copies(run: Run, sets: object, tmp_path: Path) -> None:
     save_folder(random_images(50, seed=3), tmp_path / "heldout")
-    words = ("-r", "reference", "--heldout", "heldout", *TINY, "--metrics", "memorisation", "--json", "-")
+    words = ("-r", "reference", "--heldout", "heldout", *TINY, "--metrics", "memorization", "--json", "-")
     copied = Report.from_json(run("reference", *words)[1])
     new = Report.from_json(run("samples", *words)[1])
     assert copied["closer_to_training_features"].value == 1
@@ -145,10 +145,10 @@ def test_the_protocol_of_samples_is_read(run: Run, sets: tuple[torch.Tensor, tor
     _, reference = sets
     order = torch.randperm(50, generator=torch.Generator().manual_seed(0))[:20]
     save_folder(reference[order], tmp_path / "leaky")
-    said = {"evaluations": 35, "prior": "simulate", "seed": 7, "sources": order.tolist(), "count": 20}
+    said = {"nfe": 35, "prior": "simulate", "seed": 7, "sources": order.tolist(), "count": 20}
     (tmp_path / "leaky" / "protocol.json").write_text(json.dumps(said))
     report = Report.from_json(run("leaky", "-r", "reference", *TINY, "--json", "-")[1])
-    assert (report.protocol.evaluations, report.protocol.prior, report.protocol.seed) == (35, "simulate", 7)
+    assert (report.protocol.nfe, report.protocol.prior, report.protocol.seed) == (35, "simulate", 7)
     assert report["source_recovered_features"].value == report["source_recovered_pixels"].value == 1
     (tmp_path / "leaky" / "00019.png").unlink()
     code, _, err = run("leaky", "-r", "reference", *TINY)
@@ -161,13 +161,13 @@ def test_the_protocol_of_samples_is_read(run: Run, sets: tuple[torch.Tensor, tor
 
 
 def test_a_function_of_the_users_own_is_a_network(run: Run, sets: object, tmp_path: Path) -> None:
-    (tmp_path / "my_colours.py").write_text("def means(x):\n    return x.float().mean((2, 3)) / 255\n")
-    words = ("-r", "reference", "--network", "my_colours:means", "--device", "cpu", "--json", "-")
+    (tmp_path / "my_colors.py").write_text("def means(x):\n    return x.float().mean((2, 3)) / 255\n")
+    words = ("-r", "reference", "--network", "my_colors:means", "--device", "cpu", "--json", "-")
     report = Report.from_json(run("samples", *words)[1])
-    assert report.protocol.network == "my_colours:means"
+    assert report.protocol.network == "my_colors:means"
     assert len(report.protocol.weights) == 64
     assert 0 < report["fid"].value < 0.1
-    code, _, err = run("samples", "-r", "reference", "--network", "my_colours:medians", "--device", "cpu")
+    code, _, err = run("samples", "-r", "reference", "--network", "my_colors:medians", "--device", "cpu")
     assert code == 2
     assert "cannot import that function" in err
 

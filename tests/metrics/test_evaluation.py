@@ -39,9 +39,9 @@ def test_a_whole_report(pooled: FeatureNetwork, tmp_path: Path) -> None:
         reference,
         network=pooled,
         split="train",
-        generation=Generation(evaluations=35, prior="gaussian", seed=3),
+        generation=Generation(nfe=35, prior="gaussian", seed=3),
         cache=tmp_path / "cache",
-        reference_name="colours",
+        reference_name="colors",
     )
     assert {v.name for v in report.values} == NAMES
     expected = frechet_distance(*(gaussian_statistics(pooled(x)[0]) for x in (samples, reference)))
@@ -49,8 +49,8 @@ def test_a_whole_report(pooled: FeatureNetwork, tmp_path: Path) -> None:
     assert "warning: 120 < 10,000 samples" in report["fid"].note
     assert all("warning: 120 < 10,000 samples" in report[n].note for n in NAMES)
     p = report.protocol
-    assert (p.samples, p.samples_count, p.reference, p.reference_split) == ("samples", 120, "colours", "train")
-    assert (p.evaluations, p.prior, p.seed, p.size, p.network) == (35, "gaussian", 3, "16×16", "quadrants")
+    assert (p.samples, p.samples_count, p.reference, p.reference_split) == ("samples", 120, "colors", "train")
+    assert (p.nfe, p.prior, p.seed, p.size, p.network) == (35, "gaussian", 3, "16×16", "quadrants")
     assert report.curve[-1] == (120, pytest.approx(expected, rel=1e-6))
     assert Report.from_json(report.to_json()) == report
 
@@ -97,7 +97,7 @@ def test_worse_samples_have_worse_numbers(pooled: FeatureNetwork, tmp_path: Path
         assert better[name].value < worse[name].value
 
 
-def test_inception_score_only_with_logits_and_labelled(
+def test_inception_score_only_with_logits_and_labeled(
     classifier: FeatureNetwork, pooled: FeatureNetwork, tmp_path: Path
 ) -> None:
     samples, reference = random_images(40, seed=1), random_images(40, seed=2)
@@ -114,11 +114,11 @@ def test_inception_score_only_with_logits_and_labelled(
         evaluate(samples, reference, network=pooled, metrics=("is",), cache=tmp_path)
 
 
-def test_memorisation_of_copies_and_of_new_samples(pooled: FeatureNetwork, tmp_path: Path) -> None:
+def test_memorization_of_copies_and_of_new_samples(pooled: FeatureNetwork, tmp_path: Path) -> None:
     train, heldout = random_images(60, seed=1), random_images(60, seed=2)
     sheets: list[Image.Image] = []
     copied = evaluate(
-        train[:30], train, network=pooled, heldout=heldout, metrics=("memorisation",), cache=tmp_path,
+        train[:30], train, network=pooled, heldout=heldout, metrics=("memorization",), cache=tmp_path,
         settings=Settings(inspected=20), sheet=sheets.append,
     )  # fmt: skip
     names = ["nearest_features", "nearest_pixels", "closer_to_training_features", "closer_to_training_pixels"]
@@ -133,10 +133,10 @@ def test_memorisation_of_copies_and_of_new_samples(pooled: FeatureNetwork, tmp_p
     share = new["closer_to_training_features"]
     assert abs(share.value - 0.5) < 4 * 0.5 / 50**0.5
     assert new["nearest_pixels"].value > 0.05
-    with pytest.raises(ValueError, match="belong to the metric memorisation; name it too"):
+    with pytest.raises(ValueError, match="belong to the metric memorization; name it too"):
         evaluate(train, train, network=pooled, metrics=("fid",), heldout=heldout, cache=tmp_path)
     with pytest.raises(ValueError, match="walks over the reference several times"):
-        evaluate(train, iter([train]), network=pooled, metrics=("memorisation",), cache=tmp_path)
+        evaluate(train, iter([train]), network=pooled, metrics=("memorization",), cache=tmp_path)
 
 
 def test_sources_are_recovered_from_copies_and_not_from_others(pooled: FeatureNetwork, tmp_path: Path) -> None:
@@ -163,15 +163,15 @@ def test_sources_are_recovered_from_copies_and_not_from_others(pooled: FeatureNe
 
 def test_a_reference_by_its_statistics_gives_the_same_numbers(pooled: FeatureNetwork, tmp_path: Path) -> None:
     samples, reference = random_images(40, seed=1), random_images(50, seed=2)
-    first = evaluate(samples, reference, network=pooled, reference_name="colours", cache=tmp_path)
+    first = evaluate(samples, reference, network=pooled, reference_name="colors", cache=tmp_path)
     (file,) = (tmp_path / "statistics").iterdir()
     assert is_statistics(file)
     held = load_statistics(file, pooled)
-    assert held.name == "colours"
+    assert held.name == "colors"
     assert evaluate(samples, held, network=pooled, cache=tmp_path) == first
     with pytest.raises(ValueError, match="a sheet needs the images"):
         evaluate(samples, held, network=pooled, cache=tmp_path, sheet=print)
-    features_only = evaluate(samples, held, network=pooled, metrics=("memorisation",), cache=tmp_path)
+    features_only = evaluate(samples, held, network=pooled, metrics=("memorization",), cache=tmp_path)
     assert [v.name for v in features_only.values] == ["nearest_features"]
     with pytest.raises(ValueError, match=r"taken in another way .quadrants ≠ other"):
         load_statistics(file, replace(pooled, name="other"))
@@ -191,13 +191,13 @@ def test_limit_and_metric_choice_and_settings(pooled: FeatureNetwork, tmp_path: 
     assert [v.name for v in report.values] == ["kid"]
     whole = evaluate(samples[:30], reference, network=pooled, cache=tmp_path)
     assert whole["kid"] == report["kid"]  # leaving other metrics out changes nothing
-    other = evaluate(samples[:30], reference, network=pooled, settings=Settings(neighbours=3), cache=tmp_path)
+    other = evaluate(samples[:30], reference, network=pooled, settings=Settings(neighbors=3), cache=tmp_path)
     with pytest.raises(ValueError, match=r"settings: k=5, .* ≠ k=3"):
         compare([whole, other])
     with pytest.raises(ValueError, match=f"no metric fids; choose from {', '.join(METRICS)}"):
         evaluate(samples, reference, network=pooled, metrics=("fids",), cache=tmp_path)
-    with pytest.raises(ValueError, match="neighbours must be at least 1, got 0"):
-        Settings(neighbours=0)
+    with pytest.raises(ValueError, match="neighbors must be at least 1, got 0"):
+        Settings(neighbors=0)
 
 
 def test_another_resolution_is_refused_before_any_work(pooled: FeatureNetwork, tmp_path: Path) -> None:

@@ -79,7 +79,7 @@ def test_identity_and_symmetry_also_with_fewer_images_than_dimensions() -> None:
 
 
 def test_few_images_agree_with_the_nuclear_norm() -> None:
-    """tr (Σ₁Σ₂)^½ = ‖XYᵀ‖_*/√((n−1)(m−1)) for centred X, Y: no square root of a singular matrix needed."""
+    """tr (Σ₁Σ₂)^½ = ‖XYᵀ‖_*/√((n−1)(m−1)) for centered X, Y: no square root of a singular matrix needed."""
     x, y = features(15, 64, 7), features(12, 64, 8)
     cross = torch.linalg.svdvals((x - x.mean(0)) @ (y - y.mean(0)).T).sum() / (14 * 11) ** 0.5
     a, b = gaussian_statistics(x), gaussian_statistics(y)

@@ -83,7 +83,7 @@ def test_a_streamed_report_is_that_of_the_images(pooled: FeatureNetwork, tmp_pat
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """``run``, trained for a moment on the prepared ``data`` of 40 grey images of 8²."""
+    """``run``, trained for a moment on the prepared ``data`` of 40 gray images of 8²."""
     from anisodiff.generation import load
     from anisodiff.training import train
     from anisodiff.training.contract import Hooks
@@ -110,7 +110,7 @@ def test_from_a_checkpoint_is_what_its_samples_on_the_disk_give(
     assert code == 0, err
     streamed = Report.from_json(out)
     p = streamed.protocol
-    assert (p.samples, p.samples_count, p.evaluations, p.prior, p.seed) == ("run", 20, 3, "gaussian", 5)
+    assert (p.samples, p.samples_count, p.nfe, p.prior, p.seed) == ("run", 20, 3, "gaussian", 5)
     assert "20 samples" in err
     for kind in ("folder", "s.zip", "s.npz"):
         write_samples(load(trained / "run", "cpu"), range(5, 25), tmp_path / kind, steps=3, batch=8)
@@ -137,7 +137,7 @@ def test_sources_of_a_simulated_prior_are_known_from_the_seeds(
 
     monkeypatch.setattr(priors, "choose", watched)
     words = ("--from", trained / "run", "--n", 20, "--steps", 2, "--prior", "simulate", "--images", trained / "data")
-    code, out, err = run(*words, "-r", trained / "data", *TINY, "--metrics", "memorisation", "--json", "-")
+    code, out, err = run(*words, "-r", trained / "data", *TINY, "--metrics", "memorization", "--json", "-")
     assert code == 0, err
     report = Report.from_json(out)
     assert {"source_recovered_features", "source_recovered_pixels"} <= {v.name for v in report.values}
@@ -145,7 +145,7 @@ def test_sources_of_a_simulated_prior_are_known_from_the_seeds(
     images = torch.from_numpy(np.load(trained / "data" / "images.npy")).float() / 255
     assert torch.equal(images[list(sources_of(tuple(range(20)), 40))], drawn)
     np.savez("other.npz", images=pixels(40, seed=3).transpose(0, 2, 3, 1))
-    code, out, err = run(*words, "-r", "other.npz", *TINY, "--metrics", "memorisation", "--json", "-")
+    code, out, err = run(*words, "-r", "other.npz", *TINY, "--metrics", "memorization", "--json", "-")
     assert code == 0, err
     assert "recovery of sources is not measured: the prior started from other images than other" in err
     assert "source_recovered_features" not in out

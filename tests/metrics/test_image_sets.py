@@ -70,10 +70,10 @@ def test_npz_is_read_piece_by_piece(tmp_path: Path) -> None:
     assert torch.equal(all_images(stored), images)
 
 
-def test_grey_images_become_three_channels(tmp_path: Path) -> None:
-    (tmp_path / "grey").mkdir()
-    Image.fromarray(np.arange(256, dtype=np.uint8).reshape(16, 16)).save(tmp_path / "grey" / "a.png")
-    got = all_images(tmp_path / "grey")
+def test_gray_images_become_three_channels(tmp_path: Path) -> None:
+    (tmp_path / "gray").mkdir()
+    Image.fromarray(np.arange(256, dtype=np.uint8).reshape(16, 16)).save(tmp_path / "gray" / "a.png")
+    got = all_images(tmp_path / "gray")
     assert got.shape == (1, 3, 16, 16)
     assert torch.equal(got[0, 0], got[0, 2])
     assert all_images(random_images(3)[:, :1]).shape == (3, 3, 16, 16)

@@ -29,7 +29,7 @@ def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     monkeypatch.setitem(sys.modules, "metrics_benchmark", module)
-    monkeypatch.syspath_prepend(str(SCRIPT.parent))  # as when the script is run: it imports its neighbours
+    monkeypatch.syspath_prepend(str(SCRIPT.parent))  # as when the script is run: it imports its neighbors
     spec.loader.exec_module(module)
     single = save_network(tmp_path / "single.pt")
     save_network(tmp_path / "half.pt", half=True)

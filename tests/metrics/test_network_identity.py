@@ -57,10 +57,10 @@ def test_networks_without_weights_are_told_apart_by_their_code(tmp_path: Path) -
 def test_a_function_with_other_weights_is_another_network(run: Run, tmp_path: Path) -> None:
     save_folder(random_images(30, seed=1), tmp_path / "samples")
     save_folder(random_images(30, seed=2), tmp_path / "reference")
-    (tmp_path / "weighted_colours.py").write_text(
+    (tmp_path / "weighted_colors.py").write_text(
         "import torch\n\n\ndef means(x):\n    return x.float().mean((2, 3)) / 255 * torch.load('w.pt')\n"
     )
-    words = ("-r", "reference", "--network", "weighted_colours:means", "--device", "cpu", "--json", "-")
+    words = ("-r", "reference", "--network", "weighted_colors:means", "--device", "cpu", "--json", "-")
     reports = []
     for factor in (1.0, 3.0, 3.0):
         torch.save(torch.tensor(factor), tmp_path / "w.pt")
@@ -156,7 +156,7 @@ def test_running_out_of_memory_is_not_the_networks_fault() -> None:
 def test_modules_that_cannot_be_imported_are_one_line(run: Run, tmp_path: Path) -> None:
     save_folder(random_images(4), tmp_path / "samples")
     (tmp_path / "slip_of_the_pen.py").write_text("def f(x:\n")
-    (tmp_path / "fails_at_once.py").write_text("raise RuntimeError('no\\nlicence')\n")
+    (tmp_path / "fails_at_once.py").write_text("raise RuntimeError('no\\nlicense')\n")
     for name in ("slip_of_the_pen", "fails_at_once"):
         code, _, err = run("samples", "-r", "samples", "--network", f"{name}:f", "--device", "cpu")
         assert code == 2

@@ -135,8 +135,8 @@ def test_noise_is_less_coherent_than_stripes_and_magnitude_agrees_with_scipy() -
     noisy, plain = edge_statistics(noise_images(40, count=4)), edge_statistics(stripes(20))
     found = edge_distance(noisy, plain)
     assert found.coherence > 0.3
-    centres = (torch.arange(MAGNITUDES, dtype=torch.float64) + 0.5) * (LARGEST / MAGNITUDES)
-    expected = wasserstein_distance(centres, centres, noisy.magnitude, plain.magnitude)
+    centers = (torch.arange(MAGNITUDES, dtype=torch.float64) + 0.5) * (LARGEST / MAGNITUDES)
+    expected = wasserstein_distance(centers, centers, noisy.magnitude, plain.magnitude)
     assert found.magnitude == pytest.approx(expected, rel=1e-9)
 
 

@@ -21,7 +21,7 @@ PROTOCOL = Protocol(
     resize="tf1_bilinear 299, (x-128)/128",
     precision="float32, TF32 off, weights stored as float32",
     settings="k=5",
-    evaluations=35,
+    nfe=35,
     prior="gaussian",
     seed=0,
     version="0.1.0",
@@ -63,7 +63,7 @@ def test_what_a_reference_is_called_matters_only_if_its_pixels_differ() -> None:
 
 
 def test_a_forced_comparison_says_what_it_passes_over() -> None:
-    other = replace(REPORT, protocol=replace(PROTOCOL, evaluations=70), values=REPORT.values[:1])
+    other = replace(REPORT, protocol=replace(PROTOCOL, nfe=70), values=REPORT.values[:1])
     with pytest.raises(ValueError, match="evaluations: 35 ≠ 70"):
         comparison_table([REPORT, other], ["a", "b"])
     lines = comparison_table([REPORT, other], ["a", "b"], force=True).splitlines()
@@ -75,11 +75,11 @@ def test_a_forced_comparison_says_what_it_passes_over() -> None:
 
 
 def test_vary_allows_only_what_it_names() -> None:
-    changed = replace(PROTOCOL, evaluations=70, reference_split="test", reference_fingerprint="e" * 64)
+    changed = replace(PROTOCOL, nfe=70, reference_split="test", reference_fingerprint="e" * 64)
     other = replace(REPORT, protocol=changed)
     with pytest.raises(ValueError, match="reference_split: train ≠ test") as caught:
-        compare([REPORT, other], vary=["evaluations"])
-    assert "evaluations" not in str(caught.value)
+        compare([REPORT, other], vary=["nfe"])
+    assert "nfe" not in str(caught.value)
     with pytest.raises(ValueError, match="no protocol field evalutions"):
         compare([REPORT], vary=["evalutions"])
     with pytest.raises(ValueError, match="no reports given"):
@@ -109,7 +109,7 @@ def test_table_and_line_carry_everything() -> None:
         assert part in table
     for part in ("evaluations 35", "prior gaussian", "seed 0", "anisodiff 0.1.0", "TF32 off"):
         assert part in table
-    unknown = replace(PROTOCOL, evaluations=None, prior=None, seed=None).line()
+    unknown = replace(PROTOCOL, nfe=None, prior=None, seed=None).line()
     assert "evaluations unknown, prior unknown, seed unknown" in unknown
 
 
@@ -123,4 +123,4 @@ def test_small_things() -> None:
     both = "warning: 9 < 10,000 samples and 8 < 10,000 reference images, noisy"
     assert few_samples_note(9, "noisy", reference=8) == both
     with pytest.raises(ValueError, match="evaluations must be at least 1"):
-        Generation(evaluations=0)
+        Generation(nfe=0)

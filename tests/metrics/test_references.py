@@ -119,7 +119,7 @@ def test_a_prepared_set_that_is_the_named_one_is_taken(
 
 def test_named_parts_on_the_command_line(run: Run, faces: Path, tmp_path: Path) -> None:
     save_folder(random_images(6, size=64), tmp_path / "samples")
-    words = ("samples", "-r", "celeba/train", *TINY, "--metrics", "memorisation", "--json", "-")
+    words = ("samples", "-r", "celeba/train", *TINY, "--metrics", "memorization", "--json", "-")
     code, out, err = run(*words, "--heldout", "celeba/test", "--data", faces)  # one place for both parts
     assert code == 0, err
     report = Report.from_json(out)

@@ -56,8 +56,8 @@ def test_preprocess_scales_and_describes_itself() -> None:
     assert out.shape == (1, 3, 4, 4)
     assert out[0, :, 0, 0].tolist() == [-1.0, 0.0, 127 / 128]
     assert Preprocess().describe() == "tf1_bilinear 299, (x-128)/128"
-    colours = Preprocess(size=224, resize=bicubic, mean=(1, 2, 3), std=(4, 5, 6))
-    assert colours.describe() == "bicubic 224, (x-[1 2 3])/[4 5 6]"
+    colors = Preprocess(size=224, resize=bicubic, mean=(1, 2, 3), std=(4, 5, 6))
+    assert colors.describe() == "bicubic 224, (x-[1 2 3])/[4 5 6]"
 
 
 def test_bad_settings_are_refused() -> None:

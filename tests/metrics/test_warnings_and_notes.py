@@ -22,10 +22,10 @@ from anisodiff.metrics import (
     find_weights,
     image_set,
     load_statistics,
-    memorisation,
+    memorization,
     survey,
 )
-from anisodiff.metrics.memorisation import binomial_error
+from anisodiff.metrics.memorization import binomial_error
 from anisodiff.metrics.references import open_reference
 from anisodiff.metrics.values import MEASURE, Pair
 from anisodiff.metrics.weights import ENVIRONMENT
@@ -38,7 +38,7 @@ def test_the_heldout_set_is_part_of_the_protocol(pooled: FeatureNetwork, tmp_pat
 
     def against(heldout: torch.Tensor | None) -> Report:
         return evaluate(
-            samples, reference, network=pooled, heldout=heldout, metrics=("memorisation",), cache=tmp_path
+            samples, reference, network=pooled, heldout=heldout, metrics=("memorization",), cache=tmp_path
         )
 
     first, other, none = against(random_images(20, seed=3)), against(random_images(20, seed=4)), against(None)
@@ -73,20 +73,20 @@ def test_precision_and_recall_of_too_few_images(pooled: FeatureNetwork, run: Run
     save_folder(random_images(40), tmp_path / "reference")
     report = evaluate(samples, random_images(40), network=pooled, cache=tmp_path, say=said.append)
     assert "precision" not in {v.name for v in report.values}
-    assert "no precision and recall: 4 images have no 5 neighbours" in said
+    assert "no precision and recall: 4 images have no 5 neighbors" in said
     code, _, err = run("four", "-r", "reference", *TINY, "--metrics", "prdc")
     assert code == 2
-    assert "prdc does not apply: 4 images have no 5 neighbours" in err.strip().splitlines()[-1]
+    assert "prdc does not apply: 4 images have no 5 neighbors" in err.strip().splitlines()[-1]
 
 
 def test_statistics_keep_the_split(pooled: FeatureNetwork, tmp_path: Path) -> None:
     samples, reference = random_images(20, seed=1), random_images(20, seed=2)
     named = evaluate(
-        samples, reference, network=pooled, split="train", reference_name="colours", cache=tmp_path, metrics=("kid",)
+        samples, reference, network=pooled, split="train", reference_name="colors", cache=tmp_path, metrics=("kid",)
     )
     (file,) = (tmp_path / "statistics").iterdir()
     held = open_reference(str(file), size=(16, 16), network=pooled)
-    assert (held.name, held.split) == ("colours", "train")
+    assert (held.name, held.split) == ("colors", "train")
     again = evaluate(samples, load_statistics(file, pooled), network=pooled, cache=tmp_path, metrics=("kid",))
     assert again == named
 
@@ -108,7 +108,7 @@ def test_a_rate_of_nothing_is_not_certain(pooled: FeatureNetwork, tmp_path: Path
     reference, strangers = random_images(30, seed=1), random_images(12, seed=2)
     report = evaluate(
         strangers, reference, network=pooled, generation=Generation(sources=(29,) * 12), cache=tmp_path,
-        metrics=("memorisation",),
+        metrics=("memorization",),
     )  # fmt: skip
     for name in ("source_recovered_features", "source_recovered_pixels"):
         assert report[name].value == 0
@@ -128,12 +128,12 @@ def test_the_bias_is_the_slope_of_the_law_at_all_samples(pooled: FeatureNetwork,
     assert report["fid_bias"].value > 0
 
 
-def test_each_column_of_the_sheet_shows_its_own_neighbour(pooled: FeatureNetwork) -> None:
-    """A bright and a dark stripe in each quadrant: the mean colour of one image, nearly the pixels of another."""
-    grey, striped = torch.full((3, 64, 64), 100, dtype=torch.uint8), torch.zeros(3, 64, 64, dtype=torch.uint8)
+def test_each_column_of_the_sheet_shows_its_own_neighbor(pooled: FeatureNetwork) -> None:
+    """A bright and a dark stripe in each quadrant: the mean color of one image, nearly the pixels of another."""
+    gray, striped = torch.full((3, 64, 64), 100, dtype=torch.uint8), torch.zeros(3, 64, 64, dtype=torch.uint8)
     striped[:, :, ::2] = 200
-    train = torch.stack([grey, (striped.int() + 20).to(torch.uint8)])
-    found = memorisation(striped[None], train, network=pooled, generator=torch.Generator().manual_seed(0))
+    train = torch.stack([gray, (striped.int() + 20).to(torch.uint8)])
+    found = memorization(striped[None], train, network=pooled, generator=torch.Generator().manual_seed(0))
     assert isinstance(found.sheet, Image.Image)
     pixels = torch.from_numpy(np.array(found.sheet)).permute(2, 0, 1)[:, 24 : 24 + 64, 8 : 8 + 192]
     for shown, expected in zip(pixels.split(64, dim=2), (striped, train[0], train[1])):

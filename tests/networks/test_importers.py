@@ -10,12 +10,12 @@ from published_ncsnpp import forward, published_file
 
 import anisodiff
 from anisodiff.dct import dct2, idct2
-from anisodiff.estimation import measure
+from anisodiff.estimation import estimate_statistics
 from anisodiff.models.score import ScoreModel
 from anisodiff.models.song_network import VENetwork
 from anisodiff.networks import NCSNppConfig, VEScore, load_score_sde
 from anisodiff.objectives import objective_for
-from anisodiff.statistics import Moments
+from anisodiff.statistics import SpectralStatistics
 
 TINY = NCSNppConfig(image_size=8, nf=8, multipliers=(1, 2), blocks=1, attention=(4,))
 CONFIGS = {
@@ -93,7 +93,7 @@ def test_more_outputs_leave_the_published_ones_as_they_were(name: str, tmp_path:
         load_score_sde(tmp_path / "c.pth", replace(config, out_channels=config.out_channels + 1))
 
 
-def ve_model(folder: Path, process: anisodiff.Process, channels: int) -> tuple[ScoreModel, dict, Moments]:
+def ve_model(folder: Path, process: anisodiff.Process, channels: int) -> tuple[ScoreModel, dict, SpectralStatistics]:
     """A published network in the model of a process, in float64, and the tensors it was made of."""
     config = CONFIGS["cifar10"]
     _, averaged = published_file(folder / "c.pth", config)
@@ -101,11 +101,11 @@ def ve_model(folder: Path, process: anisodiff.Process, channels: int) -> tuple[S
     g = torch.Generator().manual_seed(3)
     images = 0.5 + 0.2 * torch.randn(24, 3, 1, 1, generator=g) + 0.1 * torch.rand(24, 3, 16, 16, generator=g)
     objective = objective_for(process)
-    moments = measure(objective, images)
-    tables = {f: getattr(moments, f).double() for f in Moments.__dataclass_fields__}
-    model = ScoreModel(network.double(), process.equation, Moments(**tables), drift=objective.learns_drift)
+    statistics = estimate_statistics(objective, images)
+    tables = {f: getattr(statistics, f).double() for f in SpectralStatistics.__dataclass_fields__}
+    model = ScoreModel(network.double(), process.equation, SpectralStatistics(**tables), drift=objective.learns_drift)
     model.network = VENetwork(model.network, model)
-    return model, averaged, moments
+    return model, averaged, statistics
 
 
 def test_a_published_network_in_our_model_has_the_published_score(tmp_path: Path) -> None:
@@ -113,13 +113,13 @@ def test_a_published_network_in_our_model_has_the_published_score(tmp_path: Path
 
     Between them the model's own tables interpolate the noise, and the network is told the interpolated one.
     """
-    model, averaged, moments = ve_model(tmp_path, anisodiff.process("ve", 16), 3)
+    model, averaged, statistics = ve_model(tmp_path, anisodiff.process("ve", 16), 3)
     cells = torch.tensor([0, 7, 20, 30, 39])
-    at = moments.edges[cells] + moments.phases[[0, 3, 5, 2, 5]] * moments.edges.diff()[cells]
+    at = statistics.edges[cells] + statistics.phases[[0, 3, 5, 2, 5]] * statistics.edges.diff()[cells]
     between = torch.tensor([0.1234, 0.777, 1.9], dtype=torch.float64)
     for t, noise in (
         (at, (0.01 * 5000 ** (at / 2)).square() - 0.01**2),
-        (between, moments.at(moments.log_noise, *moments.locate(between))[:, 0, 0].double().exp()),
+        (between, statistics.at(statistics.log_noise, *statistics.locate(between))[:, 0, 0].double().exp()),
     ):
         sigma = noise.sqrt()
         g = torch.Generator().manual_seed(5)
@@ -135,21 +135,21 @@ def test_a_published_network_in_our_model_has_the_published_score(tmp_path: Path
 class Wiener(torch.nn.Module):
     """The published network of Gaussian data: −σ(v − μ)/(D + σ²) per frequency, and a second output of its own."""
 
-    def __init__(self, moments: Moments) -> None:
+    def __init__(self, statistics: SpectralStatistics) -> None:
         super().__init__()
-        self.moments = moments
+        self.statistics = statistics
 
     def forward(self, x: torch.Tensor, log_sigma: torch.Tensor, dropout_key: object = None) -> torch.Tensor:
         sigma = log_sigma.exp()[:, None, None, None]
-        z = dct2((x + 1) / 2 - self.moments.mean.double()[:, None, None])
-        return torch.cat([idct2(-sigma * z / (self.moments.data.double() + sigma**2)), torch.ones_like(x)], 1)
+        z = dct2((x + 1) / 2 - self.statistics.mean.double()[:, None, None])
+        return torch.cat([idct2(-sigma * z / (self.statistics.data.double() + sigma**2)), torch.ones_like(x)], 1)
 
 
 @pytest.mark.parametrize("name", ["heat", "anisotropic"])
 def test_under_other_processes_what_is_known_is_taken_over(name: str, tmp_path: Path) -> None:
     """Who knows no more than Wiener's predictor of one process knows no more of another; the drift's is untouched."""
     process = anisodiff.process(name, 16, diffusivity="geometric(0.1, 2)")
-    model, _, moments = ve_model(tmp_path, process, 6)
+    model, _, statistics = ve_model(tmp_path, process, 6)
     t = torch.tensor([0.15, 0.9, 1.9], dtype=torch.float64)
     g = torch.Generator().manual_seed(6)
     u = process.simulate(torch.rand(3, 3, 16, 16, generator=g, dtype=torch.float64), t, g)
@@ -157,8 +157,8 @@ def test_under_other_processes_what_is_known_is_taken_over(name: str, tmp_path: 
         score, tilde = model(u, t)
         assert score.isfinite().all()
         assert torch.equal(score, tilde)  # the second output begins with 0
-        model.network.network = Wiener(moments)
-        f, drift = model.residuals(model.centred(u), model.coefficients(t))
+        model.network.network = Wiener(statistics)
+        f, drift = model.residuals(model.to_coordinates(u), model.coefficients(t))
     assert f.abs().max() < 1e-6
     if name == "anisotropic":
         torch.testing.assert_close(idct2(drift), torch.ones_like(u))

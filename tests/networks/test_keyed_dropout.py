@@ -71,7 +71,7 @@ def correlation(a: torch.Tensor, b: torch.Tensor) -> float:
 
 
 def test_independent_across_keys_layers_and_positions() -> None:
-    """Neighbouring keys, layers, channels and pixels, near and far, and keys that differ in one high bit."""
+    """Neighboring keys, layers, channels and pixels, near and far, and keys that differ in one high bit."""
     base = keyed_mask(torch.arange(32), 5, (32, 16, 16), 0.3)
     assert abs(correlation(base[:-1], base[1:])) < 4.5
     for step in (1, 2, 8):

@@ -1,4 +1,4 @@
-"""The network as a whole: shapes, initialisation, dropout keys, layouts, compilation, recomputation."""
+"""The network as a whole: shapes, initialization, dropout keys, layouts, compilation, recomputation."""
 
 from dataclasses import replace
 

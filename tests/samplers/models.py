@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 import anisodiff
-from anisodiff.estimation import measure
+from anisodiff.estimation import estimate_statistics
 from anisodiff.models.score import ScoreModel
 from anisodiff.objectives import objective_for
 from anisodiff.processes import Process
@@ -49,4 +49,4 @@ def small_model(name: str) -> ScoreModel:
 
 @functools.cache
 def _moments(name: str):
-    return measure(objective_for(process(name)), gaussian_images(32, 4, channels=2).float())
+    return estimate_statistics(objective_for(process(name)), gaussian_images(32, 4, channels=2).float())

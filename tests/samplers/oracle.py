@@ -24,7 +24,7 @@ from anisodiff.models.score import ScoreModel
 from anisodiff.noise import KeyedNoise
 from anisodiff.objectives.phases import table_phases
 from anisodiff.samplers import Sampler
-from anisodiff.statistics import Moments, plain_colours
+from anisodiff.statistics import SpectralStatistics, channel_axes
 from anisodiff.stencils.flux import EdgeWeights, apply_edges
 
 F64 = torch.float64
@@ -69,17 +69,19 @@ class Law:
 
 
 class Oracle(ScoreModel):
-    """A score model whose residuals make score and drift exact, whatever its tables say; ``joint``: s̃ alone."""
+    """A score model whose residuals make score and drift exact, whatever its tables say."""
 
-    def __init__(self, law: Law, moments: Moments, *, drift: bool, reverse: str = "split") -> None:
-        super().__init__(torch.nn.Identity(), law.equation, moments, drift=drift, reverse=reverse)
+    def __init__(
+        self, law: Law, statistics: SpectralStatistics, *, drift: bool, learns: str = "score_and_drift"
+    ) -> None:
+        super().__init__(torch.nn.Identity(), law.equation, statistics, drift=drift, learns=learns)
         self.law, self.made = law, 0
 
     def residuals(
         self, z: Tensor, c: Coefficients, dropout_key: Tensor | None = None
     ) -> tuple[Tensor, Tensor | None]:
         self.made += 1
-        edges = self.moments_edges
+        edges = self.statistics_edges
         mean, covariance = self.law.at(float(edges[c.cell] + c.phase * (edges[c.cell + 1] - edges[c.cell])))
         flat = z.flatten(1)
         score = -torch.linalg.solve(covariance, (flat - mean).mT).mT.reshape(z.shape)
@@ -89,7 +91,7 @@ class Oracle(ScoreModel):
         drift = -c.alpha1 * (flat @ self.law.operators[int(c.cell)]).reshape(z.shape)
         known = -c.alpha1 * c.weight * frequencies(*z.shape[-2:], F64, z.device) * z
         g = (drift - known) / c.alpha2.square() / c.residual
-        if self.reverse == "split":
+        if self.learns == "score_and_drift":
             return f, g
         both = (c.scale * f - c.residual * g) / (c.scale + c.residual)
         return both, -both
@@ -124,7 +126,7 @@ def oracle(
     phases: Tensor | None = None,
     drift: bool = False,
     flat: bool = False,
-    reverse: str = "split",
+    learns: str = "score_and_drift",
 ) -> Oracle:
     """``drift``: every cell has edge weights of its own; else L is the Laplacian.
 
@@ -158,12 +160,12 @@ def oracle(
     signal = torch.maximum(signal, (1e-4 if drift else 1e-8) * noise)  # as `measure` has it
     if flat:
         spectrum = spectrum.mean().expand(size, size).contiguous()
-    moments = Moments(
+    statistics = SpectralStatistics(
         edges=edges, phases=place, mean=torch.full((channels,), 0.5, dtype=F64), data=spectrum,
-        **plain_colours(channels, spectrum), log_noise=noise.log(), log_signal=signal.log(), weight=weight,
+        **channel_axes(channels, spectrum), log_noise=noise.log(), log_signal=signal.log(), weight=weight,
         log_target=torch.zeros_like(noise), log_residual=torch.zeros_like(noise),
     )  # fmt: skip
-    return Oracle(law, moments, drift=drift, reverse=reverse)
+    return Oracle(law, statistics, drift=drift, learns=learns)
 
 
 class Impulses(KeyedNoise):

@@ -36,17 +36,17 @@ def test_reverse_drift_is_the_papers(name):
     stencil = "flux" if name == "windows" else "paper"
     score, tilde = model(u, at(t).expand(3))
     g2 = noise_scale(u, equation.alpha2(at(t)), equation.inv_lambda2(at(t)))
-    pull, b, scale = reverse_drift(model, model.centred(u), at(t), stencil)
+    pull, b, scale = reverse_drift(model, model.to_coordinates(u), at(t), stencil)
     torch.testing.assert_close(scale, g2)
     torch.testing.assert_close(b, drift(u, equation.alpha1(at(t)), equation.inv_lambda1(at(t)), stencil))
     torch.testing.assert_close(pull, g2**2 * score)
     if name == "anisotropic noise":
         assert g2.std() > 0.1 * g2.mean()
         return
-    pull, b, _ = reverse_drift(model, model.centred(u), at(t), "projected")
+    pull, b, _ = reverse_drift(model, model.to_coordinates(u), at(t), "projected")
     c = model.coefficients(at(t))
     z = 2 - 2 * torch.cos(torch.pi * torch.arange(4, dtype=F64) / 4)
-    known = idct2(-c.alpha1 * c.weight * (z[:, None] + z) * model.centred(u))
+    known = idct2(-c.alpha1 * c.weight * (z[:, None] + z) * model.to_coordinates(u))
     torch.testing.assert_close(pull - b, g2**2 * tilde - known)
 
 
@@ -54,14 +54,14 @@ def test_reverse_drift_is_the_papers(name):
 def test_an_euler_step_is_tamed_whole_or_in_its_drift(taming):
     """The drift with the Δt of the forward step, 0.4, the whole with that of the step taken, 0.1."""
     model, u = small_model("anisotropic noise").double(), state(3, 2, 4, 4)
-    z = model.centred(u)
+    z = model.to_coordinates(u)
     found = euler_step(model, z, at(1.2), at(1.1), KeyedNoise(keys(3, 1)), stencil="paper", taming=taming)
     pull, b, g2 = reverse_drift(model, z, at(1.2), "paper")
     force = pull - b
     if taming.norm == "image":
         force = pull - tame(b, 0.4, 1.0, "image") if taming.dt else tame(pull - b, 0.1, 1.0, "image")
     want = u + 0.1 * force + 0.1**0.5 * g2 * idct2(white(z, KeyedNoise(keys(3, 1))))
-    torch.testing.assert_close(idct2(found) + model.moments_mean[:, None, None], want)
+    torch.testing.assert_close(idct2(found) + model.statistics_mean[:, None, None], want)
 
 
 @pytest.mark.parametrize(("length", "inv_lambda"), [(1.3, 4.0), (0.6, 1.5), (0.0, 4.0), (1.3, 0.0)])
@@ -86,7 +86,7 @@ def test_divergence_of_the_noise_is_that_of_autograd(length, inv_lambda):
 def test_correlated_anisotropic_noise_has_its_term_in_the_reverse_drift():
     """f = −b + g2 Q g2 s + tr DΣ."""
     model, u, t = small_model("anisotropic noise").double(), state(2, 2, 4, 4), at(1.2)
-    z, c = model.centred(u), model.coefficients(t)
+    z, c = model.to_coordinates(u), model.coefficients(t)
     score = idct2(-z / c.power + c.scale * model.residuals(z, c)[0])
     model.equation = dataclasses.replace(model.equation, correlation_length=1.0)
     alpha2, inv_lambda2 = model.equation.alpha2(t), model.equation.inv_lambda2(t)
@@ -102,12 +102,12 @@ def test_correlated_anisotropic_noise_has_its_term_in_the_reverse_drift():
 def test_langevin_step_by_its_formula():
     model, u = small_model("heat").double(), state(3, 2, 4, 4)
     score, _ = model(u, at(0.7).expand(3))
-    found = idct2(langevin(model, model.centred(u), at(0.7), 0.16, KeyedNoise(keys(3, 1))))
+    found = idct2(langevin(model, model.to_coordinates(u), at(0.7), 0.16, KeyedNoise(keys(3, 1))))
     xi = idct2(white(u, KeyedNoise(keys(3, 1))))
     for k in range(3):
         step = 2 * (0.16 * float(xi[k].norm() / score[k].detach().norm())) ** 2
         want = u[k] + step * score[k] + (2 * step) ** 0.5 * xi[k]
-        torch.testing.assert_close(found[k] + model.moments_mean[:, None, None], want)
+        torch.testing.assert_close(found[k] + model.statistics_mean[:, None, None], want)
 
 
 NOISE = Equation(diffusivity=0.0, intensity="geometric(0.05, 5)", T=2.0)
@@ -164,4 +164,4 @@ def test_the_papers_predictor_has_199_steps():
     model, chosen = small_model("one step"), sampler("euler", process("one step"))
     times = chosen.times(model, 200, t_min=0.01)
     torch.testing.assert_close(times, torch.arange(200, 0, -1, dtype=F64) / 100, rtol=0, atol=1e-7)
-    assert chosen.evaluations(times) == 200
+    assert chosen.nfe(times) == 200

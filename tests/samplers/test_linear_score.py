@@ -15,7 +15,7 @@ from torch import Tensor
 
 import anisodiff
 from anisodiff.dct import dct2, idct2, radial_bands
-from anisodiff.estimation import measure
+from anisodiff.estimation import estimate_statistics
 from anisodiff.models.score import ScoreModel
 from anisodiff.noise import KeyedNoise
 from anisodiff.objectives import objective_for
@@ -44,8 +44,8 @@ def build(case: str) -> tuple[Process, ScoreModel]:
     process = anisodiff.process(name, 6, **overrides)
     objective = objective_for(process)
     count = 2400 if case == "strong signal" else 600  # modes with so little noise want better estimates
-    moments = measure(objective, gaussian_images(count, 6).float())
-    return process, ScoreModel(Nothing(), process.equation, moments, drift=objective.learns_drift).double()
+    statistics = estimate_statistics(objective, gaussian_images(count, 6).float())
+    return process, ScoreModel(Nothing(), process.equation, statistics, drift=objective.learns_drift).double()
 
 
 class OneByOne(KeyedNoise):
@@ -67,7 +67,7 @@ def ratios(model: ScoreModel, chosen: Sampler, steps: int) -> Tensor:
     power = model.coefficients(times[:1]).power[0]
     start = torch.cat([power.sqrt()[None], torch.zeros(steps, *power.shape, dtype=F64)])
     seen: list[Tensor] = []
-    mean = model.moments_mean[:, None, None]
+    mean = model.statistics_mean[:, None, None]
     chosen.run(model, idct2(start) + mean, times, OneByOne(len(start)), callback=lambda i, u: seen.append(u))
     generated = dct2(seen[-1] - mean).square().sum((0, 1))
     ratio = generated / model.coefficients(times[-1:]).power[0, 0]
@@ -109,7 +109,7 @@ def test_generated_spectrum_converges_to_the_forward_one(text, case, limit, firs
 def on_samples(process: Process, size: int, count: int) -> Callable[[str, float], Tensor]:
     """(sampler, Δt) → generated power over that of forward states at 0.04 in six bands, [6], on samples."""
     objective, images = objective_for(process), gaussian_images(count, size).float()
-    model = ScoreModel(Nothing(), process.equation, measure(objective, images), drift=False)
+    model = ScoreModel(Nothing(), process.equation, estimate_statistics(objective, images), drift=False)
     start = process.simulate(images, 2.0, KeyedNoise(keys(count, 2)))
     forward = objective.draw(images, torch.full((count,), 0.04, dtype=F64), KeyedNoise(keys(count, 4))).state
     band = radial_bands(size, size, 6)
@@ -118,7 +118,7 @@ def on_samples(process: Process, size: int, count: int) -> Callable[[str, float]
         chosen, seen = sampler(text, process), []
         times = chosen.times(model, round(1.96 / dt) + 1, t_min=0.04)
         chosen.run(model, start, times, KeyedNoise(keys(count, 3)), callback=lambda i, u: seen.append(u))
-        power = [dct2(u - model.moments_mean[:, None, None]).square().mean((0, 1)) for u in (seen[-1], forward)]
+        power = [dct2(u - model.statistics_mean[:, None, None]).square().mean((0, 1)) for u in (seen[-1], forward)]
         return torch.stack([power[0][band == k].mean() / power[1][band == k].mean() for k in range(6)])
 
     return ratios_of

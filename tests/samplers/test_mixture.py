@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 import anisodiff
 from anisodiff.dct import idct2
-from anisodiff.estimation import measure
+from anisodiff.estimation import estimate_statistics
 from anisodiff.metrics.sliced import directions, sliced_wasserstein
 from anisodiff.models.score import ScoreModel
 from anisodiff.models.time_density import draw_times
@@ -31,7 +31,7 @@ PROCESSES = {
     "heat-paper": ("heat-paper", {"step": f"tamed(dt={DT})"}),
     "anisotropic": ("anisotropic", {"step": "exponential(windows=5)"}),
     "signal": ("anisotropic", {"step": "signal(windows=5)", "correlation_length": 0.4}),
-    "joint": ("anisotropic", {"step": "exponential(windows=5)"}),
+    "reverse_drift": ("anisotropic", {"step": "exponential(windows=5)"}),
     "joint signal": ("anisotropic", {"step": "signal(windows=5)"}),
     "anisotropic-paper": ("anisotropic-paper", {"step": f"tamed(dt={DT})"}),
     "score": ("anisotropic-paper", {"step": f"tamed(dt={DT})", "diffusivity": "geometric(0.1, 1)"}),
@@ -42,8 +42,8 @@ PROCESSES = {
 def mixture(count: int, seed: int) -> Tensor:
     """Two coordinates as the lowest modes of a 4×4 image, a third mode that follows from them, and a little noise."""
     g = torch.Generator().manual_seed(seed)
-    centres = 0.6 * torch.tensor([[1.0, 1.0], [1.0, -1.0], [-1.0, 1.0], [-0.2, -0.6]])
-    y = centres[torch.randint(4, (count,), generator=g)] + 0.08 * torch.randn(count, 2, generator=g)
+    centers = 0.6 * torch.tensor([[1.0, 1.0], [1.0, -1.0], [-1.0, 1.0], [-0.2, -0.6]])
+    y = centers[torch.randint(4, (count,), generator=g)] + 0.08 * torch.randn(count, 2, generator=g)
     modes = torch.zeros(count, 1, SIZE, SIZE)
     modes[:, 0, 0, 1], modes[:, 0, 1, 0], modes[:, 0, 1, 1] = y[:, 0], 0.7 * y[:, 1], 0.3 * y.prod(1)
     return 0.5 + idct2(modes) + 0.01 * torch.randn(count, 1, SIZE, SIZE, generator=g)
@@ -68,25 +68,25 @@ def trained(name: str) -> tuple[Process, ScoreModel]:
     kind, overrides = PROCESSES[name]
     process = anisodiff.process(kind, SIZE, **overrides)
     objective, pool, steps = objective_for(process), 1 << 14, 800
-    moments = measure(objective, mixture(300, 1))
+    statistics = estimate_statistics(objective, mixture(300, 1))
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        reverse = name.split()[0] if name.startswith(("joint", "score")) else "split"
-        network = Mlp(2 if objective.learns_drift and reverse == "split" else 1)
-    model = ScoreModel(network, process.equation, moments, drift=objective.learns_drift, reverse=reverse)
+        learns = name.split()[0] if name.startswith(("reverse_drift", "score")) else "score_and_drift"
+        network = Mlp(2 if objective.learns_drift and learns == "score_and_drift" else 1)
+    model = ScoreModel(network, process.equation, statistics, drift=objective.learns_drift, learns=learns)
     noise = KeyedNoise(keys(pool, 5))
     times = draw_times(*model.density(mean=-0.5, std=1.4, t_min=DT), noise.uniform())
-    t = objective.settle(times)
+    t = objective.snap_to_grid(times)
     drawn = objective.draw(mixture(pool, 2), t, noise)
-    optimiser = torch.optim.Adam(network.parameters(), lr=3e-3, betas=(0.9, 0.99))
-    rate = torch.optim.lr_scheduler.OneCycleLR(optimiser, 3e-3, total_steps=steps)
+    optimizer = torch.optim.Adam(network.parameters(), lr=3e-3, betas=(0.9, 0.99))
+    rate = torch.optim.lr_scheduler.OneCycleLR(optimizer, 3e-3, total_steps=steps)
     g = torch.Generator().manual_seed(3)
     for _ in range(steps):
         k = torch.randint(pool, (256,), generator=g)
         part = Draw(drawn.state[k], drawn.score[k], None if drawn.drift is None else drawn.drift[k])
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         model.loss(part, t[k]).mean().backward()
-        optimiser.step()
+        optimizer.step()
         rate.step()
     return process, model.eval()
 
@@ -113,8 +113,8 @@ ROWS = [
     ("anisotropic", "exponential(wiener=1)", 41, 0.035),
     ("anisotropic", "euler(drift=projected)", 101, 0.04),
     ("signal", "exponential", 41, 0.025),
-    ("joint", "exponential", 41, 0.035),
-    ("joint", "euler(drift=projected)", 101, 0.04),
+    ("reverse_drift", "exponential", 41, 0.035),
+    ("reverse_drift", "euler(drift=projected)", 101, 0.04),
     ("joint signal", "exponential", 41, 0.025),
     ("anisotropic-paper", "exponential", 41, 0.04),
     ("anisotropic-paper", "euler(drift=projected)", 101, 0.04),
@@ -123,13 +123,13 @@ ROWS = [
 ]
 
 
-@pytest.mark.parametrize(("name", "text", "evaluations", "limit"), ROWS)
-def test_samples_are_near_to_the_data(name, text, evaluations, limit):
+@pytest.mark.parametrize(("name", "text", "nfe", "limit"), ROWS)
+def test_samples_are_near_to_the_data(name, text, nfe, limit):
     """2000 samples from terminal states of other data."""
     process, model = trained(name)
     chosen = sampler(text, process)
     start = process.simulate(mixture(2000, 20), process.T, KeyedNoise(keys(2000, 6)))
-    images = chosen.run(model, start, chosen.times(model, evaluations, t_min=DT), KeyedNoise(keys(2000, 7)))
+    images = chosen.run(model, start, chosen.times(model, nfe, t_min=DT), KeyedNoise(keys(2000, 7)))
     assert distance(images) < limit
 
 

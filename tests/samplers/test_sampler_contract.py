@@ -48,9 +48,9 @@ def test_evaluations_are_counted(name, text):
     assert image.shape == start.shape
     assert image.isfinite().all()
     assert steps == list(range(len(times) - 1))
-    assert model.network.calls == chosen.evaluations(times) <= allowed(name)
-    per_step = (chosen.evaluations(times) - 1) // (len(times) - 1)
-    assert chosen.evaluations(times) + per_step > allowed(name)
+    assert model.network.calls == chosen.nfe(times) <= allowed(name)
+    per_step = (chosen.nfe(times) - 1) // (len(times) - 1)
+    assert chosen.nfe(times) + per_step > allowed(name)
     assert per_step == (2 if text.startswith("ode") else 1) + ("corrector" in text)
 
 
@@ -128,22 +128,22 @@ def test_euler_takes_stencil_and_taming_from_the_process():
 
 @pytest.mark.parametrize("name", PROCESSES)
 @pytest.mark.parametrize("grid", GRIDS)
-@pytest.mark.parametrize(("evaluations", "t_min", "t_max"), [(60, 0.05, None), (33, 0.1, 1.3), (90, 0.5, 2.0)])
-def test_times(name, grid, evaluations, t_min, t_max):
+@pytest.mark.parametrize(("nfe", "t_min", "t_max"), [(60, 0.05, None), (33, 0.1, 1.3), (90, 0.5, 2.0)])
+def test_times(name, grid, nfe, t_min, t_max):
     """From t_max to t_min, descending, one for every evaluation, with all edges of the drift; even in the clock."""
     model = small_model(name)
-    times = Exponential(grid=grid).times(model, evaluations, t_min=t_min, t_max=t_max)
+    times = Exponential(grid=grid).times(model, nfe, t_min=t_min, t_max=t_max)
     top = 2.0 if t_max is None else t_max
     assert times.dtype == F64
-    assert len(times) == evaluations
+    assert len(times) == nfe
     assert float(times[0]) == top
     assert float(times[-1]) == t_min
     assert (times[1:] < times[:-1]).all()
-    edges = [e for e in model.moments_edges.tolist() if t_min < e < top]
+    edges = [e for e in model.statistics_edges.tolist() if t_min < e < top]
     if model.learns_drift:
         assert set(edges) <= set(times.tolist())
     elif grid == "uniform":
-        torch.testing.assert_close(times.diff(), torch.full_like(times[1:], (t_min - top) / (evaluations - 1)))
+        torch.testing.assert_close(times.diff(), torch.full_like(times[1:], (t_min - top) / (nfe - 1)))
 
 
 def test_a_bent_level_grid_has_more_of_its_times_at_the_top():
@@ -154,7 +154,7 @@ def test_a_bent_level_grid_has_more_of_its_times_at_the_top():
 
 
 @pytest.mark.parametrize(
-    ("name", "evaluations", "t_min", "t_max", "words"),
+    ("name", "nfe", "t_min", "t_max", "words"),
     [
         ("windows", 4, 0.1, None, "expected at least 5"),
         ("ve", 1, 0.1, None, "expected at least 2"),
@@ -164,9 +164,9 @@ def test_a_bent_level_grid_has_more_of_its_times_at_the_top():
         ("ve", 10, 0.5, 2.5, "T = 2"),
     ],
 )
-def test_times_that_cannot_be_are_refused(name, evaluations, t_min, t_max, words):
+def test_times_that_cannot_be_are_refused(name, nfe, t_min, t_max, words):
     with pytest.raises(ValueError) as refused:
-        Exponential().times(small_model(name), evaluations, t_min=t_min, t_max=t_max)
+        Exponential().times(small_model(name), nfe, t_min=t_min, t_max=t_max)
     assert words in str(refused.value)
 
 
@@ -184,8 +184,8 @@ def test_one_time_gives_the_denoised_image():
     image = Exponential().run(model, u, t, None)
     score, _ = model(u, t.expand(3))
     assert not model.learns_drift
-    noise_free = model.centred(u) + model.coefficients(t).noise * model.centred(
-        score + model.moments_mean[:, None, None]
+    noise_free = model.to_coordinates(u) + model.coefficients(t).noise * model.to_coordinates(
+        score + model.statistics_mean[:, None, None]
     )
     decay = model.coefficients(t).known.sqrt()
-    torch.testing.assert_close(model.centred(image), noise_free / decay, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(model.to_coordinates(image), noise_free / decay, rtol=1e-4, atol=1e-5)

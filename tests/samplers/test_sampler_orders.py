@@ -20,7 +20,7 @@ CASES = {
     "noise": lambda: oracle(EQUATIONS["noise"], flat=True),
     "heat": lambda: oracle(EQUATIONS["heat"]),
     "windows": lambda: oracle(EQUATIONS["heat"], cells=4, drift=True),
-    "joint": lambda: oracle(EQUATIONS["heat"], cells=4, drift=True, reverse="joint"),
+    "reverse_drift": lambda: oracle(EQUATIONS["heat"], cells=4, drift=True, learns="reverse_drift"),
 }
 MADE: dict[str, Oracle] = {}
 
@@ -41,16 +41,16 @@ def error(model: Oracle, sampler: Sampler, steps: int, t_min: float = T_MIN) -> 
 
 TABLE = [
     # sampler                                            cases                          order
-    (Exponential(order=1), ("noise", "heat", "windows", "joint"), 1),
+    (Exponential(order=1), ("noise", "heat", "windows", "reverse_drift"), 1),
     (Exponential(order=1, wiener=1.0), ("noise", "heat", "windows"), 1),
-    (Exponential(order=2), ("noise", "heat", "windows", "joint"), 2),
+    (Exponential(order=2), ("noise", "heat", "windows", "reverse_drift"), 2),
     (Exponential(order=2, wiener=1.0), ("noise", "heat", "windows"), 2),
     (Exponential(order=2, wiener=0.5), ("noise",), 2),
     (Ode(), ("noise", "heat", "windows"), 2),
     (Ode(grid="adapted"), ("heat",), 2),
     (Ancestral(), ("noise", "heat"), 1),
     (Euler(drift="flux", norm="none", tames="all"), ("noise", "heat"), 1),
-    (Euler(drift="projected", norm="none", tames="all"), ("windows", "joint"), 1),
+    (Euler(drift="projected", norm="none", tames="all"), ("windows", "reverse_drift"), 1),
 ]
 ROWS = [(sampler, name, order) for sampler, names, order in TABLE for name in names]
 
@@ -62,7 +62,7 @@ def test_measured_orders(sampler, name, order):
     found = [error(case(name), sampler, n) for n in levels]
     assert order - 0.2 < slope(levels, [both[1] for both in found]) < order + 0.5
     assert found[-1][1] < (0.1 if order == 1 else 0.006)
-    first = 2.5e-3 if name == "joint" else 2e-3
+    first = 2.5e-3 if name == "reverse_drift" else 2e-3
     assert found[-1][0] < (first if order == 1 else 3e-4)
 
 
@@ -120,7 +120,7 @@ def test_ancestral_step_is_the_first_order_exponential_step():
 @pytest.mark.parametrize("crosses", [True, False])
 def test_across_an_edge_the_score_is_extrapolated_and_the_drift_is_not(crosses):
     model = case("windows")
-    edge = float(model.moments_edges[2])  # an edge belongs to the cell below it
+    edge = float(model.statistics_edges[2])  # an edge belongs to the cell below it
     places = (edge + 0.05, edge, edge - 0.1) if crosses else (edge, edge - 0.04, edge - 0.1)
     first, second, third = torch.tensor(places, dtype=F64).split(1)
     z = torch.randn(3, *model.law.shape, dtype=F64, generator=torch.Generator().manual_seed(1))

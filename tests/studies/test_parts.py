@@ -335,7 +335,7 @@ def test_contenders_are_compared_at_the_evaluations_that_most_of_them_have(tmp_p
         contenders[name] = {"contender": name, "text": f"ve:name={name}", "seed": 0, "run": name}
         place = Place(out=tmp_path, name=name, run_name=name)
         for count in steps:
-            save_json(place.results / f"gaussian-{count}.json", {"sampling": {"evaluations": count}})
+            save_json(place.results / f"gaussian-{count}.json", {"sampling": {"nfe": count}})
         if (name, 400) in failed:
             save_json(place.results / "gaussian-400.json", {"failed": "it diverged"})
     rows = read_rows(tmp_path, {"contenders": contenders})

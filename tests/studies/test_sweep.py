@@ -92,21 +92,9 @@ def test_a_grid_over_evaluations_trains_once(command, tmp_path):
     assert recalls == sorted(recalls, reverse=True)
 
 
-def test_with_and_without_balance_it_trains_once(command, tmp_path):
-    code, _, err = command("sweep", "heat", *COMMON, "--grid", "balance=0,8", "--images", 8, "--steps", 4)
-    assert code == 0, err
-    assert err.count("measuring the preconditioning") == 1
-    held = json.loads((tmp_path / "out" / "results" / "sweep.json").read_text())["points"]
-    kept = {point["values"]["balance"]: point["results"][0]["gaussian-4"] for point in held}
-    assert {key: value["report"]["protocol"]["balanced"] for key, value in kept.items()} == {"0": False, "8": True}
-    assert kept["0"]["sampling"]["balance"] is None
-    assert len(kept["8"]["sampling"]["balance"]) == 64
-
-
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        (("--grid", "balance=0,1", "--images", "8"), "expected 0 (none), or 2 trajectories and more"),
         ((), "say what to sweep over"),
         (("--grid", "lr"), "--grid: got 'lr', expected KEY=V1,V2"),
         (("--grid", "lr=1,1"), "expected different values"),

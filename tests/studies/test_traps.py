@@ -178,11 +178,11 @@ def test_an_adaptive_sampler_is_drawn_where_it_was_not_at_its_limit(command, tmp
     contender = "flow-matching:sampler=dopri5(tolerance=0.01);name=flow"
     assert command("compare", contender, *SHORT, "--steps", 400, "--batch", 5)[0] == 0
     held = results(tmp_path / "out")["flow"]["gaussian-400"]["sampling"]
-    assert held["evaluations"] == 400  # what was allowed
+    assert held["nfe"] == 400  # what was allowed
     made = [
         count
         for path in sorted((tmp_path / "out" / "work" / "flow" / "gaussian-400").glob("0*.npz"))
-        for count in np.load(path)["evaluations"].tolist()
+        for count in np.load(path)["nfe"].tolist()
     ]
     assert len(made) == 12
     assert all(count % 6 == 1 for count in made)

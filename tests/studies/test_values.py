@@ -39,7 +39,7 @@ def made(folder):
 
 
 def nearly(one, other):
-    """To a grey level: another batch sums in another order."""
+    """To a gray level: another batch sums in another order."""
     return one.shape == other.shape and int((one.int() - other.int()).abs().max()) <= 1
 
 

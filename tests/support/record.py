@@ -24,21 +24,21 @@ STEPS, BATCH, SIZE, SAMPLES = 50, 8, 16, 16
 _GENTLE = {"process.diffusivity": "geometric(0.5, 0.01)", "process.drift_anisotropy": 0.05}
 METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "ve": ("ve", {}),
-    "ve-channel-pca": ("ve", {"colours": True}),
-    "ve-scalar": ("ve", {"parametrisation": "scalar"}),
-    "song": ("ve", {"parametrisation": "ve", "weighting": "noise", "times": "uniform"}),
+    "ve-channel-pca": ("ve", {"channel_pca": True}),
+    "ve-scalar": ("ve", {"parameterization": "scalar"}),
+    "song": ("ve", {"parameterization": "ve", "weighting": "noise", "times": "uniform"}),
     "heat": ("heat", {}),
     "windows": ("anisotropic", {}),
     "one-window": ("anisotropic", {"process.step": "exponential(windows=1)", **_GENTLE}),
     "one-output": (
         "anisotropic",
         {
-            "process.step": "exponential(windows=1)", "reverse": "joint", "colours": True,
+            "process.step": "exponential(windows=1)", "learns": "reverse_drift", "channel_pca": True,
             **_GENTLE,
         },
     ),
     "signal": ("anisotropic", {"process.step": "signal(windows=4)", **_GENTLE}),
-    "paper": ("anisotropic-paper", {"reverse": "score", "process.step": "tamed(dt=0.1)"}),
+    "paper": ("anisotropic-paper", {"learns": "score", "process.step": "tamed(dt=0.1)"}),
     "anisotropic-noise": ("anisotropic-paper", {"process.noise_anisotropy": 0.3, "process.step": "tamed(dt=0.1)"}),
     "flow-matching": ("flow-matching", {}),
     "heat-dissipation": ("heat-dissipation", {"process.levels": 20}),

@@ -5,9 +5,9 @@ import dataclasses
 import pytest
 import torch
 
-from anisodiff.estimation import measure
+from anisodiff.estimation import estimate_statistics
 from anisodiff.runtime.cuda_graphs import Replay
-from anisodiff.runtime.distributed import Team
+from anisodiff.runtime.distributed import Distributed
 from anisodiff.training import Plan, read_log, train
 from anisodiff.training.setup import assemble, prepare_device
 from anisodiff.training.step import Stepper
@@ -59,12 +59,12 @@ def steppers(count: int, **changes) -> list[Stepper]:
     """Runs on the GPU that begin alike."""
     config, device = tiny(**{"process": "anisotropic", "lr": 1e-2, **changes}), torch.device("cuda")
     prepare_device(config, device)
-    moments = measure(Plan.of(config).objective, picture(0, 32))
+    statistics = estimate_statistics(Plan.of(config).objective, picture(0, 32))
     made = []
     for _ in range(count):
-        plan, team = Plan.of(config, device), Team(device)
-        network, model = assemble(plan, moments, team)
-        made.append(Stepper(config, plan.objective, model, network, team))
+        plan, distributed = Plan.of(config, device), Distributed(device)
+        network, model = assemble(plan, statistics, distributed)
+        made.append(Stepper(config, plan.objective, model, network, distributed))
     return made
 
 
@@ -149,8 +149,8 @@ def test_cuda_steps_prepared_ahead_are_the_plain_steps(changes, monkeypatch):
     assert torch.equal(plain.tally.loss, ahead.tally.loss)
     for name, value in plain.weights.items():
         assert torch.equal(value, ahead.weights[name]), name
-    for name, value in plain.averages.of(0).items():
-        assert torch.equal(value, ahead.averages.of(0)[name]), name
+    for name, value in plain.ema_weights.of(0).items():
+        assert torch.equal(value, ahead.ema_weights.of(0)[name]), name
 
 
 def test_cuda_a_batch_is_prepared_while_the_device_is_busy():
@@ -173,7 +173,7 @@ def test_cuda_graph_makes_the_steps_of_the_plain_passes():
     """Also after a batch that is not finite, which must leave no trace in weights, averages and later gradients.
 
     Losses and gradients are compared, each step at equal weights. The weights after several steps would not do: Adam
-    divides by √v, and a weight whose gradient is all rounding (a bias before a normalisation) moves by ±lr, with the
+    divides by √v, and a weight whose gradient is all rounding (a bias before a normalization) moves by ±lr, with the
     sign of the rounding. Nor would TF32 with freely chosen algorithms do: 1e-3 is what it rounds by.
     """
     plain, replayed = steppers(2)
@@ -183,7 +183,7 @@ def test_cuda_graph_makes_the_steps_of_the_plain_passes():
     for k in range(6):
         images = picture(k) if k != bad else torch.full_like(picture(k), torch.nan)
         before = {name: value.detach().clone() for name, value in plain.weights.items()}
-        averages = [{name: value.clone() for name, value in made.averages.of(0).items()} for made in both]
+        ema_weights = [{name: value.clone() for name, value in made.ema_weights.of(0).items()} for made in both]
         with torch.no_grad():
             for name, value in before.items():
                 replayed.weights[name].copy_(value)
@@ -191,9 +191,9 @@ def test_cuda_graph_makes_the_steps_of_the_plain_passes():
         for made in both:
             made.step(k, images)
         if k == bad:
-            for made, average in zip(both, averages):
+            for made, average in zip(both, ema_weights):
                 assert all(torch.equal(value, before[name]) for name, value in made.weights.items())
-                assert all(torch.equal(value, average[name]) for name, value in made.averages.of(0).items())
+                assert all(torch.equal(value, average[name]) for name, value in made.ema_weights.of(0).items())
             continue
         first, second = (made.tally.loss - loss for made, loss in zip(both, losses))
         assert float(first.sum()) > 0

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from anisodiff.training.ema import Averages, Constant, Power, profile
+from anisodiff.training.ema import EMA, Constant, Power, profile
 
 ONE = torch.ones(())
 
@@ -14,12 +14,12 @@ def weights_of_history(shape, n):
     """How much of the start and of each of n updates is in the average: run it on unit vectors."""
     weights = {"w": torch.zeros(n + 1, dtype=torch.float64)}
     weights["w"][0] = 1.0
-    averages = Averages(weights, (shape,))
+    ema_weights = EMA(weights, (shape,))
     for k in range(1, n + 1):
         weights["w"].zero_()
         weights["w"][k] = 1.0
-        averages.update(k, ONE)
-    return averages.of(0)["w"]
+        ema_weights.update(k, ONE)
+    return ema_weights.of(0)["w"]
 
 
 def test_constant_is_a_geometric_series():
@@ -55,10 +55,10 @@ def test_power_has_the_published_exponents():
 
 def test_a_bad_step_leaves_every_average_alone():
     weights = {"w": torch.tensor([1.0])}
-    averages = Averages(weights, (Constant(0.5), Power(0.1)))
+    ema_weights = EMA(weights, (Constant(0.5), Power(0.1)))
     weights["w"].fill_(5.0)
-    averages.update(30, torch.zeros(()))
-    assert averages.of(0)["w"].item() == averages.of(1)["w"].item() == 1.0
+    ema_weights.update(30, torch.zeros(()))
+    assert ema_weights.of(0)["w"].item() == ema_weights.of(1)["w"].item() == 1.0
 
 
 def test_the_notation_reads_back():

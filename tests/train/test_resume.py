@@ -106,7 +106,7 @@ def test_a_damaged_newest_checkpoint_is_passed_over(dataset, calm, tmp_path, dam
     run = tmp_path / "run"
     shutil.copytree(calm, run)
     last = folder_of(run) / "step-00000010"
-    victim = last / {"manifest": "manifest.json", "config": "config.json"}.get(damage, "state/optimiser.safetensors")
+    victim = last / {"manifest": "manifest.json", "config": "config.json"}.get(damage, "state/optimizer.safetensors")
     data = bytearray(victim.read_bytes())
     data[len(data) // 2] ^= 1
     if damage == "missing":
@@ -195,7 +195,10 @@ def test_what_a_checkpoint_says_and_loads(dataset, calm):
 def test_a_run_of_an_older_version_goes_on(dataset, calm):
     """A setting that did not exist yet was at its default."""
     saved = newest(calm)
-    meta = {**saved.meta, "config": {k: v for k, v in saved.meta["config"].items() if k not in ("times", "colours")}}
+    meta = {
+        **saved.meta,
+        "config": {k: v for k, v in saved.meta["config"].items() if k not in ("times", "channel_pca")},
+    }
     assert differences(meta, describe(Plan.of(tiny()), dataset)) == []
     other = describe(Plan.of(dataclasses.replace(tiny(), times="uniform")), dataset)
     assert differences(meta, other) == ["times was 'level', now 'uniform'"]

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from anisodiff.data import Loader, prepare
-from anisodiff.estimation import measure
+from anisodiff.estimation import estimate_statistics
 from anisodiff.objectives import Draw
-from anisodiff.runtime.distributed import Team
+from anisodiff.runtime.distributed import Distributed
 from anisodiff.training import Diverged, Hooks, Plan, find, read_log, train
 from anisodiff.training import loop as loop_module
 from anisodiff.training.batches import BINS
@@ -24,10 +24,10 @@ CPU = torch.device("cpu")
 
 def stepper(config, dataset, objective=None) -> Stepper:
     plan = Plan.of(config)
-    team = Team(CPU)
-    moments = measure(plan.objective, calibration_images(config, dataset, CPU))
-    network, model = assemble(plan, moments, team)
-    return Stepper(config, objective or plan.objective, model, network, team)
+    distributed = Distributed(CPU)
+    statistics = estimate_statistics(plan.objective, calibration_images(config, dataset, CPU))
+    network, model = assemble(plan, statistics, distributed)
+    return Stepper(config, objective or plan.objective, model, network, distributed)
 
 
 def run_steps(config, dataset, steps=2, objective=None) -> Stepper:
@@ -145,8 +145,8 @@ def test_a_bad_batch_is_left_out_and_counted(dataset):
     for k in range(4):
         made.step(k, loader.batch(k)[0])
         step = {float(made.adam.state[w]["step"]) for w in made.weights.values()}
-        averages = torch.cat([value.flatten() for value in made.averages.of(0).values()])
-        seen.append((weights(made).clone(), averages, step, [float(x) for x in made.tally.skipped]))
+        ema_weights = torch.cat([value.flatten() for value in made.ema_weights.of(0).values()])
+        seen.append((weights(made).clone(), ema_weights, step, [float(x) for x in made.tally.skipped]))
     for k in (1, 2):
         assert torch.equal(seen[k][0], seen[0][0])
         assert torch.equal(seen[k][1], seen[0][1])

@@ -55,7 +55,7 @@ def test_trains_on_a_folder_says_what_it_picked_and_continues(command, tmp_path)
     words = ["train", "--data", "photos", "-o", "run", "--device", "cpu", "--seed", 3]
     first = command(*words, "--images", 20, settings=SMALL)
     assert first.exit_code == 0, first.output
-    assert "picked for 12 images of 16×16, greyscale: process anisotropic, network small" in first.output
+    assert "picked for 12 images of 16×16, grayscale: process anisotropic, network small" in first.output
     assert "finished at step 5: 20 images seen" in first.output
     again = command(*words, "--images", 28, "--json", settings=SMALL)
     assert "continuing from step-00000005: 20 images seen" in again.output
@@ -79,7 +79,7 @@ def test_dry_run_without_data_writes_nothing(command, tmp_path):
     assert not list(tmp_path.iterdir())
     folder(tmp_path / "photos", side=24)
     told = command("train", "--data", "photos", "--dry-run", "--device", "cpu", settings=SMALL[:4])
-    assert "picked for 12 images of 24×24, greyscale" in told.output, told.output
+    assert "picked for 12 images of 24×24, grayscale" in told.output, told.output
     assert [path.name for path in tmp_path.iterdir()] == ["photos"]
     numbers = json.loads(
         command("train", "cifar10-heat-small", "--dry-run", "--json", "--device", "cpu", settings=small).stdout
@@ -114,7 +114,7 @@ def test_fine_tuning_from_a_published_file(command, tmp_path):
     assert "averaged weights in published.pth, after step 1234; its second output begins with 0" in first.output
     saved = find("run")
     assert saved.meta["start"] == {"file": "published.pth", "step": 1234, "weights": "ema"}
-    assert saved.meta["config"]["parametrisation"] == "ve"
+    assert saved.meta["config"]["parameterization"] == "ve"
     loaded = load_model("run").model.network.network
     x, c = torch.rand(2, 1, 8, 8), torch.tensor([0.1, -1.0])
     with torch.no_grad():
@@ -125,10 +125,10 @@ def test_fine_tuning_from_a_published_file(command, tmp_path):
     assert command(*words, "--images", 16, settings=settings).exit_code == 0
     assert find("run").step == 4
     assert torch.equal(load_model("run").model.network.network.embed.features.w, loaded.embed.features.w)
-    told = command(*words[:-1], "published.pth", "-o", "other", settings=[*settings, "parametrisation=residual"])
-    assert "set parametrisation=ve" in str(told.exception)
+    told = command(*words[:-1], "published.pth", "-o", "other", settings=[*settings, "parameterization=residual"])
+    assert "set parameterization=ve" in str(told.exception)
     told = command(*words[:-1], "run", "-o", "other", settings=settings)
-    assert "its network has parametrisation 've', got 'residual'; set parametrisation=ve" in str(told.exception)
+    assert "its network has parameterization 've', got 'residual'; set parameterization=ve" in str(told.exception)
     (tmp_path / "broken.pth").write_bytes(b"no tensors")
     told = command(*words[:-1], "broken.pth", "-o", "other", settings=settings)
     assert "cannot be read as a file of tensors only" in str(told.exception)
@@ -172,9 +172,9 @@ def test_data_prepare(command, tmp_path):
     assert "picked" not in told.output
     for number, (words, picked) in enumerate(
         [
-            (["--size", 8], "; picked 1 channel (greyscale)\n"),
+            (["--size", 8], "; picked 1 channel (grayscale)\n"),
             (["--channels", 3], "; picked 16×16: all sampled images are 16×16\n"),
-            ([], "; picked 16×16 with 1 channel (greyscale): all sampled images are 16×16\n"),
+            ([], "; picked 16×16 with 1 channel (grayscale): all sampled images are 16×16\n"),
         ]
     ):
         assert picked in command("data", "prepare", "photos", "-o", f"other-{number}", *words).output
@@ -218,7 +218,7 @@ def test_what_is_picked_follows_what_was_asked_for(command, tmp_path):
     folder(tmp_path / "photos", side=256)
     words = ["train", "heat", "--data", "photos", "--images", 8, "--device", "cpu"]
     settings = [*SMALL, "size=8"]
-    picked = "picked for 12 images of 8×8, greyscale: process heat, network small, batch 4, 8 images seen"
+    picked = "picked for 12 images of 8×8, grayscale: process heat, network small, batch 4, 8 images seen"
     dry = command(*words, "--dry-run", "--json", settings=settings)
     assert picked in dry.output
     assert not (tmp_path / "run").exists()
@@ -259,7 +259,7 @@ def test_grids_of_anisotropic_noise_are_drawn_with_its_own_noise(command, tmp_pa
     folder(tmp_path / "photos")
     used = []
     run = Sampler.run
-    monkeypatch.setattr(Sampler, "run", lambda self, *a, **k: used.append(self.word) or run(self, *a, **k))
+    monkeypatch.setattr(Sampler, "run", lambda self, *a, **k: used.append(self.name) or run(self, *a, **k))
     settings = [*SMALL, "size=8", "sample_every=4", "process.step=tamed(dt=0.1)"]
     for changes, word in (([], "exponential"), (["process.noise_anisotropy=0.1"], "euler")):
         words = ["train", "--data", "photos", "-o", word, "--images", 4, "--device", "cpu"]

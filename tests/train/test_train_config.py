@@ -78,7 +78,7 @@ def test_garbage_in_a_group_is_refused(group, values):
         ("calibration", 8, "calibration: got 8, expected a whole number ≥ 16"),
         ("batch", 1e99, r"batch: got 1e\+99, expected a whole number ≥ 1 and < 2\^53"),
         ("seed", 2**53, r"seed: got 9007199254740992, expected a whole number ≥ 0 and < 2\^53"),
-        ("parametrisation", "vee", "did you mean 've'"),
+        ("parameterization", "vee", "did you mean 've'"),
         ("process.sigma_max", 90, "only the process 've'"),
     ],
 )
@@ -115,7 +115,7 @@ def test_every_recipe_is_complete(name):
     config = recipe(name)
     plan = Plan.of(config)
     data, preset = name.split("-")[0], config.process["preset"]
-    assert name.startswith(f"{data}-{'song' if config.parametrisation == 've' else preset}")
+    assert name.startswith(f"{data}-{'song' if config.parameterization == 've' else preset}")
     noise = {"celeba64": {"sigma_max": 90}, "lsun256": {"sigma_max": 380}}.get(data, {}) if preset == "ve" else {}
     side, dataset = {"cifar10": (32, "cifar10"), "celeba64": (64, "celeba"), "lsun256": (256, "lsun")}[data]
     assert config.size == (side, side)
@@ -166,7 +166,7 @@ def test_song_is_ve_with_another_loss_and_another_use_of_the_network():
     for name in ("cifar10-{}-base", "celeba64-{}"):
         ours, theirs = (recipe(name.format(word)).to_dict() for word in ("ve", "song"))
         different = {key: value for key, value in theirs.items() if value != ours[key]}
-        assert different == {"parametrisation": "ve", "weighting": "noise", "times": "uniform"}
+        assert different == {"parameterization": "ve", "weighting": "noise", "times": "uniform"}
     assert recipe("cifar10-song").ema[0] == "constant(decay=0.999)"
 
 

@@ -30,9 +30,9 @@ def compare(
     track: int = typer.Option(0, "--track", min=0, help="So many points of FID over training time."),
     track_n: int = typer.Option(2500, "--track-n", min=2, help="Samples of each such point."),
     overrides: list[str] = study.SET,
-    own: bool = typer.Option(False, "--own", help="Recipes keep their own network, batch, optimiser and averages."),
+    own: bool = typer.Option(False, "--own", help="Recipes keep their own network, batch, optimizer and averages."),
     edit: list[str] = typer.Option([], "--edit", help="Also SDEdit of pictures, a set of them, or the word data."),
-    strokes: int = typer.Option(6, "--strokes", help="Colours that these are painted in first."),
+    strokes: int = typer.Option(6, "--strokes", help="Colors that these are painted in first."),
     strengths: str = typer.Option("0.3,0.45,0.6,0.75", "--strengths", help="How strongly they are edited."),
     edit_n: int = typer.Option(500, "--edit-n", help="At most so many pictures of a set."),
     reference: str = study.REFERENCE,
@@ -46,7 +46,6 @@ def compare(
     keep_weights: bool = typer.Option(False, "--keep-weights", help="Weights in half precision among the results."),
     batch: int = study.BATCH,
     compile: bool = study.COMPILE,
-    balance: int = study.BALANCE,
     as_json: bool = study.JSON,
     device: str = common.DEVICE,
 ) -> None:  # fmt: skip
@@ -68,9 +67,7 @@ def compare(
     check_names(contenders)
     wanted = _only(only, contenders)
     task = _task(edit, strokes, strengths, edit_n)
-    terms = _terms(
-        budget, images, n, steps, prior, seeds, track, track_n, task, batch, keep_weights, compile, balance
-    )
+    terms = _terms(budget, images, n, steps, prior, seeds, track, track_n, task, batch, keep_weights, compile)
     asked = study.Asked(
         data=data, out=out, overrides=overrides, reference=reference, network=network, weights=weights, given=given,
         tf32=tf32, span=span, device=device, as_json=as_json,
@@ -128,15 +125,14 @@ def _task(edit: list[str], strokes: int, strengths: str, count: int) -> "Task | 
         levels = tuple(dict.fromkeys(float(part) for part in strengths.split(",")))
     except ValueError:
         raise ValueError(f"--strengths: got {strengths!r}, expected numbers such as 0.4,0.6") from None
-    return Task(sources=tuple(edit), colours=strokes, strengths=levels, count=count)
+    return Task(sources=tuple(edit), colors=strokes, strengths=levels, count=count)
 
 
 def _terms(
     budget: str | None, images: int | None, n: int, steps: str, prior: str, seeds: str, track: int, track_n: int,
-    task: "Task | None", batch: int | None, keep_weights: bool, compile: bool, balance: int,
+    task: "Task | None", batch: int | None, keep_weights: bool, compile: bool,
 ) -> "Terms":  # fmt: skip
     from anisodiff.experiments import Budget, Terms, parse_steps
-    from anisodiff.experiments.contender import read_balance
 
     if budget is not None and images is not None:
         raise ValueError("--budget and --images both say how long to train; give one of them")
@@ -144,5 +140,5 @@ def _terms(
     return Terms(
         budget=length, n=n, steps=parse_steps(steps), priors=tuple(part.strip() for part in prior.split(",")),
         seeds=study.whole_numbers(seeds, "--seeds"), track=track, track_n=min(track_n, n), task=task, batch=batch,
-        keep_weights=keep_weights, compile=compile, balance=read_balance(balance),
+        keep_weights=keep_weights, compile=compile,
     )  # fmt: skip

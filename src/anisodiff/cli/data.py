@@ -23,7 +23,7 @@ def prepare(
     path: Path | None = typer.Argument(None, help="Where a set given by name lies."),
     output: Path = typer.Option(..., "--output", "-o", help="Folder for the prepared dataset."),
     size: int = typer.Option(None, "--size", min=3, help="Side in pixels; without it one that suits is picked."),
-    channels: int = typer.Option(None, "--channels", min=1, help="1: greyscale, 3: colour; without it what suits."),
+    channels: int = typer.Option(None, "--channels", min=1, help="1: grayscale, 3: color; without it what suits."),
     split: str = typer.Option(None, "--split", help="Part of a set given by name; without it train."),
     max_skipped: int = typer.Option(
         None, "--max-skipped", min=0, help="So many unreadable images are left out; without it 10 or 1 %."

@@ -98,7 +98,7 @@ def _from_strokes(generator: Generator, image: Tensor, seed: int, steps: int) ->
     """An image, its strokes, and four images that the model makes of them."""
     from anisodiff.editing import edit, strokes
 
-    painting = strokes(image, colours=COLOURS, seed=seed)
+    painting = strokes(image, colors=COLOURS, seed=seed)
     several = painting[None].expand(4, -1, -1, -1)
     results = edit(generator, several, strength=STRENGTH, seeds=range(seed, seed + 4), steps=steps)
     return [image, painting, *results]

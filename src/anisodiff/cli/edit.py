@@ -25,9 +25,9 @@ def edit(
         ..., help="A run's folder (its newest checkpoint), a checkpoint's, or cifar10-tiny, which comes along."
     ),
     images: list[Path] = typer.Argument(..., metavar="IMAGE…", help="Paintings or photographs, or folders of them."),
-    strokes: int | None = typer.Option(None, "--strokes", help="Paint each photograph in this many colours first."),
+    strokes: int | None = typer.Option(None, "--strokes", help="Paint each photograph in this many colors first."),
     smooth: int = typer.Option(0, "--smooth", help="Radius in pixels within which strokes swallow specks."),
-    position: float = typer.Option(0.0, "--position", help="How much strokes hold together: 0 colour alone, 1 much."),
+    position: float = typer.Option(0.0, "--position", help="How much strokes hold together: 0 color alone, 1 much."),
     t: str | None = typer.Option(None, "--t", help="How far to go: a time in (t_min, T], or several: 0.4,0.8."),
     strength: str | None = typer.Option(
         None, "--strength", help=f"The same for all processes alike: in (0, 1), or several; default {STRENGTH:g}."
@@ -64,7 +64,7 @@ def edit(
     _check_files(out, figure, sweep, also)
     _check_overwriting(figure, sweep, [*images, *([] if mask is None else [mask])])
     say: Callable[[str], None] = lambda line: typer.echo(line, err=as_json)  # noqa: E731
-    painter = Painter(colours=strokes, smooth=smooth, position=position)
+    painter = Painter(colors=strokes, smooth=smooth, position=position)
     where = pick_device(device)
     names = [checkpoint, *also]
     methods = [open_method(path, images, mask, painter, where, say if path is checkpoint else None) for path in names]
@@ -109,13 +109,13 @@ def edit(
     if as_json:
         facts = {
             **done.protocol, "path": str(out), "results": main.measured(plans[0], out), "count": done.count,
-            "made": done.made, "evaluations": done.evaluations, "seconds": round(done.seconds, 3),
+            "made": done.made, "nfe": done.nfe, "seconds": round(done.seconds, 3),
             "notes": main.notes, "sweep": None if swept is None else swept.as_dict(),
             "written": [str(path) for path in written],
         }  # fmt: skip
         typer.echo(json.dumps(facts, indent=2))
         return
-    typer.echo(f"{done.made} of {done.count} results made: {done.evaluations} evaluations, {done.seconds:.1f} s")
+    typer.echo(f"{done.made} of {done.count} results made: {done.nfe} evaluations, {done.seconds:.1f} s")
     for path in written:
         common.wrote(path)
 
@@ -147,7 +147,7 @@ def _check(
     if repeats < 1:
         raise ValueError(f"--repeats: got {repeats}, expected 1 or more")
     if strokes is None and (smooth or position):
-        raise ValueError("--smooth and --position shape the strokes: say how many colours with --strokes")
+        raise ValueError("--smooth and --position shape the strokes: say how many colors with --strokes")
     if restore and (strokes is not None or repeats > 1 or sweep is not None):
         raise ValueError("--restore goes back from the image itself: leave --strokes, --repeats and --sweep away")
     if restore and asked is None:

@@ -87,8 +87,6 @@ def evaluate(
         None, "--n", "--count", min=2, help="The first so many samples; with --from how many to make (50000)."),
     steps: int = typer.Option(50, "--steps", min=1, help="With --from: evaluations of the network a sample."),
     sampler: str = typer.Option("auto", "--sampler", help="With --from: how to go back."),
-    balance: bool = typer.Option(
-        True, "--balance/--no-balance", help="With --from: use the balance beside the checkpoint, if there is one."),
     prior: str = typer.Option("gaussian", "--prior", help="With --from: where to start."),
     images: Path | None = typer.Option(None, "--images", help="With --from: what priors but gaussian start from."),
     seed: int = typer.Option(0, "--seed", min=0, help="With --from: the first seed."),
@@ -104,7 +102,7 @@ def evaluate(
     force: bool = typer.Option(False, "--force", help="Compare reports of different protocols all the same."),
     device: str = common.DEVICE,
 ) -> None:  # fmt: skip
-    """Measure samples against a reference: FID, KID, precision and recall, spectra, edges, memorisation.
+    """Measure samples against a reference: FID, KID, precision and recall, spectra, edges, memorization.
 
     Example: anisodiff evaluate samples.zip --reference cifar10/train --data cifar-10-python.tar.gz --json report.json
 
@@ -133,9 +131,9 @@ def evaluate(
 
     where, workers = pick_device(device), ALONE
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-        from anisodiff.runtime.distributed import Team
+        from anisodiff.runtime.distributed import Distributed
 
-        where = Team(where).device
+        where = Distributed(where).device
         workers = current_workers()
     leads = not workers.rank
 
@@ -145,7 +143,7 @@ def evaluate(
 
     settings = Settings(batch_size=batch)
     if start is not None:
-        made = from_checkpoint(start, n or 50_000, seed, steps, sampler, prior, images, balance, where, workers, say)
+        made = from_checkpoint(start, n or 50_000, seed, steps, sampler, prior, images, where, workers, say)
     else:
         assert samples is not None
         made = from_disk(samples, say)
@@ -169,7 +167,7 @@ def evaluate(
         together = heldout is not None and heldout.split("/")[0] == reference.split("/")[0]  # parts of one set
         apart = None if heldout is None else opened(heldout, data if together else None)
         generation = made.origin.generation
-        if isinstance(against.content, ImageSet) and (wanted is None or "memorisation" in wanted):
+        if isinstance(against.content, ImageSet) and (wanted is None or "memorization" in wanted):
             count = made.origin.count if start is not None else made.images.count
             known = find_sources(made.origin, count, against.content, against.path, say=say)
             generation = replace(generation, sources=known)

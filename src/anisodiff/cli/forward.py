@@ -31,7 +31,7 @@ def forward(
     config: Path = common.CONFIG,
     overrides: list[str] = common.SET,
     size: int = typer.Option(
-        128, "--size", min=3, max=2048, help="The photo's centre square is resized to size x size."
+        128, "--size", min=3, max=2048, help="The photo's center square is resized to size x size."
     ),
     times: str = typer.Option(None, "--times", help="Comma-separated, in [0, T]. Default: six times from 0 to T."),
     output: Path = typer.Option(Path("forward.png"), "--output", "-o", help="The figure: .png, .pdf or .svg."),

@@ -5,7 +5,6 @@ import sys
 import typer
 
 from anisodiff import __version__
-from anisodiff.cli.balance import balance
 from anisodiff.cli.compare import compare
 from anisodiff.cli.data import app as data_app
 from anisodiff.cli.demo import demo
@@ -29,7 +28,6 @@ app = typer.Typer(
 app.command()(forward)
 app.command()(diagnose)
 app.command()(train)
-app.command()(balance)
 app.command()(sample)
 app.command()(edit)
 app.command()(evaluate)

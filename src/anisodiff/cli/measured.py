@@ -22,22 +22,17 @@ class Samples:
 
 
 def from_checkpoint(
-    path: Path, n: int, seed: int, steps: int, sampler: str, prior: str, starts: Path | None, balance: bool,
+    path: Path, n: int, seed: int, steps: int, sampler: str, prior: str, starts: Path | None,
     where: torch.device, workers: Workers, say: Callable[[str], None],
 ) -> Samples:  # fmt: skip
     """Samples that a checkpoint makes while they are measured."""
     from anisodiff.generation import load  # a heavy import that samples on the disk do not need
 
-    model = load(path, device=where, images=starts, balance=balance, say=say)
+    model = load(path, device=where, images=starts, say=say)
     start, route = model.start(prior), model.route(sampler, steps)
-    say(
-        f"{path}: {n} samples, {route.sampler} with {route.evaluations} evaluations; prior: {start.words}"
-        + ("; balanced" if model.balance is not None else "")
-    )
+    say(f"{path}: {n} samples, {route.sampler} with {route.nfe} evaluations; prior: {start.words}")
     origin = Origin(
-        generation=Generation(
-            evaluations=route.evaluations, prior=start.name, seed=seed, balanced=model.balance is not None
-        ),
+        generation=Generation(nfe=route.nfe, prior=start.name, seed=seed),
         seeds=tuple(range(seed, seed + n)),
         prior_images=None if start.pool is None else start.pool.fingerprint,
         channels=model.channels,

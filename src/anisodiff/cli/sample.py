@@ -42,9 +42,6 @@ def sample(
     animation: Path | None = typer.Option(None, "--animation", help="The same as a .gif, or .png for APNG."),
     compile: bool = typer.Option(False, "--compile/--no-compile", help="Compile the network (CUDA): for thousands."),
     precision: str = typer.Option("auto", "--precision", help="Inside the network: bf16, fp32; auto: bf16 on CUDA."),
-    balance: bool = typer.Option(
-        True, "--balance/--no-balance", help="Use the balance measured by `anisodiff balance`, if there is one."
-    ),
     as_json: bool = typer.Option(False, "--json", help="Print the outcome as JSON."),
     device: str = common.DEVICE,
 ) -> None:
@@ -58,18 +55,18 @@ def sample(
     """
     from anisodiff.generation import load, write_samples
     from anisodiff.generation.job import check_out
-    from anisodiff.runtime.distributed import Team
+    from anisodiff.runtime.distributed import Distributed
 
     if out is None:
         out, grid = Path("samples"), grid or Path("samples.png")
     check_out(out)
     _check_pictures(out, grid, strip, animation)
     chosen = _seeds(n, seeds, seed)
-    team = Team(pick_device(device))
-    say = _speaker(team.leads, as_json)
-    generator = load(checkpoint, team.device, images, compile=compile, precision=precision, balance=balance, say=say)
-    if compile and team.device.type != "cuda":
-        say(f"on a {team.device.type} without compile: the network runs as it is")
+    distributed = Distributed(pick_device(device))
+    say = _speaker(distributed.leads, as_json)
+    generator = load(checkpoint, distributed.device, images, compile=compile, precision=precision, say=say)
+    if compile and distributed.device.type != "cuda":
+        say(f"on a {distributed.device.type} without compile: the network runs as it is")
     route, start = generator.route(sampler, steps), generator.start(prior)
     if images is not None and start.pool is None:
         raise ValueError(
@@ -78,21 +75,20 @@ def sample(
         )
     say(f"prior {start.name}: {start.words}")
     with common.progress("what the prior leaks") as bar:
-        leakage = start.leakage(generator.device, bar) if team.leads else None
+        leakage = start.leakage(generator.device, bar) if distributed.leads else None
     if note := start.note(leakage):
         say(note)
-    kept = "" if generator.balance is None else ", balanced"
-    say(f"sampler {route.sampler}: {route.evaluations} evaluations of the network for each image{kept}")
+    say(f"sampler {route.sampler}: {route.nfe} evaluations of the network for each image")
     try:
         with common.plain_warnings(), common.progress(f"{len(chosen)} images, network evaluations") as bar:
             outcome = write_samples(
                 generator, chosen, out, steps=steps, sampler=sampler, prior=prior, batch=batch, leakage=leakage,
-                team=team, say=say, progress=bar if team.leads else lambda _, __: None,
+                distributed=distributed, say=say, progress=bar if distributed.leads else lambda _, __: None,
             )  # fmt: skip
     except KeyboardInterrupt:
         say("stopped: finished images are kept; the same command again makes the rest")
         raise
-    if not team.leads:
+    if not distributed.leads:
         return
     written = [outcome.path]
     if grid is not None:

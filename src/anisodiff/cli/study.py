@@ -38,7 +38,6 @@ TF32 = typer.Option(False, "--tf32", help="Features twice as fast on CUDA; FID m
 FOR = typer.Option(None, "--for", help="Stop cleanly when this wall time is up, e.g. 9min; the same command goes on.")
 BATCH = typer.Option(None, "--batch", min=1, help="Samples at a time; changes no sample.")
 COMPILE = typer.Option(False, "--compile/--no-compile", help="Compile the network for sampling, too (CUDA).")
-BALANCE = typer.Option(0, "--balance", help="Measure the balance of every model on so many trajectories: 512.")
 JSON = typer.Option(False, "--json", help="Print the outcome as JSON.")
 
 

@@ -34,7 +34,6 @@ def sweep(
     span: str = study.FOR,
     batch: int = study.BATCH,
     compile: bool = study.COMPILE,
-    balance: int = study.BALANCE,
     as_json: bool = study.JSON,
     device: str = common.DEVICE,
 ) -> None:  # fmt: skip
@@ -64,7 +63,6 @@ def sweep(
         tags,
         write_sweep,
     )  # fmt: skip
-    from anisodiff.experiments.contender import read_balance
 
     check_metric(metric)
     if not name:
@@ -79,7 +77,6 @@ def sweep(
     terms = Terms(
         budget=length, n=n, steps=parse_steps(steps), priors=tuple(part.strip() for part in prior.split(",")),
         seeds=study.whole_numbers(seeds, "--seeds"), batch=batch, compile=compile,
-        balance=read_balance(balance),
     )  # fmt: skip
     asked = study.Asked(
         data=data, out=out, overrides=overrides, reference=reference, network=network, weights=weights, given=given,

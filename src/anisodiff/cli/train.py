@@ -180,7 +180,7 @@ def train(
     common.console.quiet = not leads
     changes = _changes(overrides, seed, images)
     if start is not None and start.is_file():  # a published network: keep what it was given and asked for
-        changes = {"parametrisation": "ve", **changes}
+        changes = {"parameterization": "ve", **changes}
     job = _job(name, data, output, changes, dry_run)
     if dry_run:
         _dry(job, where, as_json)

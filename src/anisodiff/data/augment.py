@@ -1,4 +1,4 @@
-"""uint8 images → float32 in [0, 1], mirrored and dequantised by keys instead of a generator's state.
+"""uint8 images → float32 in [0, 1], mirrored and dequantized by keys instead of a generator's state.
 
 Flip and noise of an image depend on (seed, epoch, index) alone: not on batch, rank, device, or what was drawn
 before.
@@ -23,7 +23,7 @@ def flips(seed: int, epoch: NDArray[np.int64], index: NDArray[np.int64]) -> NDAr
 
 
 def noise_keys(seed: int, epoch: NDArray[np.int64], index: NDArray[np.int64]) -> Keys:
-    """The key of each image's dequantisation noise."""
+    """The key of each image's dequantization noise."""
     return key(seed, NOISE, epoch, index)
 
 

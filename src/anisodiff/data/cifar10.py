@@ -1,4 +1,4 @@
-"""CIFAR-10 from any of its three packings, recognised by content.
+"""CIFAR-10 from any of its three packings, recognized by content.
 
 - the official Python archive (pickled batches, read by `batch_pickle`, which runs nothing),
 - the official binary archive (rows of one label byte and 3072 pixel bytes),
@@ -169,8 +169,8 @@ class Cifar10(Source):
         if missing:
             seen = f" ({'; '.join(notes[:3])})" if notes else ""
             raise ValueError(f"{self.path} is no complete CIFAR-10: missing {', '.join(missing)}{seen}; {REMEDY}")
-        unlabelled = [i for i in SPLITS[self.split] if i not in labels]
-        if unlabelled:
+        unlabeled = [i for i in SPLITS[self.split] if i not in labels]
+        if unlabeled:
             raise ValueError(f"{self.path}: CIFAR-10's labels are missing or not the official ones; {REMEDY}")
         return names, labels
 

@@ -1,10 +1,10 @@
 """Any picture → uint8 [C, H, W] of a wanted size, by one stated rule.
 
 1. The orientation written in the file (EXIF) is applied; of an animation the first frame counts.
-2. Colour: transparency is laid over white; 16-bit greyscale is v·255/65535 rounded, float greyscale in [0, 1]
+2. Color: transparency is laid over white; 16-bit grayscale is v·255/65535 rounded, float grayscale in [0, 1]
    is v·255 rounded; palettes, CMYK and the like become RGB; one channel is the luma 0.299 R + 0.587 G + 0.114
-   B. (16-bit colour files arrive from Pillow already cut to their upper eight bits.)
-3. The source's own centre square (`crop`) is cut where it has one, then the largest centred window of the
+   B. (16-bit color files arrive from Pillow already cut to their upper eight bits.)
+3. The source's own center square (`crop`) is cut where it has one, then the largest centered window of the
    target's aspect.
 4. That window is resized: `lanczos` (antialiased when shrinking) or `area` (mean over the covered pixels).
 """
@@ -29,11 +29,11 @@ GREY = ("1", "L", "LA", "La", "F", *DEEP)
 
 
 def channels_of(image: Image.Image) -> int:
-    """1 for greyscale modes, 3 for everything else (palettes included)."""
+    """1 for grayscale modes, 3 for everything else (palettes included)."""
     return 1 if image.mode in GREY else 3
 
 
-def _grey_from_numbers(image: Image.Image) -> Image.Image:
+def _gray_from_numbers(image: Image.Image) -> Image.Image:
     """16-bit integers or floats in [0, 1] → mode L."""
     v = np.asarray(image)
     top = 1.0 if image.mode == "F" else 65535.0
@@ -45,7 +45,7 @@ def _grey_from_numbers(image: Image.Image) -> Image.Image:
 def to_channels(image: Image.Image, channels: int) -> Image.Image:
     """The picture in mode L (1 channel) or RGB (3 channels), by rule 2."""
     if image.mode == "F" or image.mode in DEEP:
-        image = _grey_from_numbers(image)
+        image = _gray_from_numbers(image)
     elif image.has_transparency_data:
         front = image.convert("RGBA")
         image = Image.alpha_composite(Image.new("RGBA", front.size, "white"), front).convert("RGB")
@@ -58,8 +58,8 @@ def to_channels(image: Image.Image, channels: int) -> Image.Image:
         raise DecodeError(f"mode {image.mode} cannot become {wanted}: {error}") from error
 
 
-def centred(image: Image.Image, width: int, height: int) -> Image.Image:
-    """The centre window of the given size, which must fit."""
+def centered(image: Image.Image, width: int, height: int) -> Image.Image:
+    """The center window of the given size, which must fit."""
     left, top = (image.width - width) // 2, (image.height - height) // 2
     if (width, height) == image.size:
         return image
@@ -84,7 +84,7 @@ class Fit:
         if min(self.size) < 3:
             raise ValueError(f"got size {self.size[0]}×{self.size[1]}: expected both sides ≥ 3")
         if self.channels not in (1, 3):
-            raise ValueError(f"got channels={self.channels}: expected 1 (greyscale) or 3 (RGB)")
+            raise ValueError(f"got channels={self.channels}: expected 1 (grayscale) or 3 (RGB)")
         if self.resample not in FILTERS:
             raise ValueError(f"got resample={self.resample!r}: expected one of {', '.join(FILTERS)}")
 
@@ -98,7 +98,7 @@ class Fit:
                 raise DecodeError(
                     f"{image.width}×{image.height} pixels, expected at least {self.crop}×{self.crop} to crop"
                 )
-            image = centred(image, self.crop, self.crop)
+            image = centered(image, self.crop, self.crop)
         if not self.resize and ((image.height, image.width) != (h, w) or channels_of(image) != self.channels):
             raise DecodeError(
                 f"{image.width}×{image.height} pixels in mode {image.mode}, "
@@ -110,6 +110,6 @@ class Fit:
                 min(image.width, round(image.height * w / h)),
                 min(image.height, round(image.width * h / w)),
             )
-            image = centred(image, max(1, window[0]), max(1, window[1])).resize((w, h), FILTERS[self.resample])
+            image = centered(image, max(1, window[0]), max(1, window[1])).resize((w, h), FILTERS[self.resample])
         array: NDArray[np.uint8] = np.asarray(image, dtype=np.uint8)
         return array[None] if self.channels == 1 else np.ascontiguousarray(array.transpose(2, 0, 1))

@@ -3,7 +3,7 @@
 A sample of the pictures is looked at (headers only). If 95 % of them share one size that a network can use
 (both sides multiples of 8, at most 256), that size it is; otherwise the largest of 16, 24, 32, 48, 64, 96,
 128, 192, 256 that is not above the 5 % quantile of min(H, W), so that next to no picture has to be enlarged.
-One channel if all are greyscale.
+One channel if all are grayscale.
 """
 
 import itertools
@@ -36,10 +36,10 @@ class Guess:
     def words(self, *, size: bool = True, channels: bool = True) -> str:
         """What was picked, without what was not asked for."""
         side = f"{self.size[0]}×{self.size[1]}"
-        colour = "1 channel (greyscale)" if self.channels == 1 else f"{self.channels} channels"
+        color = "1 channel (grayscale)" if self.channels == 1 else f"{self.channels} channels"
         if not size:
-            return colour
-        return f"{side} with {colour}: {self.why}" if channels else f"{side}: {self.why}"
+            return color
+        return f"{side} with {color}: {self.why}" if channels else f"{side}: {self.why}"
 
 
 def choose_size(sizes: list[tuple[int, int]]) -> tuple[tuple[int, int], str]:
@@ -70,17 +70,17 @@ def guess(source: Source | str | Path, *, sample: int = 256) -> Guess:
         return Guess(size=(h, w), channels=c, why="the set's own size")
     step = max(1, len(source) // sample)
     sizes: list[tuple[int, int]] = []
-    colours: list[int] = []
+    colors: list[int] = []
     reason = ""
     for item in itertools.islice(source.items(), 0, None, step):
         try:
             with item.open() as image:
-                turned = image.getexif().get(0x0112, 1) >= 5  # EXIF orientation 5 to 8: stored on its side
-                sizes.append((image.width, image.height) if turned else (image.height, image.width))
-                colours.append(channels_of(image))
+                rotate_channels = image.getexif().get(0x0112, 1) >= 5  # EXIF orientation 5 to 8: stored on its side
+                sizes.append((image.width, image.height) if rotate_channels else (image.height, image.width))
+                colors.append(channels_of(image))
         except Exception as error:  # unreadable ones are `prepare`'s to report
             reason = f"{item.name}: {' '.join(str(error).split())}"
     if not sizes:
         raise ValueError(f"{source.describe()}: none of the sampled images can be read, e.g. {reason}")
     size, why = choose_size(sizes)
-    return Guess(size=size, channels=max(colours), why=why)
+    return Guess(size=size, channels=max(colors), why=why)

@@ -57,7 +57,7 @@ class Loader:
         rank: int = 0,
         world: int = 1,
         flip: bool = True,
-        dequantise: bool = False,
+        dequantize: bool = False,
         device: torch.device | str = "cpu",
         resident_bytes: int = 8 << 30,
         threads: int = 4,
@@ -73,7 +73,7 @@ class Loader:
             raise ValueError(f"got threads={threads}, ahead={ahead}: expected 1 at least")
         self.dataset, self.batch_size, self.seed = dataset, batch, seed
         self.rank, self.world = rank, world
-        self.flip, self.dequantise = flip, dequantise
+        self.flip, self.dequantize = flip, dequantize
         self.device = torch.device(device)
         self.threads, self.ahead = threads, ahead
         self._images: NDArray[np.uint8] = np.asarray(dataset.images)  # a view: still the memory map
@@ -115,7 +115,7 @@ class Loader:
         return host
 
     def _finish(self, drawn: Draw, host: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Move to the device, flip, dequantise, scale."""
+        """Move to the device, flip, dequantize, scale."""
         index = self._send(torch.from_numpy(drawn.index))
         if host is None:
             assert self._resident is not None
@@ -125,7 +125,7 @@ class Loader:
         flip = noise = None
         if self.flip:
             flip = self._send(torch.from_numpy(flips(self.seed, drawn.epoch, drawn.index)))
-        if self.dequantise:
+        if self.dequantize:
             noise = self._send(torch.from_numpy(noise_keys(self.seed, drawn.epoch, drawn.index).view(np.int64)))
         return to_float(raw, flip, noise), index
 

@@ -3,7 +3,7 @@
 With a = ⌈√N⌉, b = ⌈N/a⌉ write x = l + a·r and repeat  l ← l + F(r) mod a,  r ← r + F(l) mod b.  Each step can
 be undone, so the whole is a bijection of 0 … a·b−1; positions that land at N or above are sent through again
 until they do not (cycle walking, Black & Rogaway 2002), which keeps it a bijection of 0 … N−1. F is the
-SplitMix64 finaliser of (key, round, half), and key = hash(seed, epoch).
+SplitMix64 finalizer of (key, round, half), and key = hash(seed, epoch).
 """
 
 import math
@@ -18,7 +18,7 @@ FIRST, SECOND = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
 
 
 def mix(x: Keys) -> Keys:
-    """SplitMix64's finaliser: a bijection of 64-bit words that looks random."""
+    """SplitMix64's finalizer: a bijection of 64-bit words that looks random."""
     x = x + np.uint64(GOLDEN)
     x = (x ^ (x >> np.uint64(30))) * np.uint64(FIRST)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(SECOND)

@@ -47,7 +47,7 @@ class Item:
 class Source(ABC):
     """Images in a fixed order.
 
-    `shape` is (C, H, W) where all images are known to share it, else None; `crop` is the side of the centre
+    `shape` is (C, H, W) where all images are known to share it, else None; `crop` is the side of the center
     square to cut before anything else; `classes` are the names of the labels.
     """
 

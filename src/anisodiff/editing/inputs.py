@@ -54,19 +54,19 @@ def read_pictures(paths: Sequence[Path], channels: int, size: tuple[int, int]) -
 
 
 def read_picture(path: Path, name: str, channels: int, size: tuple[int, int]) -> Picture:
-    """A picture of the shape [channels, *size]: cut around its centre and resized where it has another size."""
+    """A picture of the shape [channels, *size]: cut around its center and resized where it has another size."""
     full = load_photo(path)
     height, width = full.shape[-2:]
     with Image.open(path) as opened:  # it has been decoded once: this reads the header
         own, clear = channels_of(opened), opened.has_transparency_data
     notes = []
     if (height, width) != size:
-        cut = "resized" if _same_aspect((height, width), size) else "cut around the centre and resized"
+        cut = "resized" if _same_aspect((height, width), size) else "cut around the center and resized"
         notes.append(f"{path}: {width}×{height} pixels, {cut} to the model's {size[1]}×{size[0]}")
     if clear:
         notes.append(f"{path}: transparency laid over white")
     if own != channels:
-        notes.append(f"{path}: {'greyscale made colour' if channels == 3 else 'colour made greyscale'}")
+        notes.append(f"{path}: {'grayscale made color' if channels == 3 else 'color made grayscale'}")
     photo = _fitted(full, channels, size)
     return Picture(name=name, photo=photo, start=photo, shape=(height, width), notes=tuple(notes))
 
@@ -98,13 +98,13 @@ def read_mask(path: Path, pictures: Sequence[Picture], size: tuple[int, int]) ->
 
 
 def painted(
-    picture: Picture, colours: int, *, seed: int, position: float, smooth: int, mask: Tensor | None
+    picture: Picture, colors: int, *, seed: int, position: float, smooth: int, mask: Tensor | None
 ) -> Picture:
     """The picture with its strokes to start from; outside a mask the photograph stays."""
-    made = strokes(picture.photo, colours, seed=seed, position=position, smooth=smooth)
+    made = strokes(picture.photo, colors, seed=seed, position=position, smooth=smooth)
     notes = picture.notes
-    if (found := len(torch.unique(made.flatten(1), dim=1).mT)) < colours:
-        notes += (f"{picture.name}: painted in {found} colours, fewer than {colours}",)
+    if (found := len(torch.unique(made.flatten(1), dim=1).mT)) < colors:
+        notes += (f"{picture.name}: painted in {found} colors, fewer than {colors}",)
     return replace(picture, start=made if mask is None else torch.where(mask, made, picture.photo), notes=notes)
 
 

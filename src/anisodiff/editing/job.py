@@ -73,7 +73,7 @@ class Edited:
     count: int
     made: int
     """Results of this call; the others were already there."""
-    evaluations: int
+    nfe: int
     """Of the network, made by this call."""
     seconds: float
     protocol: dict[str, Any]
@@ -91,7 +91,7 @@ def write_edits(
 ) -> Edited:
     """Every picture at every time with every seed, into a folder; ``progress(done, total)`` counts evaluations."""
     out, begun = Path(out), time.perf_counter()
-    costs = {t: generator.route(config.sampler, config.steps, t).evaluations for t in config.times}
+    costs = {t: generator.route(config.sampler, config.steps, t).nfe for t in config.times}
     protocol = merged(out, _describe(generator, pictures, config, mask))
     jobs = [(t, k, seed) for t in config.times for k in range(len(pictures)) for seed in config.seeds]
     todo = [job for job in jobs if not whole(place(out, pictures[job[1]].name, job[0], job[2]))]
@@ -121,7 +121,7 @@ def write_edits(
             f"{error}; {kept} finished results are kept: the same command again makes the rest"
         ) from None
     return Edited(
-        path=out, count=len(jobs), made=made, evaluations=spent, seconds=time.perf_counter() - begun,
+        path=out, count=len(jobs), made=made, nfe=spent, seconds=time.perf_counter() - begun,
         protocol=protocol,
     )  # fmt: skip
 

@@ -24,7 +24,7 @@ SHOWN_CANDIDATES, SHOWN_PICTURES = 4, 8
 class Painter:
     """How photographs become strokes; the same strokes for every seed of an edit."""
 
-    colours: int | None = None
+    colors: int | None = None
     """None: they are taken as they are."""
     smooth: int = 0
     position: float = 0.0
@@ -32,15 +32,15 @@ class Painter:
     @property
     def words(self) -> str | None:
         """For people, and for a protocol."""
-        if self.colours is None:
+        if self.colors is None:
             return None
-        return f"k-means, {self.colours} colours, position {self.position:g}, smooth {self.smooth}"
+        return f"k-means, {self.colors} colors, position {self.position:g}, smooth {self.smooth}"
 
     def __call__(self, picture: Picture, mask: Tensor | None) -> Picture:
         """The picture to start from; outside a mask the photograph stays."""
-        if self.colours is None:
+        if self.colors is None:
             return picture
-        return painted(picture, self.colours, seed=0, position=self.position, smooth=self.smooth, mask=mask)
+        return painted(picture, self.colors, seed=0, position=self.position, smooth=self.smooth, mask=mask)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -70,7 +70,7 @@ class Method:
         route = self.generator.route(config.sampler, config.steps, config.times[0])
         places = ", ".join(f"t = {t:g} (strength {strength_of_t(self.generator.model, t):.2f})" for t in config.times)
         way = "back from" if config.restore else "forth to" if config.repeats == 1 else f"{config.repeats} times to"
-        return f"{self.label}: {way} {places}; {route.sampler}, {route.evaluations} evaluations for each way back"
+        return f"{self.label}: {way} {places}; {route.sampler}, {route.nfe} evaluations for each way back"
 
     def sweep(
         self,

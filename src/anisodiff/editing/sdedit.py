@@ -37,7 +37,7 @@ FORTH, BACK = 3, 4
 class Held(Sampler):
     """``inner``, but after every step the pixels outside the mask are those of a known path."""
 
-    word: ClassVar[str] = "held"
+    name: ClassVar[str] = "held"
     cost: ClassVar[int] = 1
 
     inner: Sampler
@@ -58,8 +58,8 @@ class Held(Sampler):
             z = move(z, t, after)
             if self.inner.corrector > 0:
                 z = langevin(model, z, after, self.inner.corrector, source)
-            own = model.uncentred(z)
-            held: Tensor = model.centred(torch.where(self.mask, own, next(known)))
+            own = model.from_coordinates(z)
+            held: Tensor = model.to_coordinates(torch.where(self.mask, own, next(known)))
             return held
 
         return step
@@ -117,7 +117,7 @@ def _go(process: Process, x: Tensor, route: Route, mask: Tensor | None, noise: K
         return process.simulate(x, float(route.times[0]), noise), route
     path = process.trajectory(x, route.times.flip(0).tolist(), noise)[::-1]
     held = Held(inner=route.sampler, path=tuple(path[1:]), mask=mask)
-    return path[0], Route(sampler=held, times=route.times, evaluations=route.evaluations)
+    return path[0], Route(sampler=held, times=route.times, nfe=route.nfe)
 
 
 def restore(

@@ -22,8 +22,8 @@ def _curve(model: Model) -> tuple[Tensor, Tensor]:
     T = model.T
     part = torch.arange(1, _POINTS + 1, dtype=torch.float64) / _POINTS
     times = torch.unique(torch.cat([T * part, T * _FIRST ** (1 - part)]))  # the noise begins as a power of t
-    moments = model.moments.to(times.device)
-    level = moments.at(model.level.to(times.device), *moments.locate(times)).double()
+    statistics = model.statistics.to(times.device)
+    level = statistics.at(model.level.to(times.device), *statistics.locate(times)).double()
     return times, torch.sigmoid(torch.cummax(level, 0).values)
 
 

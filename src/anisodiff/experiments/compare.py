@@ -52,8 +52,6 @@ class Terms:
     """Samples at a time; changes no sample."""
     keep_weights: bool = False
     compile: bool = False
-    balance: int = 0
-    """Trajectories on which the balance of every model that has one is measured; 0: none."""
 
     def __post_init__(self) -> None:
         for name, least in (("n", FEWEST), ("track", 0), ("track_n", 2)):
@@ -71,7 +69,6 @@ class Terms:
         return {
             "budget": str(self.budget), "n": self.n, "track": self.track,
             "track_n": self.track_n if self.track else None, "keep_weights": self.keep_weights,
-            "balance": self.balance,
             "edit": None if self.task is None else self.task.describe(),
         }  # fmt: skip
 
@@ -108,7 +105,7 @@ def check(contenders: Sequence[Contender], configs: Sequence[TrainConfig | None]
             check_data(resolved, dataset)
             plan = Plan.of(resolved)
             if one.sampler != "auto":
-                sampler_named(one.sampler, plan.process).check_reverse(resolved.reverse)
+                sampler_named(one.sampler, plan.process).check_model(resolved.learns)
         except ValueError as error:
             raise ValueError(f"contender {one.text!r}: {error}") from None
 
@@ -145,7 +142,7 @@ def describe(found: Sequence[Entry]) -> dict[str, Any]:
             text = text.replace(one.start, start, 1)
         values: dict[str, Any] = {
             "contender": one.name, "text": text, "seed": entry.seed, "sampler": one.sampler, "n": one.n,
-            "balance": one.balance, "start": start, "start_model": _code(_foreign(entry)),
+            "start": start, "start_model": _code(_foreign(entry)),
             "run": entry.place.run_name,
         }  # fmt: skip
         if config is None:

@@ -4,10 +4,9 @@ Keys are those of a training config, or of the contender alone:
 
     name     what it is called                    sampler, steps, prior, n    in place of the study's own
     from     a run or checkpoint to begin with (fine-tuning)
-    balance  trajectories on which the model's balance is measured before it samples; 0: none
     of       of a checkpoint: the run of which it is a point; points of one run make a curve over images seen
 
-All contenders have the network, batch, optimiser and averages of the first (`COMMON`), changed by what is set for
+All contenders have the network, batch, optimizer and averages of the first (`COMMON`), changed by what is set for
 all, changed by their own keys: what differs is what was said to differ.
 """
 
@@ -27,10 +26,10 @@ from anisodiff.processes.presets import BASELINES, TRAINED
 from anisodiff.training.config import TrainConfig
 from anisodiff.training.recipes import RECIPES, for_dataset, recipe
 
-OWN = ("name", "sampler", "steps", "prior", "n", "from", "balance", "of")
+OWN = ("name", "sampler", "steps", "prior", "n", "from", "of")
 COMMON = (
     "network", "size", "channels", "batch", "accumulation", "lr", "betas", "eps", "warm_up", "clip", "ema", "flip",
-    "dequantise", "precision", "compile", "recompute", "deterministic", "calibration", "checkpoint_every",
+    "dequantize", "precision", "compile", "recompute", "deterministic", "calibration", "checkpoint_every",
 )  # fmt: skip
 """What is equal for all unless it is said otherwise."""
 _OF_SCORES = ("weighting", "gamma", "times", "level_mean", "level_std")
@@ -38,7 +37,7 @@ _OF_SCORES = ("weighting", "gamma", "times", "level_mean", "level_std")
 _PAIRS = {"(": ")", "[": "]", "{": "}"}
 _LONGEST = 60
 FEWEST = 10
-"""Samples that can be measured: precision and recall ask for five neighbours."""
+"""Samples that can be measured: precision and recall ask for five neighbors."""
 
 
 def split_outside(text: str, separator: str) -> list[str]:
@@ -83,7 +82,6 @@ class Contender:
     priors: tuple[str, ...] = ()
     n: int | None = None
     start: str | None = None
-    balance: int | None = None
     of: str | None = None
 
 
@@ -121,21 +119,13 @@ def parse_contender(text: str, more: Mapping[str, Any] | None = None) -> Contend
         checkpoint=checkpoint, sampler=str(own.get("sampler", "auto")), priors=priors,
         steps=parse_steps(str(own["steps"])) if "steps" in own else (),
         n=read_whole(own["n"], "n", FEWEST) if "n" in own else None, start=own.get("from"),
-        balance=read_balance(own["balance"]) if "balance" in own else None, of=own.get("of") or None,
+        of=own.get("of") or None,
     )  # fmt: skip
 
 
 def _called(text: str, checkpoint: bool) -> str:
     """A path is called by its last part."""
     return Path(text.partition(":")[0]).name + text.partition(":")[2] if checkpoint else text
-
-
-def read_balance(text: Any) -> int:
-    """Trajectories: 0, or 2 and more."""
-    number = notation.number(text, "balance")
-    if not math.isfinite(number) or number != int(number) or number < 0 or number == 1:
-        raise ValueError(f"balance: got {text!r}, expected 0 (none), or 2 trajectories and more, such as 512")
-    return int(number)
 
 
 def parse_steps(text: str) -> tuple[int, ...]:

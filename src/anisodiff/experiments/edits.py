@@ -39,20 +39,20 @@ class Task:
 
     sources: tuple[str, ...]
     """Pictures, or one set of them: a folder, a zip, a prepared dataset; ``data``: the training set."""
-    colours: int = 6
+    colors: int = 6
     strengths: tuple[float, ...] = (0.3, 0.45, 0.6, 0.75)
     count: int = 500
     """At most so many pictures of a set, evenly spread."""
 
     def __post_init__(self) -> None:
-        if self.colours < 1 or self.count < 2:
-            raise ValueError(f"edit: got {self.colours} colours and {self.count} pictures, expected 1 and 2 at least")
+        if self.colors < 1 or self.count < 2:
+            raise ValueError(f"edit: got {self.colors} colors and {self.count} pictures, expected 1 and 2 at least")
         if not self.strengths or not all(0 < s < 1 for s in self.strengths):
             raise ValueError(f"strengths: got {list(self.strengths)}, expected numbers in (0, 1)")
 
     def describe(self) -> dict[str, Any]:
         """What fixes the paintings; strengths may be added."""
-        return {"sources": [Path(s).name for s in self.sources], "colours": self.colours, "count": self.count}
+        return {"sources": [Path(s).name for s in self.sources], "colors": self.colors, "count": self.count}
 
 
 def file_of(strength: float) -> str:
@@ -90,14 +90,14 @@ class Studio:
 
     @cached_property
     def place(self) -> Path:
-        """Where the paintings lie: among the results, for a few colours compress well and k-means takes its time."""
+        """Where the paintings lie: among the results, for a few colors compress well and k-means takes its time."""
         return self.out / "results" / f"paintings-{self.code}.npz"
 
     @cached_property
     def code(self) -> str:
-        """Which photographs, painted in how many colours."""
-        colours = f"{self.task.colours} colours".encode()
-        return hashlib.sha256(_bytes(self.photos).tobytes() + colours).hexdigest()[:16]
+        """Which photographs, painted in how many colors."""
+        colors = f"{self.task.colors} colors".encode()
+        return hashlib.sha256(_bytes(self.photos).tobytes() + colors).hexdigest()[:16]
 
     def check(self, held: dict[str, Any] | None, where: Path) -> None:
         """Refuse edits of other pictures that had the same names; older ones do not say which they are of."""
@@ -112,7 +112,7 @@ class Studio:
         while len(done) < len(self.photos):
             if deadline.over():
                 return False
-            done += [_bytes(strokes(x, self.task.colours)) for x in self.photos[len(done) : len(done) + _AT_A_TIME]]
+            done += [_bytes(strokes(x, self.task.colors)) for x in self.photos[len(done) : len(done) + _AT_A_TIME]]
             with replacing(self.place) as temporary:
                 np.savez_compressed(temporary, images=np.stack(done))
             self.tell("painting strokes", len(done), len(self.photos))
@@ -156,12 +156,12 @@ def make_edits(
     chunks, generator, paintings = Chunks(place.work / file_of(strength)), maker.generator, studio.paintings
     try:
         t = t_of_strength(generator.model, strength, t_min=generator.plan.config.t_min)
-        evaluations = generator.route(sampler, steps, t).evaluations
+        nfe = generator.route(sampler, steps, t).nfe
     except ValueError as error:
         raise Failed(str(error)) from None
     law = {
         "checkpoint": generator.origin.model, "strength": strength, "t": t, "steps": steps, "sampler": sampler,
-        "evaluations": evaluations, "paintings": studio.code,
+        "nfe": nfe, "paintings": studio.code,
     }  # fmt: skip
     held = read_json(chunks.folder / "protocol.json")
     studio.check(held, chunks.folder)

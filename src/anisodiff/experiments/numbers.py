@@ -94,10 +94,10 @@ class Row:
         """A number of a file, below some keys, over the seeds."""
         return Number.of(_fact(result.get(file), keys) for result in self.results)
 
-    def evaluations(self, column: str) -> Number | None:
+    def nfe(self, column: str) -> Number | None:
         """What a sample of a column took; of a sampler that decides so itself the mean, not what it was allowed."""
         made = self.fact(column, "sampling", "evaluations_made")
-        return made or self.fact(column, "sampling", "evaluations")
+        return made or self.fact(column, "sampling", "nfe")
 
     def words(self, file: str, *keys: str) -> str | None:
         """The first text there."""

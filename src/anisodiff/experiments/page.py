@@ -28,7 +28,7 @@ def write_page(out: Path, study: dict[str, Any], names: Sequence[str] | None = N
         parts += [f"## All numbers, prior `{prior}`", _metrics_table(rows, prior)]
     if any(len({steps for _, steps in row.columns}) > 1 for row in rows):
         parts += ["## Quality over evaluations of the network", *_over_evaluations(rows, priors)]
-    parts += _figure(figures, "evaluations", "FID over evaluations")
+    parts += _figure(figures, "nfe", "FID over evaluations")
     if "training" in figures:
         parts += ["## FID over training time", _track_words(rows, study["fixed"]["n"]), _track_table(rows)]
         parts += _figure(figures, "training", "FID over training time and images seen")
@@ -81,7 +81,7 @@ def _milliseconds(number: Number | None) -> str:
 
 def _main_table(rows: Sequence[Row], priors: Sequence[str]) -> str:
     head = ["contender", "images seen", "training, s", "training, ms/image"]
-    head += [word for prior in priors for word in (f"FID, {prior}", "evaluations", "sampling, ms/image")]
+    head += [word for prior in priors for word in (f"FID, {prior}", "nfe", "sampling, ms/image")]
     lowest = {prior: best([row.metric(row.main(prior) or "", "fid") for row in rows]) for prior in priors}
     table = [head]
     for row in rows:
@@ -92,9 +92,9 @@ def _main_table(rows: Sequence[Row], priors: Sequence[str]) -> str:
         line += ["–" if seconds is None else f"{seconds.mean:.4g}", _milliseconds(each)]
         for prior in priors:
             column = row.main(prior) or ""
-            evaluations = row.evaluations(column)
+            nfe = row.nfe(column)
             line += [cell(row.metric(column, "fid"), lowest[prior])]
-            line += ["–" if evaluations is None else f"{evaluations.mean:.0f}"]
+            line += ["–" if nfe is None else f"{nfe.mean:.0f}"]
             line += [_milliseconds(row.fact(column, "sampling", "seconds_per_image"))]
         table.append(line)
     return aligned(table, widest=60)
@@ -192,7 +192,7 @@ def _track_table(rows: Sequence[Row]) -> str:
 def _edit_words(study: dict[str, Any]) -> str:
     edit = study["fixed"].get("edit") or {}
     return (
-        f"Photographs ({', '.join(edit.get('sources', []))}) painted in {edit.get('colours')} colours by k-means, "
+        f"Photographs ({', '.join(edit.get('sources', []))}) painted in {edit.get('colors')} colors by k-means, "
         "then edited at equal strengths s = σ/(σ + σ_d): equal times would not be equally strong. FID and KID are "
         "to the photographs themselves."
     )
@@ -202,7 +202,7 @@ def _edit_table(rows: Sequence[Row]) -> str:
     strengths = sorted(
         {float(n.removeprefix("edit-")) for row in rows for r in row.results for n in r if n.startswith("edit-")}
     )
-    table = [["contender", "strength", "evaluations"]]
+    table = [["contender", "strength", "nfe"]]
     table[0] += ["RMSE to painting", "RMSE to photograph", "FID to photographs", "KID"]
     for row in rows:
         for s in strengths:
@@ -210,7 +210,7 @@ def _edit_table(rows: Sequence[Row]) -> str:
             if failed := row.words(file, "failed"):
                 table.append([row.label, f"{s:g}", "–", f"failed: {failed}", "–", "–", "–"])
                 continue
-            made = row.fact(file, "evaluations") or row.fact(file, "steps")  # older results have what was asked for
+            made = row.fact(file, "nfe") or row.fact(file, "steps")  # older results have what was asked for
             facts = [made, *(row.fact(file, key) for key in ("rmse_painting", "rmse_photo", "fid", "kid"))]
             table.append([row.label, f"{s:g}", *("–" if fact is None else str(fact) for fact in facts)])
     return aligned(table, widest=60)

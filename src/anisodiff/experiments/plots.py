@@ -23,7 +23,7 @@ def draw_all(rows: Sequence[Row], priors: Sequence[str], out: Path) -> dict[str,
     """Every figure that there are results for, in results/figures; name → path relative to the page."""
     folder, found = out / "results" / "figures", dict[str, str]()
     drawn = {
-        "training": _training(rows), "images": _images(rows, priors), "evaluations": _evaluations(rows, priors),
+        "training": _training(rows), "images": _images(rows, priors), "nfe": _evaluations(rows, priors),
         "edits": _edits(rows),
     }  # fmt: skip
     for name, figure in drawn.items():
@@ -99,7 +99,7 @@ def _evaluations(rows: Sequence[Row], priors: Sequence[str]) -> Any:
         curves = []
         for row in rows:
             names = [f"{p}-{steps}" for p, steps in row.columns if p == prior]
-            points = [(row.evaluations(n), row.metric(n, "fid")) for n in names]
+            points = [(row.nfe(n), row.metric(n, "fid")) for n in names]
             curves.append((row.label, [(x.mean, y) for x, y in points if x is not None and y is not None]))
         _lines(axes, curves)
         tidy(axes, xscale="log", xlabel="evaluations of the network", ylabel="FID", title=f"prior {prior}")

@@ -20,7 +20,7 @@ def protocol(rows: Sequence[Row], study: dict[str, Any]) -> str:
                     samples, _, common = report.protocol.line().partition(" against ")
                     shared[f"- All against {common}"] = None
                     own.append(f"- {row.label}, seed of training {seed}, {held['sampling']['sampler']}: {samples}")
-    free = ("evaluations", "prior")
+    free = ("nfe", "prior")
     differ = {d for r in reports[1:] for d in reports[0].protocol.differences(r.protocol)}
     warnings = [f"- warning: protocols differ: {d}" for d in sorted(differ) if d.split(":")[0] not in free]
     command = [f"    {study['command']}"] if study.get("command") else []

@@ -70,15 +70,13 @@ class Chunks:
                 done = min(done + batch, first, n)
             done = max(done, end)
 
-    def put(
-        self, rows: range, images: Tensor, seconds: float, *, warm: bool, evaluations: Sequence[int] = ()
-    ) -> None:
+    def put(self, rows: range, images: Tensor, seconds: float, *, warm: bool, nfe: Sequence[int] = ()) -> None:
         """Images [n, C, H, W] in [0, 1], written whole or not at all."""
         pixels = (images.clamp(0, 1) * 255).round().to(torch.uint8).cpu().numpy()
         with replacing(self.folder / f"{rows[0]:08d}-{rows[-1]:08d}.npz") as temporary:
             np.savez(
                 temporary, images=pixels, seconds=np.float64(seconds), warm=np.bool_(warm),
-                evaluations=np.array(evaluations, dtype=np.int64),
+                nfe=np.array(nfe, dtype=np.int64),
             )  # fmt: skip
 
     def walk(self) -> Iterator[NDArray[np.uint8]]:
@@ -105,12 +103,12 @@ class Chunks:
         usual = [(s, n) for s, n, warm in times if warm] or [(s, n) for s, n, _ in times]
         return sum(s for s, _ in usual) / sum(n for _, n in usual)
 
-    def evaluations(self) -> float | None:
+    def nfe(self) -> float | None:
         """What a sample took in the mean, where the sampler decided; None where it was the same for all."""
         found = list[int]()
         for _, _, path in self.ranges():
             with np.load(path, allow_pickle=False) as stored:
-                found += stored["evaluations"].tolist() if "evaluations" in stored else []
+                found += stored["nfe"].tolist() if "nfe" in stored else []
         return sum(found) / len(found) if found else None
 
     def image_set(self, name: str, n: int) -> ImageSet:
@@ -160,7 +158,7 @@ class Maker:
                 raise Failed(str(error)) from None
             took = time.perf_counter() - begin
             counts = spent()[: len(rows)]  # a batch may have been filled up
-            chunks.put(rows, images, took, warm=self.warm, evaluations=counts)
+            chunks.put(rows, images, took, warm=self.warm, nfe=counts)
             self.warm = True
             tell(rows[-1] + 1)
         return True
@@ -212,6 +210,6 @@ class Maker:
 
         if not self.fill(chunks, n, make, deadline, tell, spent):
             return None
-        if (mean := chunks.evaluations()) is not None:
+        if (mean := chunks.nfe()) is not None:
             protocol["evaluations_made"] = mean
         return {**protocol, "seconds_per_image": chunks.seconds_per_image(), "batch": self.batch}

@@ -13,8 +13,6 @@ from anisodiff.experiments.contender import Contender
 from anisodiff.experiments.edits import Studio, file_of, make_edits, measure_edits
 from anisodiff.experiments.layout import Place, read_json, save_json
 from anisodiff.experiments.sampling import SHOWN, Chunks, Column, Failed, Maker
-from anisodiff.generation import Generator
-from anisodiff.generation.balancing import measure_balance, save_balance, stored_balance
 from anisodiff.io.atomic import replacing
 from anisodiff.metrics import Generation
 from anisodiff.training import newest
@@ -31,7 +29,6 @@ class Scorer:
     ) -> None:
         self.terms, self.one, self.place, self.study, self.studio = terms, contender, place, study, studio
         self.n = contender.n or terms.n
-        self.balance = terms.balance if contender.balance is None else contender.balance
         priors, steps = contender.priors or terms.priors, contender.steps or terms.steps
         self.columns = [Column(prior=prior, steps=count) for prior in priors for count in steps]
         self.main = Column(prior=priors[0], steps=max(steps))
@@ -81,29 +78,11 @@ class Scorer:
         if checkpoint is None and self._maker is not None:
             return self._maker
         path = checkpoint or self._weights()
-        generator = anisodiff.load(
-            path, self.study.device, self.study.dataset, compile=self.terms.compile, balance=False
-        )
-        if self.balance and generator.model.leans:
-            self._balance(generator)
+        generator = anisodiff.load(path, self.study.device, self.study.dataset, compile=self.terms.compile)
         made = Maker(generator, self.terms.batch)
         if checkpoint is None:
             self._maker = made
         return made
-
-    def _balance(self, generator: Generator) -> None:
-        """Measured once; kept in the study, not beside a checkpoint that may be somebody's own."""
-        model = generator.origin.model
-        kind = "-axes" if generator.model.turns else ""  # one for all channels was measured before
-        place = self.place.work / f"balance{kind}-{self.balance}-{model[:12]}.safetensors"
-        found = stored_balance(place, model)
-        if found is None:
-            try:
-                measured = measure_balance(generator, trajectories=self.balance, batch=self.terms.batch)
-            except ValueError as error:
-                raise Failed(f"balance: {error}") from None
-            found = measured, save_balance(measured, place, model)
-        generator.use_balance(*found)
 
     def _weights(self) -> str | Path:
         if self.one.checkpoint:
@@ -147,10 +126,9 @@ class Scorer:
         if study.deadline.over():
             return False
         generation = Generation(
-            evaluations=protocol["evaluations"],
+            nfe=protocol["nfe"],
             prior=column.prior,
             seed=protocol["seed"],
-            balanced=protocol.get("balance") is not None,
         )
         report = study.yardstick().report(chunks.image_set(self.place.name, self.n), generation, limit=self.n)
         self._keep_sheet(column.name, chunks)

@@ -25,14 +25,14 @@ def write_sweep(out: Path, held: Mapping[str, Any], rounds: Sequence[str], prior
     columns = {row.name: row.deciding(prior) for row, _, _ in found}
     numbers = {row.name: [row.metric(columns[row.name], name) for name in shown] for row, _, _ in found}
     halved = len(rounds) > 1
-    head = [*keys, *(["round"] if halved else []), *shown, "images seen", "training, s", "evaluations"]
+    head = [*keys, *(["round"] if halved else []), *shown, "images seen", "training, s", "nfe"]
     table = [head]
     for row, number, values in found:
         rivals = [numbers[other.name][0] for other, n, _ in found if n == number]
         first, *rest = numbers[row.name]
         lowest = None if metric in HIGHER else best(rivals)
         facts = [row.fact("train", "images"), row.fact("train", "seconds")]
-        facts.append(row.evaluations(columns[row.name]))
+        facts.append(row.nfe(columns[row.name]))
         failed = row.words("train", "failed") or row.words(columns[row.name], "failed")
         cells = ["failed" if failed else cell(first, lowest), *map(_text, (*rest, *facts))]
         table.append([*values.values(), *([str(number + 1)] if halved else []), *cells])

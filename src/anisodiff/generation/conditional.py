@@ -1,7 +1,7 @@
 """The Gaussian approximation of U_T given an image, per DCT mode: Û_T ≈ μ_T + g·(Û_0 − μ_0) + √R ξ̂.
 
 linear processes    g = e^{−A z}, R = q φ: exact
-all others          g = E[x y]/E[x²], R = E(y − g x)² with x, y the centred modes of pairs (U_0, U_T), pooled over
+all others          g = E[x y]/E[x²], R = E(y − g x)² with x, y the centered modes of pairs (U_0, U_T), pooled over
                     channels: of all Gaussians whose mean is linear per frequency the one closest to the process
 """
 

@@ -6,7 +6,6 @@ Every sample has a seed. Its terminal state and its noise are functions of that 
 device, or the number of processes. What is left is rounding: kernels may sum in another order for another batch size.
 """
 
-import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,14 +13,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from anisodiff.generation.balancing import balanced
 from anisodiff.generation.pool import Pictures
 from anisodiff.generation.running import PATH, START, Callback, Route, cut, keys_of, prepared, run_back
 from anisodiff.generation.seeds import check_seeds
 from anisodiff.generation.starts import Ground, Start, start_of
 from anisodiff.models.base import Model
 from anisodiff.models.song_network import VENetwork
-from anisodiff.networks.balance import Balance
 from anisodiff.noise import KeyedNoise
 from anisodiff.priors import Prior
 from anisodiff.processes import Process
@@ -32,12 +29,11 @@ from anisodiff.training.model import Plan, Trained
 
 @dataclass(frozen=True, kw_only=True)
 class Origin:
-    """Which checkpoint: its path as given, and the sha256 of model, prior and balance."""
+    """Which checkpoint: its path as given, and the sha256 of model and prior."""
 
     path: str
     model: str
     prior: str | None
-    balance: str | None = None
 
 
 class Generator:
@@ -60,7 +56,6 @@ class Generator:
         self.model: Model = trained.model.requires_grad_(False)
         self.meta: dict[str, Any] = trained.meta
         self.origin, self.device = origin, device
-        self._balance: Balance | None = None
         self.channels, self.size = self.plan.config.channels, self.plan.config.size
         cuda, single = device.type == "cuda", self.plan.dtype == torch.float32
         self.half = single and (precision == "bf16" or (precision == "auto" and cuda))
@@ -75,16 +70,6 @@ class Generator:
         """Samples at a time, where nothing is said: as many pixels as keep a device busy."""
         pixels = (256 if self.device.type == "cuda" else 16) * 32 * 32
         return max(1, min(1024, pixels // (self.size[0] * self.size[1])))
-
-    @property
-    def balance(self) -> Balance | None:
-        """What samples, not edits, are made with; see `networks.balance`."""
-        return self._balance
-
-    def use_balance(self, balance: Balance | None, code: str | None) -> None:
-        """Make samples with ``balance`` from now on; ``code`` is its sha256, for their protocol."""
-        self._balance = None if balance is None else balance.to(self.device)
-        self.origin = dataclasses.replace(self.origin, balance=code)
 
     def start(self, name: str = "gaussian", images: Pictures | None = None) -> Start:
         """The prior of that name with what is to be said of it; ``images`` in place of those given to `load`."""
@@ -125,10 +110,10 @@ class Generator:
             given = sampler_named(sampler, self.process)
         else:
             given = sampler.prepared(self.process)
-        given.check_reverse(self.plan.config.reverse)
+        given.check_model(self.plan.config.learns)
         chosen = given.within(steps)
         times = chosen.times(self.model, steps, t_min=t_min, t_max=t)
-        return Route(sampler=chosen, times=times, evaluations=chosen.evaluations(times))
+        return Route(sampler=chosen, times=times, nfe=chosen.nfe(times))
 
     def sample(
         self,
@@ -175,10 +160,7 @@ class Generator:
         """The same with a prior and a `route` made before: for many calls in a row."""
         chosen = check_seeds(seeds)
         keys = keys_of(chosen, START, self.device)
-        with balanced(self.model, self._balance):
-            return self._back(
-                lambda rows: prior.draw(len(rows), KeyedNoise(keys[rows])), chosen, route, batch, callback
-            )
+        return self._back(lambda rows: prior.draw(len(rows), KeyedNoise(keys[rows])), chosen, route, batch, callback)
 
     def reverse(
         self,

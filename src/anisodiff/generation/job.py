@@ -20,7 +20,7 @@ from anisodiff.generation.starts import Leakage
 from anisodiff.generation.store import Store
 from anisodiff.io.checkpoint import alone
 from anisodiff.io.tensor_files import Observe, unobserved
-from anisodiff.runtime.distributed import Team
+from anisodiff.runtime.distributed import Distributed
 
 Say = Callable[[str], None]
 
@@ -33,7 +33,7 @@ class Outcome:
     count: int
     made: int
     """Images made by this call, by all processes; the others were already there."""
-    evaluations: int
+    nfe: int
     """Of the network, per image."""
     spent: int
     """Evaluations of this call, by all processes: a batch that was half written is made again as a whole."""
@@ -61,7 +61,7 @@ def write_samples(
     prior: str = "gaussian",
     batch: int | None = None,
     leakage: Leakage | None = None,
-    team: Team | None = None,
+    distributed: Distributed | None = None,
     say: Say = lambda _: None,
     progress: Callable[[int, int], None] = lambda _, __: None,
     observe: Observe = unobserved,
@@ -76,7 +76,7 @@ def write_samples(
     size = generator.batch if batch is None else batch
     if size < 1:
         raise ValueError(f"batch: got {size}, expected 1 or more")
-    begun, team = time.perf_counter(), team or Team(generator.device)
+    begun, distributed = time.perf_counter(), distributed or Distributed(generator.device)
     start, route = generator.start(prior), generator.route(sampler, steps)
     protocol = describe(generator, start, route, chosen, leakage)
     join = JOINS.get(out.suffix.lower())
@@ -93,35 +93,35 @@ def write_samples(
 
     def outcome(made: int, drawn: int) -> Outcome:
         return Outcome(
-            path=out, count=len(chosen), made=made, evaluations=route.evaluations, spent=drawn * route.evaluations,
+            path=out, count=len(chosen), made=made, nfe=route.nfe, spent=drawn * route.nfe,
             seconds=time.perf_counter() - begun, protocol=protocol,
         )  # fmt: skip
 
-    team.agree(lambda: _refuse(store, out, protocol))
-    if join is not None and team.agree(lambda: not folder.is_dir() and _finished(out, protocol)):
+    distributed.agree(lambda: _refuse(store, out, protocol))
+    if join is not None and distributed.agree(lambda: not folder.is_dir() and _finished(out, protocol)):
         say(f"{out} is already there, made in the same way: nothing to do")
         return outcome(0, 0)
-    with alone(folder) if team.leads else nullcontext():
-        todo: set[int] = team.agree(lambda: set(missing()))
+    with alone(folder) if distributed.leads else nullcontext():
+        todo: set[int] = distributed.agree(lambda: set(missing()))
         size = max(1, min(size, len(chosen)))
         # batches of all seeds, not of those left: rounding sees the batch, and a restart must give the same bytes
         batches = [chosen[first : first + size] for first in range(0, len(chosen), size)]
         parts = [batch for batch in batches if not todo.isdisjoint(batch)]
         drawn = sum(map(len, parts))  # by all processes
-        parts = parts[team.rank :: team.world]
-        total, done = sum(map(len, parts)) * route.evaluations, 0
+        parts = parts[distributed.rank :: distributed.world]
+        total, done = sum(map(len, parts)) * route.nfe, 0
 
         def watch(step: Step) -> None:
-            progress(done + len(step.seeds) * route.evaluations * step.number // step.of, total)
+            progress(done + len(step.seeds) * route.nfe * step.number // step.of, total)
 
         for part in parts:
             images = generator.sample_along(route, part, start.prior, batch=size, callback=watch)
             for seed, pixels in zip(part, to_pixels(images)):
                 if seed in todo:
                     store.put(seed, pixels)
-            done += len(part) * route.evaluations
-        team.total(torch.zeros(1, device=team.device))  # all have written
-        if join is not None and team.leads:
+            done += len(part) * route.nfe
+        distributed.total(torch.zeros(1, device=distributed.device))  # all have written
+        if join is not None and distributed.leads:
             try:
                 join(store, chosen, protocol, out)
                 write_protocol(place_of(out), protocol)

@@ -5,8 +5,6 @@ from pathlib import Path
 
 import torch
 
-from anisodiff.generation.balancing import NAME as BALANCE
-from anisodiff.generation.balancing import stored_balance
 from anisodiff.generation.generator import Generator, Origin
 from anisodiff.generation.pool import Pictures
 from anisodiff.io.checkpoint import VERSION, Checkpoint, Damaged, folder_of, newest, read
@@ -54,26 +52,20 @@ def load(
     *,
     compile: bool = False,
     precision: str = "auto",
-    balance: bool = True,
     say: Callable[[str], None] = lambda _: None,
 ) -> Generator:
     """A generator from the averaged weights of a checkpoint; nothing but the folder is needed.
 
     ``images``: what priors other than `gaussian` start from. ``precision``: bf16 or fp32 inside the network; auto is
     bf16 on CUDA. ``compile``: torch.compile the network, on CUDA; worth it for thousands of samples.
-    ``balance``: use the balance that lies beside the checkpoint, if any (`anisodiff balance`).
     """
     where = pick_device(device)
     saved = open_checkpoint(path, say)
     codes = saved.codes
-    model = codes["model.safetensors"]
-    origin = Origin(path=str(path), model=model, prior=codes.get("prior.safetensors"))
-    generator = Generator(
+    origin = Origin(path=str(path), model=codes["model.safetensors"], prior=codes.get("prior.safetensors"))
+    return Generator(
         _trained(saved, where), origin, device=where, images=images, compile=compile, precision=precision
     )
-    if balance and (kept := stored_balance(saved.path / BALANCE, model, say)) is not None:
-        generator.use_balance(*kept)
-    return generator
 
 
 def _trained(saved: Checkpoint, device: torch.device) -> Trained:

@@ -24,8 +24,8 @@ FILES = (".zip", ".npz", ".png")
 """What samples are joined into; every other place is a folder."""
 
 LAW = (
-    "version", "anisodiff", "checkpoint", "checkpoint_prior", "process", "t_min", "sampler", "evaluations", "prior",
-    "prior_images", "channels", "size", "precision", "balance",
+    "version", "anisodiff", "checkpoint", "checkpoint_prior", "process", "t_min", "sampler", "nfe", "prior",
+    "prior_images", "channels", "size", "precision",
 )  # fmt: skip
 """What fixes the pixels: a job with another value of one of these is another job."""
 
@@ -40,13 +40,12 @@ def describe(
         "anisodiff": anisodiff.__version__,
         "checkpoint": generator.origin.model,
         "checkpoint_prior": generator.origin.prior,
-        "balance": generator.origin.balance,
         "checkpoint_path": generator.origin.path,
         "checkpoint_images": generator.meta.get("images"),
         "process": generator.process.identity(),
         "t_min": generator.plan.config.t_min,
         "sampler": str(route.sampler),
-        "evaluations": route.evaluations,
+        "nfe": route.nfe,
         "prior": start.name,
         "prior_words": start.words,
         "prior_images": None if start.pool is None else start.pool.fingerprint,

@@ -25,7 +25,7 @@ class Route:
 
     sampler: Sampler
     times: Tensor
-    evaluations: int
+    nfe: int
 
 
 class Step(NamedTuple):
@@ -74,12 +74,12 @@ def run_back(
     if not bool(images.isfinite().all()):
         raise ValueError(
             f"the images of seeds {seeds[0]} to {seeds[-1]} are not finite: {route.sampler} diverges with "
-            f"{route.evaluations} evaluations; take more steps, or another sampler"
+            f"{route.nfe} evaluations; take more steps, or another sampler"
         )
     if float(((images < 0) | (images > 1)).float().mean()) > _CLIPPED:
         warnings.warn(
             f"most pixels of seeds {seeds[0]} to {seeds[-1]} lie outside [0, 1]: {route.sampler} goes astray with "
-            f"{route.evaluations} evaluations; take more steps, or another sampler",
+            f"{route.nfe} evaluations; take more steps, or another sampler",
             stacklevel=2,
         )
     images = images.clamp(0, 1)

@@ -44,7 +44,7 @@ class Frozen(ABC):
 
 
 class TimeStep(ABC):
-    """Discretisation in time; subclasses are frozen dataclasses, part of a process's identity."""
+    """Discretization in time; subclasses are frozen dataclasses, part of a process's identity."""
 
     plain_noise: ClassVar[bool] = False
     """Whether nothing smooths the noise: a state is Gaussian about a function of its image, its covariance q ∫α2²."""

@@ -21,7 +21,7 @@ from torch import Tensor
 from anisodiff import notation
 from anisodiff.dct import dct2, idct2
 from anisodiff.equation import Equation
-from anisodiff.gaussian_kernel import coloured, quadrature
+from anisodiff.gaussian_kernel import colored, quadrature
 from anisodiff.integrators.base import Frozen, LocalKernel, TimeStep, node_of, node_times
 from anisodiff.integrators.exponential import Exponential, require_flux
 from anisodiff.stencils import Drift
@@ -31,7 +31,7 @@ from anisodiff.stencils.flux import apply_edges
 def _variance(equation: Equation, s: Tensor, t: Tensor, like: Tensor) -> Tensor:
     """q ∫_s^t α2² of the modes of ``like`` [B, C, H, W], [B, 1, H, W]."""
     mass = quadrature(equation, s, t)[0].sum(1).to(like.dtype)[:, None, None, None]
-    return coloured(equation, mass.expand(-1, 1, *like.shape[-2:]))
+    return colored(equation, mass.expand(-1, 1, *like.shape[-2:]))
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Tamed Euler–Maruyama (paper, supplement, temporal discretisation; Hutzenthaler et al. 2012).
+"""Tamed Euler–Maruyama (paper, supplement, temporal discretization; Hutzenthaler et al. 2012).
 
     u_{k+1} = u_k + Δt·b/(1 + Δt‖b‖^γ) + g2·ΔW,      b = b(t_k, u_k)
 

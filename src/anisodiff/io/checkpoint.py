@@ -3,7 +3,7 @@
     RUN/checkpoints/step-00001000/   model.safetensors    first average of the weights, tables of the preconditioning
                                      config.json          config, process identity, data fingerprint, version, step
                                      prior.safetensors    where sampling starts, if it was fitted
-                                     state/               raw weights, other averages, optimiser: to continue only
+                                     state/               raw weights, other averages, optimizer: to continue only
                                      manifest.json        sha256 of every other file
 
 Written into a hidden folder beside, synced file by file, renamed at the end; checked against the manifest when read.
@@ -64,7 +64,7 @@ class Checkpoint:
         return listed
 
     def tensors(self, name: str) -> dict[str, Tensor]:
-        """One file of tensors, such as ``model`` or ``state/optimiser``."""
+        """One file of tensors, such as ``model`` or ``state/optimizer``."""
         return files.get_tensors(self.path / f"{name}.safetensors")
 
     def has(self, name: str) -> bool:

@@ -20,7 +20,7 @@ Progress = Callable[[int, int], None]
 
 
 def caption(shown: Process) -> str:
-    """One line with the coefficients and the discretisation of a process."""
+    """One line with the coefficients and the discretization of a process."""
     identity = shown.identity()
     if "diffusivity" not in identity:  # none of the equation's: its own numbers
         return "   ".join(f"{key} = {value}" for key, value in identity.items())

@@ -12,7 +12,7 @@ from anisodiff.data.geometry import to_channels
 
 
 def load_photo(path: str | Path, size: int | None = None) -> Tensor:
-    """An image file as float32 RGB [3, H, W] in [0, 1]; with ``size``, its centre square resized to size².
+    """An image file as float32 RGB [3, H, W] in [0, 1]; with ``size``, its center square resized to size².
 
     Orientation, transparency and 16-bit or float files follow the rules of `anisodiff.data.geometry`.
     """

@@ -16,23 +16,23 @@ from anisodiff.metrics.generated import Model, generated
 from anisodiff.metrics.images import ImageSet, Source, fingerprint, image_set, peek, walk
 from anisodiff.metrics.inception_score import InceptionScore, inception_score
 from anisodiff.metrics.kernel import KernelDistance, kernel_distance, kernel_mmd2
-from anisodiff.metrics.memorisation import (
+from anisodiff.metrics.memorization import (
     Gallery,
-    Memorisation,
+    Memorization,
     Recovery,
     Share,
     closer_to_training,
     look_for_copies,
-    memorisation,
+    memorization,
     source_recovery,
 )
-from anisodiff.metrics.neighbours import Neighbours, nearest, nearest_pixels
+from anisodiff.metrics.neighbors import Neighbors, nearest, nearest_pixels
 from anisodiff.metrics.origin import Origin, find_sources, read_origin
 from anisodiff.metrics.prdc import PRDC, prdc
 from anisodiff.metrics.protocol import Comparison, Generation, Protocol, Report, Value, compare, comparison_table
 from anisodiff.metrics.references import Reference, open_reference
 from anisodiff.metrics.resize import Preprocess, bicubic, tf1_bilinear
-from anisodiff.metrics.sheet import neighbour_sheet
+from anisodiff.metrics.sheet import neighbor_sheet
 from anisodiff.metrics.sliced import directions, project, sliced_wasserstein
 from anisodiff.metrics.spectra import SpectrumStatistics, spectrum_error, spectrum_statistics
 from anisodiff.metrics.statistics import cached_survey, is_statistics, load_statistics
@@ -56,9 +56,9 @@ __all__ = [
     "ImageSet",
     "InceptionScore",
     "KernelDistance",
-    "Memorisation",
+    "Memorization",
     "Model",
-    "Neighbours",
+    "Neighbors",
     "Origin",
     "Preprocess",
     "Protocol",
@@ -103,10 +103,10 @@ __all__ = [
     "kernel_mmd2",
     "load_statistics",
     "look_for_copies",
-    "memorisation",
+    "memorization",
     "nearest",
     "nearest_pixels",
-    "neighbour_sheet",
+    "neighbor_sheet",
     "onnx",
     "open_reference",
     "peek",

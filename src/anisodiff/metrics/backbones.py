@@ -81,7 +81,7 @@ def inception(
 ) -> FeatureNetwork:
     """The InceptionV3 of 2015-12-05 that FID is defined with: 2048 pooled features, no logits.
 
-    The weights are recognised by content, the computation by its answer to one fixed image.
+    The weights are recognized by content, the computation by its answer to one fixed image.
     """
     found = find_weights(file, published=published, cache=cache, say=say)
     network = _scripted(published.name, found, INCEPTION_INPUT, torch.device(device), tf32=tf32)

@@ -1,6 +1,6 @@
 """Edge-orientation statistics of image sets: does the structure survive? All in float64.
 
-For grey images u in [0,1] with Sobel gradient ∇u and binomial 5×5 window G (Bigün & Granlund 1987, Weickert
+For gray images u in [0,1] with Sobel gradient ∇u and binomial 5×5 window G (Bigün & Granlund 1987, Weickert
 1998):
 
     J = G ∗ (∇u ∇uᵀ),   φ = ½·atan2(2J₁₂, J₁₁−J₂₂),   λ₁−λ₂ = √((J₁₁−J₂₂)² + 4J₁₂²),   c = (λ₁−λ₂)/(λ₁+λ₂)
@@ -10,7 +10,7 @@ weighted by λ₁+λ₂, gradient magnitude |∇u| unweighted. The distance betw
 
     d = W₁°(orientation)/90° + W₁(coherence) + W₁(magnitude)/√½
 
-W₁ the 1-Wasserstein distance of the normalised histograms, on the circle of period 180° for orientation
+W₁ the 1-Wasserstein distance of the normalized histograms, on the circle of period 180° for orientation
 (Werman et al. 1986). Each term lies in [0,1], is zero for equal histograms, symmetric, and obeys the triangle
 inequality.
 """
@@ -30,7 +30,7 @@ LARGEST = 0.5**0.5  # |∇u| of a corner between 0 and 1 under the Sobel filter 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class EdgeStatistics:
-    """Unnormalised histograms: orientation ``[36]``, coherence ``[64]``, magnitude ``[256]``."""
+    """Unnormalized histograms: orientation ``[36]``, coherence ``[64]``, magnitude ``[256]``."""
 
     orientation: Tensor
     coherence: Tensor
@@ -77,15 +77,15 @@ def edge_statistics(images: Tensor) -> EdgeStatistics:
         raise ValueError(f"edge statistics need images of at least {least} pixels, got {tuple(images.shape[-2:])}")
     u = images.double() / 255
     luma = u.new_tensor([0.299, 0.587, 0.114])
-    grey = (u * luma.view(3, 1, 1)).sum(dim=1, keepdim=True) if u.shape[1] == 3 else u.mean(1, keepdim=True)
+    gray = (u * luma.view(3, 1, 1)).sum(dim=1, keepdim=True) if u.shape[1] == 3 else u.mean(1, keepdim=True)
     smooth, slope = u.new_tensor([1.0, 2, 1]) / 4, u.new_tensor([-1.0, 0, 1]) / 2
-    gx = conv2d(grey, torch.outer(smooth, slope)[None, None])
-    gy = conv2d(grey, torch.outer(slope, smooth)[None, None])
+    gx = conv2d(gray, torch.outer(smooth, slope)[None, None])
+    gy = conv2d(gray, torch.outer(slope, smooth)[None, None])
     binomial = u.new_tensor([1.0, 4, 6, 4, 1]) / 16
     window = torch.outer(binomial, binomial)[None, None]
     j11, j22, j12 = (conv2d(product, window) for product in (gx * gx, gy * gy, gx * gy))
     trace, gap = j11 + j22, torch.hypot(j11 - j22, 2 * j12)
-    # Bins are centred on the axes, where many edges lie exactly: rounding must not toss a coin for them.
+    # Bins are centered on the axes, where many edges lie exactly: rounding must not toss a coin for them.
     step = torch.pi / ORIENTATIONS
     angle = (torch.atan2(2 * j12, j11 - j22) / 2 / step).round().remainder(ORIENTATIONS)
     coherence = gap / trace.clamp_min(torch.finfo(torch.float64).tiny)

@@ -13,7 +13,7 @@ from PIL import Image
 from anisodiff.metrics.cache import Say, cache_folder, silent
 from anisodiff.metrics.features import FeatureNetwork
 from anisodiff.metrics.images import ImageSet, Source, image_set, peek
-from anisodiff.metrics.memorisation import Gallery, Memorisation, look_for_copies
+from anisodiff.metrics.memorization import Gallery, Memorization, look_for_copies
 from anisodiff.metrics.protocol import Generation, Protocol, Report, Value, package_version
 from anisodiff.metrics.statistics import cached_survey
 from anisodiff.metrics.survey import Survey, survey
@@ -59,12 +59,12 @@ def _known(source: Source | Survey, name: str | None, batch_size: int) -> _Known
 def _chosen(metrics: tuple[str, ...] | None, *, asked: bool, sources: bool) -> tuple[str, ...]:
     """The metrics to take: those named, or all; the search for copies only where there is something to learn."""
     if metrics is None:
-        return tuple(m for m in METRICS if asked or sources or m != "memorisation")
+        return tuple(m for m in METRICS if asked or sources or m != "memorization")
     wrong = [m for m in metrics if m not in MEASURE]
     if wrong or not metrics:
         raise ValueError(f"no metric {wrong[0] if wrong else 'was named'}; choose from {', '.join(METRICS)}")
-    if asked and "memorisation" not in metrics:
-        raise ValueError("held-out images and a sheet belong to the metric memorisation; name it too")
+    if asked and "memorization" not in metrics:
+        raise ValueError("held-out images and a sheet belong to the metric memorization; name it too")
     return metrics
 
 
@@ -118,7 +118,7 @@ def evaluate(
     generation, settings = generation or Generation(), settings or Settings()
     asked = heldout is not None or sheet is not None
     named = _chosen(metrics, asked=asked, sources=generation.sources is not None)
-    search = "memorisation" in named
+    search = "memorization" in named
     cache, batch = cache or cache_folder(), settings.batch_size
     expected = _known(reference, reference_name, batch)
     others = None if heldout is None else _known(heldout, heldout_name, batch)
@@ -166,7 +166,7 @@ def evaluate(
     )
     if limit is not None and ours.count < limit:
         say(f"{measured.name}: {ours.count} images, fewer than the {limit} asked for")
-    copies: Memorisation | None = None
+    copies: Memorization | None = None
     held: Survey | None = None
     if search:
         held = None if others is None else known(others, "held-out")
@@ -212,9 +212,8 @@ def evaluate(
         resize=network.resize,
         precision=network.precision,
         settings=settings.describe(),
-        balanced=generation.balanced,
         heldout_fingerprint=None if held is None else held.fingerprint,
-        evaluations=generation.evaluations,
+        nfe=generation.nfe,
         prior=generation.prior,
         seed=generation.seed,
         version=package_version(),

@@ -1,7 +1,7 @@
 """Walking over a set of images in uint8 batches ``[B,3,H,W]``, never all of it in memory.
 
 A set is a folder, a zip, an npz (one uint8 array, ``[N,H,W,C]`` or ``[N,C,H,W]``), a prepared dataset, an array or
-tensor, or an iterable of uint8 batches. Grey images are repeated to three channels. All images of a set must have one
+tensor, or an iterable of uint8 batches. Gray images are repeated to three channels. All images of a set must have one
 size.
 """
 

@@ -2,7 +2,7 @@
 
     FOLDER/protocol.json, FILE.zip.json (or protocol.json within the zip), FILE.npz.json
 
-Keys, none of them needed: evaluations, prior, seed, seeds, count, channels, prior_images and balance (fingerprints),
+Keys, none of them needed: evaluations, prior, seed, seeds, count, channels, prior_images (fingerprints),
 sources.
 """
 
@@ -81,11 +81,10 @@ def read_origin(samples: Path) -> Origin:
         parsed = parse_seeds(seeds)
     return Origin(
         generation=Generation(
-            evaluations=_number(values, "evaluations"),
+            nfe=_number(values, "nfe"),
             prior=_text(values, "prior"),
             seed=_number(values, "seed"),
             sources=None if sources is None else tuple(sources),
-            balanced=_text(values, "balance") is not None,
         ),
         seeds=parsed,
         prior_images=_text(values, "prior_images"),

@@ -1,6 +1,6 @@
 """Precision, recall (Kynkäänniemi et al. 2019), density and coverage (Naeem et al. 2020), in float64.
 
-With B(x) the open ball around x that reaches its k-th nearest neighbour in its own set, real xᵢ and generated
+With B(x) the open ball around x that reaches its k-th nearest neighbor in its own set, real xᵢ and generated
 yⱼ:
 
     precision = meanⱼ 1[ yⱼ ∈ ∪ᵢ B(xᵢ) ]        recall   = meanᵢ 1[ xᵢ ∈ ∪ⱼ B(yⱼ) ]
@@ -42,7 +42,7 @@ def squared_radii(x: Tensor, k: int, *, chunk: int | None = None) -> Tensor:
     out = []
     for start, d2 in distance_rows(x, x, chunk=chunk):
         rows = torch.arange(len(d2), device=d2.device)
-        d2[rows, rows + start] = torch.inf  # a point is not its own neighbour
+        d2[rows, rows + start] = torch.inf  # a point is not its own neighbor
         out.append(d2.topk(k, dim=1, largest=False).values[:, -1])
     return torch.cat(out)
 

@@ -33,18 +33,16 @@ class Generation:
     """How samples were made, as far as known: network evaluations per sample, prior, seed.
 
     ``sources``: which image of the training set the prior of each sample was simulated from, where it was.
-    ``balanced``: whether the model's balance was used (`networks.balance`).
     """
 
-    evaluations: int | None = None
+    nfe: int | None = None
     prior: str | None = None
     seed: int | None = None
     sources: tuple[int, ...] | None = None
-    balanced: bool = False
 
     def __post_init__(self) -> None:
-        if self.evaluations is not None and self.evaluations < 1:
-            raise ValueError(f"evaluations must be at least 1, got {self.evaluations}")
+        if self.nfe is not None and self.nfe < 1:
+            raise ValueError(f"evaluations must be at least 1, got {self.nfe}")
         if self.sources is not None and (not self.sources or min(self.sources) < 0):
             raise ValueError("sources must be indices of images, 0 or larger, one a sample")
 
@@ -75,22 +73,20 @@ class Protocol:
     resize: str
     precision: str
     settings: str
-    evaluations: int | None
+    nfe: int | None
     prior: str | None
     seed: int | None
     version: str
-    balanced: bool = False
     heldout_fingerprint: str | None = None
 
     def line(self) -> str:
         """One line for people."""
         unknown = "unknown"
         split = f"/{self.reference_split}" if self.reference_split else ""
-        balanced = "balanced, " if self.balanced else ""
         heldout = f", held-out {self.heldout_fingerprint[:8]}" if self.heldout_fingerprint else ""
         return (
             f"{self.samples_count} samples {self.samples} ({self.samples_fingerprint[:8]}, {self.size}; "
-            f"evaluations {self.evaluations or unknown}, prior {self.prior or unknown}, {balanced}"
+            f"evaluations {self.nfe or unknown}, prior {self.prior or unknown}, "
             f"seed {unknown if self.seed is None else self.seed}) against {self.reference_count} of "
             f"{self.reference}{split} ({self.reference_fingerprint[:8]}){heldout}; "
             f"{self.network} ({self.weights[:8]}), {self.resize}, "

@@ -20,7 +20,7 @@ from anisodiff.metrics.survey import Survey
 from anisodiff.metrics.values import Settings
 
 REFUSED = "another resolution is refused"
-FIXED = ("cifar10", "fashion-mnist")  # recognised by content, in any packing
+FIXED = ("cifar10", "fashion-mnist")  # recognized by content, in any packing
 
 
 @dataclass(frozen=True, kw_only=True)

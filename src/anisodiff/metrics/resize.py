@@ -1,6 +1,6 @@
 """What happens to an image before a feature network sees it: resizing and scaling, in plain torch.
 
-TF1 bilinear resizing (``align_corners=False``, no half-pixel centres), the one FID is defined with:
+TF1 bilinear resizing (``align_corners=False``, no half-pixel centers), the one FID is defined with:
 
     y = i·H/H',   i₀ = ⌊y⌋,   i₁ = min(i₀+1, H−1),   f = y − i₀,   out[i] = (1−f)·in[i₀] + f·in[i₁]
 
@@ -38,7 +38,7 @@ def tf1_bilinear(images: Tensor, height: int, width: int) -> Tensor:
 
 
 def bicubic(images: Tensor, height: int, width: int) -> Tensor:
-    """Antialiased bicubic resize with half-pixel centres, as image libraries do it."""
+    """Antialiased bicubic resize with half-pixel centers, as image libraries do it."""
     out = torch.nn.functional.interpolate(
         images.float(), (height, width), mode="bicubic", antialias=True, align_corners=False
     )
@@ -47,7 +47,7 @@ def bicubic(images: Tensor, height: int, width: int) -> Tensor:
 
 @dataclass(frozen=True, kw_only=True)
 class Preprocess:
-    """uint8 ``[B,3,H,W]`` → (resize(x) − mean)/std, float32 ``[B,3,size,size]``; mean and std count in grey
+    """uint8 ``[B,3,H,W]`` → (resize(x) − mean)/std, float32 ``[B,3,size,size]``; mean and std count in gray
     levels.
 
     ``size=None`` keeps the size of the images.

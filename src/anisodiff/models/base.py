@@ -11,19 +11,18 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from anisodiff.networks.balance import Balancing
 from anisodiff.objectives.contract import Draw
-from anisodiff.statistics import Moments
+from anisodiff.statistics import SpectralStatistics
 
 
-def noise_level(moments: Moments) -> Tensor:
+def noise_level(statistics: SpectralStatistics) -> Tensor:
     """ln(σ/σ_d) on (cell, phase), [K, P]: σ is the white noise that alone would leave as much of an image as the
     process does, in the sense of information, Σ_k ln(1 + D_k/σ²) = Σ_k ln(1 + S_k/N_k); σ_d² is a pixel's variance.
 
     For `ve` this is its own noise level. Processes that smooth as well are compared by what they have destroyed.
     """
-    data = moments.data.double()
-    known = torch.log1p((moments.log_signal - moments.log_noise).double().exp()).sum((-2, -1))
+    data = statistics.data.double()
+    known = torch.log1p((statistics.log_signal - statistics.log_noise).double().exp()).sum((-2, -1))
     level = torch.linspace(-9.0, 9.0, 721, dtype=torch.float64, device=data.device)
     white = torch.log1p(data.flatten() / data.mean() * torch.exp(-2 * level)[:, None]).sum(1)
     right = torch.searchsorted(-white, -known.contiguous()).clamp(1, len(level) - 1)
@@ -36,36 +35,33 @@ class Model(nn.Module, ABC):
 
     usual: ClassVar[str]
     """The sampler that is meant where none is named."""
-    reverse: str = "split"
+    learns: str = "score_and_drift"
     """What has been learned of the reverse equation, see `ScoreModel`; all, where there is nothing to choose."""
-    leans: ClassVar[bool] = False
-    """Whether it has a residual whose lean on the state can be measured and taken out, by ``balance``."""
-
-    turns: bool = False
-    """Whether the channels that samplers see are principal axes of the colours, each with a law of its own."""
+    rotates_channels: bool = False
+    """Whether the channels that samplers see are principal axes of the colors, each with a law of its own."""
 
     level: Tensor
     """`noise_level` of the tables, [K, P]."""
-    moments_mean: Tensor
-    moments_edges: Tensor
+    statistics_mean: Tensor
+    statistics_edges: Tensor
 
-    def __init__(self, network: nn.Module, moments: Moments) -> None:
+    def __init__(self, network: nn.Module, statistics: SpectralStatistics) -> None:
         super().__init__()
         self.network = network
-        self.balance: Balancing | None = None
-        """What samplers, never the trainer, do to the residuals; see `networks.balance`."""
-        for f in fields(moments):
-            self.register_buffer(f"moments_{f.name}", getattr(moments, f.name))
-        self.register_buffer("level", noise_level(moments))
+        for f in fields(statistics):
+            self.register_buffer(f"statistics_{f.name}", getattr(statistics, f.name))
+        self.register_buffer("level", noise_level(statistics))
 
     @property
-    def moments(self) -> Moments:
+    def statistics(self) -> SpectralStatistics:
         """The tables, on the model's device."""
-        return Moments(**{f.name: getattr(self, f"moments_{f.name}") for f in fields(Moments)})
+        return SpectralStatistics(
+            **{f.name: getattr(self, f"statistics_{f.name}") for f in fields(SpectralStatistics)}
+        )
 
     def level_at(self, t: Tensor) -> Tensor:
         """The noise level at times ``t`` (float64 [M], on the CPU), float64 [M]."""
-        host = self.moments.to(torch.device("cpu"))
+        host = self.statistics.to(torch.device("cpu"))
         return host.at(self.level.cpu(), *host.locate(t)).double()
 
     @property
@@ -85,13 +81,13 @@ class Model(nn.Module, ABC):
         """The error per sample, [B], of states and targets at times ``t`` (float64 [B])."""
 
     @abstractmethod
-    def centred(self, u: Tensor) -> Tensor:
+    def to_coordinates(self, u: Tensor) -> Tensor:
         """States ``u`` [B, C, H, W] in the coordinates that the model's samplers step in."""
 
     @abstractmethod
-    def uncentred(self, z: Tensor) -> Tensor:
+    def from_coordinates(self, z: Tensor) -> Tensor:
         """The way back."""
 
     @abstractmethod
     def denoised(self, z: Tensor, t: Tensor) -> Tensor:
-        """The image [B, C, H, W] expected at the end, from states ``z`` of `centred` at ``t`` [1]; one evaluation."""
+        """E[x0 | z], the image [B, C, H, W], from states ``z`` of `to_coordinates` at ``t`` [1]; NFE 1."""

@@ -17,15 +17,15 @@ from anisodiff.models.base import Model
 from anisodiff.objectives.contract import Draw
 from anisodiff.objectives.phases import table_phases
 from anisodiff.processes.conditional import Conditional
-from anisodiff.statistics import Moments, plain_colours
+from anisodiff.statistics import SpectralStatistics, channel_axes
 
 ProcessT = TypeVar("ProcessT", bound=Conditional)
 _BATCH = 128
 
 
-def measure_conditional(
+def estimate_conditional_statistics(
     process: Conditional, images: Tensor, progress: Callable[[int, int], None] | None = None
-) -> Moments:
+) -> SpectralStatistics:
     """S, N and the data's power on ``images`` [N, C, H, W] in [0, 1]; exact for these images, without any noise."""
     mean = images.double().mean((0, 2, 3))
     data = dct2(images.double() - mean[:, None, None]).square().mean((0, 1))
@@ -39,12 +39,12 @@ def measure_conditional(
             progress(number + 1, len(phases))
     signal, noise = (torch.stack(column)[None] for column in zip(*rows))
     nothing = torch.zeros_like(noise).float()
-    return Moments(
+    return SpectralStatistics(
         edges=torch.tensor([0.0, process.T], dtype=torch.float64, device=images.device),
         phases=phases.to(images.device),
         mean=mean.float(),
         data=data.float(),
-        **plain_colours(images.shape[1], data.float()),
+        **channel_axes(images.shape[1], data.float()),
         log_noise=noise.log().float(),
         log_signal=torch.maximum(signal, 1e-8 * noise).log().float(),
         weight=nothing + 1,
@@ -56,8 +56,8 @@ def measure_conditional(
 class ConditionalModel(Model, Generic[ProcessT]):
     """A network that is shown states and times as they are."""
 
-    def __init__(self, network: nn.Module, process: ProcessT, moments: Moments) -> None:
-        super().__init__(network, moments)
+    def __init__(self, network: nn.Module, process: ProcessT, statistics: SpectralStatistics) -> None:
+        super().__init__(network, statistics)
         self.process = process
 
     @property
@@ -71,7 +71,7 @@ class ConditionalModel(Model, Generic[ProcessT]):
         return times, times / self.T
 
     def answer(self, z: Tensor, t: Tensor, dropout_key: Tensor | None = None) -> Tensor:
-        """The network's output for states ``z`` of `centred` at times ``t`` ([1] or [B]), [B, C, H, W].
+        """The network's output for states ``z`` of `to_coordinates` at times ``t`` ([1] or [B]), [B, C, H, W].
 
         A copy: a replayed network writes its next answer over this one, and solvers need several at a time.
         """
@@ -85,18 +85,18 @@ class ConditionalModel(Model, Generic[ProcessT]):
 
     def loss(self, drawn: Draw, t: Tensor, dropout_key: Tensor | None = None) -> Tensor:
         """Mean squared error over an image's numbers, [B]."""
-        found = self.answer(self.centred(drawn.state), t, dropout_key)
+        found = self.answer(self.to_coordinates(drawn.state), t, dropout_key)
         return (found - self.wanted(drawn)).square().mean((-3, -2, -1))
 
 
 class Signed(ConditionalModel[ProcessT]):
     """A model that is shown images in [−1, 1], z = 2u − 1, and asked for something in these units."""
 
-    def centred(self, u: Tensor) -> Tensor:
+    def to_coordinates(self, u: Tensor) -> Tensor:
         """2u − 1."""
         return 2 * u - 1
 
-    def uncentred(self, z: Tensor) -> Tensor:
+    def from_coordinates(self, z: Tensor) -> Tensor:
         """(z + 1)/2."""
         return 0.5 * (z + 1)
 

@@ -20,11 +20,11 @@ class DeblurringModel(ConditionalModel[HeatDissipation]):
 
     usual: ClassVar[str] = "deblurring"
 
-    def centred(self, u: Tensor) -> Tensor:
+    def to_coordinates(self, u: Tensor) -> Tensor:
         """As it is."""
         return u
 
-    def uncentred(self, z: Tensor) -> Tensor:
+    def from_coordinates(self, z: Tensor) -> Tensor:
         """As it is."""
         return z
 

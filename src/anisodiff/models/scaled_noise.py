@@ -24,4 +24,4 @@ class ScaledNoiseModel(Signed[EdgePreserving]):
 
     def denoised(self, z: Tensor, t: Tensor) -> Tensor:
         """E[x0 | u], with values that images can have: late in time errors are divided by a small number."""
-        return self.uncentred(self.image(z, t).clamp(-1, 1))
+        return self.from_coordinates(self.image(z, t).clamp(-1, 1))

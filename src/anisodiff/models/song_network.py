@@ -22,16 +22,16 @@ from torch import Tensor, nn
 from anisodiff.dct import dct2, idct2
 from anisodiff.models.base import noise_level
 from anisodiff.models.score import ScoreModel
-from anisodiff.statistics import Moments
+from anisodiff.statistics import SpectralStatistics
 
 _FLOOR = 1e-8  # of the noise: the least signal in the tables of linear processes
 
 
-def equivalent_noise(moments: Moments) -> Tensor:
+def equivalent_noise(statistics: SpectralStatistics) -> Tensor:
     """ln σ on (cell, phase), [K, P] float64: Σ_k ln(1 + D_k/σ²) = Σ_k ln(1 + S_k/N_k), as `noise_level` but exact."""
-    data = moments.data.double()
-    known = torch.log1p((moments.log_signal - moments.log_noise).double().exp()).sum((-2, -1))
-    log = noise_level(moments).double() + 0.5 * data.mean().log()
+    data = statistics.data.double()
+    known = torch.log1p((statistics.log_signal - statistics.log_noise).double().exp()).sum((-2, -1))
+    log = noise_level(statistics).double() + 0.5 * data.mean().log()
     for _ in range(4):  # Newton's method, from a start that is right to 1e-3
         ratio = data * torch.exp(-2 * log)[..., None, None]
         log = log + 0.5 * (torch.log1p(ratio).sum((-2, -1)) - known) / (ratio / (1 + ratio)).sum((-2, -1))
@@ -49,17 +49,17 @@ class VENetwork(nn.Module):
     def __init__(self, network: nn.Module, model: ScoreModel) -> None:
         super().__init__()
         self.network = network
-        moments = model.moments
-        cells, phases = len(moments.edges) - 1, moments.phases.to(moments.edges)
+        statistics = model.statistics
+        cells, phases = len(statistics.edges) - 1, statistics.phases.to(statistics.edges)
         cell = torch.arange(cells, device=phases.device).repeat_interleave(len(phases))
         told = model.condition(cell, phases.repeat(cells)).double()
         # the model's level is linear between these points, and so is the logarithm of its noise: read back exactly
         told, order = told.sort()
         for name, value in {
-            "mean": moments.mean,
-            "data": moments.data,
+            "mean": statistics.mean,
+            "data": statistics.data,
             "condition": told,
-            "log_sigma": equivalent_noise(moments).flatten()[order],
+            "log_sigma": equivalent_noise(statistics).flatten()[order],
         }.items():
             self.register_buffer(name, value, persistent=False)  # the model's tables hold them
 

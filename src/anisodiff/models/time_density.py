@@ -20,20 +20,20 @@ def level_density(
 
     ``gaps``: nothing where a cell begins; ``even``: for t itself uniform.
     """
-    edges = model.moments_edges.cpu()
-    phases = model.moments.phases.cpu()
+    edges = model.statistics_edges.cpu()
+    phases = model.statistics.phases.cpu()
     if not gaps:
         phases = torch.cat([torch.zeros(1, dtype=torch.float64), phases])
     part = torch.arange(8, dtype=torch.float64) / 8
     fraction = torch.cat([(phases[:-1, None] + part * phases.diff()[:, None]).flatten(), phases[-1:]])
     t = (edges[:-1, None] + fraction * (edges[1:] - edges[:-1])[:, None]).flatten()
     t = t[t >= t_min]
-    moments = model.moments.to(torch.device("cpu"))
-    level = moments.at(model.level.cpu(), *moments.locate(t))
+    statistics = model.statistics.to(torch.device("cpu"))
+    level = statistics.at(model.level.cpu(), *statistics.locate(t))
     density = torch.ones_like(t) if even else torch.exp(-0.5 * ((level.double() - mean) / std) ** 2)
     speed = t.diff() if even else level.diff().double().abs()
     if gaps:  # no mass where a cell begins: a target's variance diverges there
-        speed = speed * (moments.locate(t)[0][1:] == moments.locate(t)[0][:-1])
+        speed = speed * (statistics.locate(t)[0][1:] == statistics.locate(t)[0][:-1])
     mass = torch.cat([torch.zeros(1, dtype=torch.float64), (0.5 * (density[1:] + density[:-1]) * speed).cumsum(0)])
     if not math.isfinite(float(mass[-1])) or mass[-1] <= 0:
         raise ValueError("no time has the wanted noise level; choose another mean or std")

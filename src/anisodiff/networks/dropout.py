@@ -2,8 +2,8 @@
 
     mask = [ M32( a(key, layer, c) + b(key, layer, i, j) ) ≥ rate·2³² ],     h ← h · mask / (1 − rate)
 
-a and b are the high 32 bits of a 64-bit finaliser (SplitMix64, Steele et al. 2014) and are small: [B,C] and
-[B,H,W]. Only the sum and the 32-bit finaliser M32 (two multiplications, Wellons 2018) run over the whole
+a and b are the high 32 bits of a 64-bit finalizer (SplitMix64, Steele et al. 2014) and are small: [B,C] and
+[B,H,W]. Only the sum and the 32-bit finalizer M32 (two multiplications, Wellons 2018) run over the whole
 [B,C,H,W], and `torch.compile` fuses them with the product. No random state is read or written, so two samples
 with one key share their mask, and neither batch size, sharding, resuming, recomputation nor the device
 change it.

@@ -1,4 +1,4 @@
-"""Layers with DDPM's initialisation, and the embedding of the noise condition.
+"""Layers with DDPM's initialization, and the embedding of the noise condition.
 
     W ~ U(−r, r),   r² = 3·scale / ((fan_in + fan_out)/2),   biases 0     (Ho et al. 2020, Song et al. 2021)
 
@@ -22,7 +22,7 @@ class GroupNorm(nn.GroupNorm):
     """
 
     def forward(self, x: Tensor) -> Tensor:
-        """Normalise; the answer is in the precision of the weights."""
+        """Normalize; the answer is in the precision of the weights."""
         if x.is_cuda and torch.compiler.is_compiling():
             return self.affine_form(x)
         return super().forward(x)
@@ -89,7 +89,7 @@ class Conv2d(nn.Conv2d):
 
 
 class Linear(nn.Linear):
-    """y = Wx + b with the same initialisation: [B,in] → [B,out]."""
+    """y = Wx + b with the same initialization: [B,in] → [B,out]."""
 
     def reset_parameters(self) -> None:
         """Nothing, as in `Conv2d`."""

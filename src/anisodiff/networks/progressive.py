@@ -30,7 +30,7 @@ class Head(nn.Module):
         self.conv = Conv2d(in_channels, out_channels, scale=scale)
 
     def forward(self, h: Tensor) -> Tensor:
-        """Normalise, activate, convolve."""
+        """Normalize, activate, convolve."""
         out: Tensor = self.conv(F.silu(self.norm(h)))
         return out
 

@@ -4,8 +4,8 @@
     up:   y_{2i} = (x_{i−1} + 3x_i)/4,   y_{2i+1} = (3x_i + x_{i+1})/4
 
 The filter is separable and applied as weighted sums of shifted views: `torch.compile` fuses them with their
-neighbours, and channels_last survives, which a depthwise convolution does not guarantee. Without FIR the
-filter is the box [1,1]: average pooling and nearest neighbour.
+neighbors, and channels_last survives, which a depthwise convolution does not guarantee. Without FIR the
+filter is the box [1,1]: average pooling and nearest neighbor.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def downsample(x: Tensor, *, fir: bool) -> Tensor:
 def upsample(x: Tensor, *, fir: bool) -> Tensor:
     """Double the resolution: [B,C,H,W] → [B,C,2H,2W]."""
     x = F.interpolate(x, scale_factor=2.0, mode="nearest")
-    # [1,3,3,1] = [1,1] ∗ [1,2,1], and nearest neighbour is the [1,1]: no zeros need to be interleaved
+    # [1,3,3,1] = [1,1] ∗ [1,2,1], and nearest neighbor is the [1,1]: no zeros need to be interleaved
     return fir2d(x, (0.25, 0.5, 0.25), pad=(1, 1)) if fir else x
 
 
@@ -75,7 +75,7 @@ class UpConv(Conv2d):
     """Doubling and 3×3 convolution in one: [B,in,H,W] → [B,out,2H,2W].
 
     With FIR the zero-interleaved image is convolved (a transposed convolution with the kernel turned round)
-    and then filtered; without, nearest neighbour is followed by the convolution.
+    and then filtered; without, nearest neighbor is followed by the convolution.
     """
 
     def __init__(self, in_channels: int, out_channels: int, *, fir: bool) -> None:
@@ -86,7 +86,7 @@ class UpConv(Conv2d):
         """Upsample and convolve."""
         if not self.fir:
             return super().forward(upsample(x, fir=False))
-        turned = torch.flip(self.weight, (2, 3)).transpose(0, 1)
-        x = fir2d(F.conv_transpose2d(x, turned, stride=2), tuple(tap / 4 for tap in TAPS), pad=(1, 1))
+        rotate_channels = torch.flip(self.weight, (2, 3)).transpose(0, 1)
+        x = fir2d(F.conv_transpose2d(x, rotate_channels, stride=2), tuple(tap / 4 for tap in TAPS), pad=(1, 1))
         assert self.bias is not None
         return x + self.bias[:, None, None].to(x.dtype)

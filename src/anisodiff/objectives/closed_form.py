@@ -36,7 +36,7 @@ class Exact(OfProcess[ClosedForm]):
         """Never: the drift is −α1 z_k û_k."""
         return False
 
-    def settle(self, t: Tensor) -> Tensor:
+    def snap_to_grid(self, t: Tensor) -> Tensor:
         """Any time will do."""
         return t
 

@@ -57,7 +57,7 @@ class OfImage(Regression, Generic[ProcessT]):
 class Velocity(OfImage[FlowMatching]):
     """The velocity of the straight path."""
 
-    def settle(self, t: Tensor) -> Tensor:
+    def snap_to_grid(self, t: Tensor) -> Tensor:
         """Any time will do."""
         return t
 
@@ -71,7 +71,7 @@ class Velocity(OfImage[FlowMatching]):
 class Deblurring(OfImage[HeatDissipation]):
     """The step to the next lower level."""
 
-    def settle(self, t: Tensor) -> Tensor:
+    def snap_to_grid(self, t: Tensor) -> Tensor:
         """The level that t lies below."""
         return levels_of(t, self.process.levels)
 
@@ -86,7 +86,7 @@ class Deblurring(OfImage[HeatDissipation]):
 class ScaledNoise(OfImage[EdgePreserving]):
     """The noise with its scale."""
 
-    def settle(self, t: Tensor) -> Tensor:
+    def snap_to_grid(self, t: Tensor) -> Tensor:
         """The level that t lies below."""
         return levels_of(t, self.process.levels)
 

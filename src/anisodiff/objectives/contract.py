@@ -37,7 +37,7 @@ class Regression(ABC):
         """Whether the drift is a second thing to learn."""
 
     @abstractmethod
-    def settle(self, t: Tensor) -> Tensor:
+    def snap_to_grid(self, t: Tensor) -> Tensor:
         """The times that are learned in place of ``t``: those the objective has low variance at."""
 
     @abstractmethod

@@ -71,7 +71,7 @@ class Simulated(OfProcess[SPDE]):
         """The step's, if it knows."""
         return self.process.step.noise(self.equation, t, like)
 
-    def settle(self, t: Tensor) -> Tensor:
+    def snap_to_grid(self, t: Tensor) -> Tensor:
         """With single steps the end of the step t lies in: the last piece is a whole one. With windows any time."""
         step = self.process.step
         if not isinstance(step, TamedEuler):

@@ -25,7 +25,7 @@ from anisodiff.tensors import check_images, check_state, check_times
 class Conditional(Process):
     """Contract of a process that is Gaussian given the image; subclasses are frozen dataclasses of plain numbers."""
 
-    word: ClassVar[str]
+    name: ClassVar[str]
     """Its name."""
 
     @staticmethod
@@ -78,15 +78,15 @@ class Conditional(Process):
         """
         x0 = images.double()
         when = t.to(x0)
-        centre = self.mean(level.to(x0)[None, :, None, None].expand(1, *x0.shape[1:]), when)
-        signal = dct2(self.mean(x0, when.expand(len(x0))) - centre).square().mean((0, 1))
+        center = self.mean(level.to(x0)[None, :, None, None].expand(1, *x0.shape[1:]), when)
+        signal = dct2(self.mean(x0, when.expand(len(x0))) - center).square().mean((0, 1))
         pixels = self.spread(x0, when.expand(len(x0))).square().expand(x0.shape).mean((0, 1))
         rows, columns = (dct_matrix(n, x0.dtype, x0.device).square() for n in x0.shape[-2:])
         return signal, rows @ pixels @ columns.mT
 
     def identity(self) -> dict[str, Any]:
         """The name, and the numbers."""
-        return {"kind": self.word} | {f.name: getattr(self, f.name) for f in fields(self)}
+        return {"kind": self.name} | {f.name: getattr(self, f.name) for f in fields(self)}
 
 
 def check_numbers(
@@ -96,11 +96,11 @@ def check_numbers(
 ) -> None:
     """Read the numbers of ``process`` and refuse those outside their range, naming what is expected."""
     for name, (low, high) in ranges.items():
-        value = notation.number(getattr(process, name), f"{process.word}: {name}")
+        value = notation.number(getattr(process, name), f"{process.name}: {name}")
         if not low <= value <= high or (name in whole and value != int(value)):
             kind = "a whole number" if name in whole else "a number"
             raise ValueError(
-                f"{process.word}: {name} must be {kind} from {low:g} to {high:g}, got {getattr(process, name)!r}"
+                f"{process.name}: {name} must be {kind} from {low:g} to {high:g}, got {getattr(process, name)!r}"
             )
         object.__setattr__(process, name, int(value) if name in whole else value)
 

@@ -41,7 +41,7 @@ def _log_kept(levels: int, beta_min: float, beta_max: float, device: torch.devic
 class EdgePreserving(Conditional):
     """DDPM whose noise is scaled by the gradients of the image it is added to, and becomes isotropic."""
 
-    word: ClassVar[str] = "edge-preserving"
+    name: ClassVar[str] = "edge-preserving"
 
     levels: int = 500
     """N."""
@@ -63,12 +63,12 @@ class EdgePreserving(Conditional):
         check_numbers(self, ranges, whole=("levels",))
         if self.beta_min > self.beta_max or self.lambda_min > self.lambda_max:
             raise ValueError(
-                f"{self.word}: β and λ must not fall, got β {self.beta_min:g} → {self.beta_max:g} and "
+                f"{self.name}: β and λ must not fall, got β {self.beta_min:g} → {self.beta_max:g} and "
                 f"λ {self.lambda_min:g} → {self.lambda_max:g}"
             )
         if self.boundary not in BOUNDARIES:
             hint = notation.nearest(str(self.boundary), BOUNDARIES)
-            raise ValueError(f"{self.word}: unknown boundary {self.boundary!r}; {hint}")
+            raise ValueError(f"{self.name}: unknown boundary {self.boundary!r}; {hint}")
 
     def kept(self, t: Tensor) -> Tensor:
         """ᾱ at times ``t``, [B] float64."""
@@ -79,9 +79,9 @@ class EdgePreserving(Conditional):
 
     def edges(self, image: Tensor) -> Tensor:
         """G ∈ [0, 1] of images ``image`` [B, C, H, W] in [−1, 1]: [B, 1, H, W]."""
-        grey = F.pad(image.sum(1, keepdim=True), (1, 1, 1, 1), mode=BOUNDARIES[self.boundary])
-        across = grey[..., 2:] - grey[..., :-2]
-        down = grey[..., 2:, :] - grey[..., :-2, :]
+        gray = F.pad(image.sum(1, keepdim=True), (1, 1, 1, 1), mode=BOUNDARIES[self.boundary])
+        across = gray[..., 2:] - gray[..., :-2]
+        down = gray[..., 2:, :] - gray[..., :-2, :]
         across = across[..., :-2, :] + 2 * across[..., 1:-1, :] + across[..., 2:, :]
         down = down[..., :-2] + 2 * down[..., 1:-1] + down[..., 2:]
         square = across.square() + down.square()

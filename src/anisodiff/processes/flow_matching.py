@@ -24,7 +24,7 @@ from anisodiff.stencils.gradient import per_sample
 class FlowMatching(Conditional):
     """Straight paths between images and white noise N(½, ¼)."""
 
-    word: ClassVar[str] = "flow-matching"
+    name: ClassVar[str] = "flow-matching"
 
     sigma_min: float = 0.0
     """Noise left at t = 0, for images in [−1, 1]."""

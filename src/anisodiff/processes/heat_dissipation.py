@@ -28,7 +28,7 @@ from anisodiff.stencils.gradient import per_sample
 class HeatDissipation(Conditional):
     """K levels of blur, each with white noise of one strength."""
 
-    word: ClassVar[str] = "heat-dissipation"
+    name: ClassVar[str] = "heat-dissipation"
 
     levels: int = 200
     """K."""
@@ -44,7 +44,7 @@ class HeatDissipation(Conditional):
         check_numbers(self, ranges, whole=("levels",))
         if not self.blur_min < self.blur_max:
             raise ValueError(
-                f"{self.word}: expected blur_min < blur_max, got {self.blur_min:g} and {self.blur_max:g}"
+                f"{self.name}: expected blur_min < blur_max, got {self.blur_min:g} and {self.blur_max:g}"
             )
 
     @staticmethod

@@ -1,6 +1,6 @@
 """Processes by name: the paper's, and the rows and panels of its figures.
 
-`heat` and `anisotropic` are our discretisation (flux stencil, exact in time or exponential); the same names with
+`heat` and `anisotropic` are our discretization (flux stencil, exact in time or exponential); the same names with
 `-paper` are the paper's (paper stencil, tamed Euler–Maruyama). Figures of the paper: `gallery-…` for the five
 rows of the first one, `design-ROW COLUMN` for the twelve panels of the design figure (128², T = 8).
 
@@ -101,7 +101,7 @@ MAIN = ("ve", "heat", "anisotropic", "heat-paper", "anisotropic-paper")
 GALLERY = tuple(_GALLERY)
 DESIGN = tuple(_DESIGN)
 _CLASSES: Mapping[str, type[Conditional]] = MappingProxyType(
-    {kind.word: kind for kind in (FlowMatching, HeatDissipation, EdgePreserving)}
+    {kind.name: kind for kind in (FlowMatching, HeatDissipation, EdgePreserving)}
 )
 BASELINES = tuple(_CLASSES)
 TRAINED = MAIN + BASELINES

@@ -31,7 +31,7 @@ def describe(equation: Equation) -> dict[str, Any]:
 
 @dataclass(frozen=True, kw_only=True)
 class SPDE(Process):
-    """dU = ∇·(g1∇U) dt + g2 dW, discretised by ``stencil`` in space and ``step`` in time."""
+    """dU = ∇·(g1∇U) dt + g2 dW, discretized by ``stencil`` in space and ``step`` in time."""
 
     equation: Equation
     stencil: str = "flux"
@@ -73,7 +73,7 @@ class SPDE(Process):
             raise ValueError("the kernel of the last piece needs t > 0 for every sample")
         last, at = int(node.max()), node_times(self.equation, self.step, u.device)
         when, node = send(when, u.device), send(node, u.device)
-        xi = white(u, source)  # drawn first: what a sample meets must not depend on how far its neighbours go
+        xi = white(u, source)  # drawn first: what a sample meets must not depend on how far its neighbors go
         begin = u
         for k in range(last):
             frozen = self.step.freeze(self.equation, STENCILS[self.stencil], u, k)

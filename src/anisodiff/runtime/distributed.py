@@ -15,7 +15,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 
-class Team:
+class Distributed:
     """This process among all."""
 
     def __init__(self, device: torch.device) -> None:
@@ -45,7 +45,7 @@ class Team:
             return network.no_sync()
         return nullcontext()
 
-    def equalise(self, tensors: Iterable[Tensor]) -> None:
+    def equalize(self, tensors: Iterable[Tensor]) -> None:
         """Rank 0's values everywhere."""
         if self.world > 1:
             for tensor in tensors:

@@ -34,10 +34,10 @@ __all__ = [
 
 _SCORE: tuple[type[Sampler], ...] = (Exponential, Ode, Euler, Ancestral)
 _BASELINE: tuple[type[Sampler], ...] = (PredictorCorrector, Heun, Midpoint, Dopri5, Deblurring, Posterior)
-_KINDS = {kind.word: kind for kind in (*_SCORE, *_BASELINE)}
-SAMPLERS = tuple(kind.word for kind in _SCORE)
+_KINDS = {kind.name: kind for kind in (*_SCORE, *_BASELINE)}
+SAMPLERS = tuple(kind.name for kind in _SCORE)
 """The names of ours."""
-BASELINE_SAMPLERS = tuple(kind.word for kind in _BASELINE)
+BASELINE_SAMPLERS = tuple(kind.name for kind in _BASELINE)
 """Those of the baselines, each for its own process."""
 
 
@@ -50,7 +50,7 @@ def sampler(text: str, process: Process) -> Sampler:
     if not isinstance(process, found.serves):
         known = [word for word, kind in _KINDS.items() if _suits(kind, process)]
         raise ValueError(
-            f"the sampler {found.word!r} is not for a {type(process).__name__}; take {' or '.join(map(repr, known))}"
+            f"the sampler {found.name!r} is not for a {type(process).__name__}; take {' or '.join(map(repr, known))}"
         )
     return found.prepared(process)
 
@@ -72,7 +72,7 @@ def usual(model: Model, process: Process | None = None) -> Sampler:
     Where the noise stops at edges (λ2 < ∞) only explicit steps can follow it, along the drift that was learned; where
     none was, along the process's own.
     """
-    own = Euler if model.reverse == "score" else _KINDS[model.usual]
+    own = Euler if model.learns == "score" else _KINDS[model.usual]
     if process is None:
         return own()
     return (own() if _suits(own, process) else Euler(drift=PROJECTED)).prepared(process)

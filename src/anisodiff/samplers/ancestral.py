@@ -38,7 +38,7 @@ def ancestral_step(model: ScoreModel, z: Tensor, t: Tensor, after: Tensor, sourc
 class Ancestral(Sampler):
     """``ancestral``: one evaluation a step, for processes in closed form."""
 
-    word: ClassVar[str] = "ancestral"
+    name: ClassVar[str] = "ancestral"
     cost: ClassVar[int] = 1
 
     def prepared(self, process: Process) -> Self:
@@ -48,7 +48,7 @@ class Ancestral(Sampler):
                 f"the sampler 'ancestral' needs a closed-form process (step=exact), got a {type(process).__name__}; "
                 "take 'exponential'"
             )
-        require_additive(process, self.word, white=False)
+        require_additive(process, self.name, white=False)
         return self
 
     def stepper(self, model: ScoreModel, source: Randomness) -> Step:

@@ -3,8 +3,8 @@
     ẑ_0 = states at times[0],    ẑ_{i+1} = corrector(step(ẑ_i, t_i → t_{i+1})),    x = E[x0 | ẑ_n]
 
 The mathematics stands in one plain function per file; a sampler holds its options, and `Sampler.run` is the loop that
-all share. States inside the loop are in the coordinates of the model (`Model.centred`): for a score the DCT of the
-images about the channel means. Times that end in 0 end in an image: then nothing is left to expect.
+all share. States inside the loop are in the model's coordinates (`Model.to_coordinates`): for a score the DCT of the
+images about the channel means. A grid that ends at 0 ends in an image; any other ends with one denoising step.
 """
 
 import math
@@ -60,7 +60,7 @@ def require_additive(process: Process, what: str, *, white: bool = True) -> None
 
 @torch.no_grad()
 def denoised(model: Model, z: Tensor, t: Tensor) -> Tensor:
-    """E[x0 | u] [B, C, H, W] of states ``z`` of `Model.centred` at ``t`` [1]; one evaluation."""
+    """E[x0 | u] [B, C, H, W] of states ``z`` of `Model.to_coordinates` at ``t`` [1]; one evaluation."""
     return model.denoised(z, t)
 
 
@@ -68,7 +68,7 @@ def denoised(model: Model, z: Tensor, t: Tensor) -> Tensor:
 class Sampler(ABC):
     """Contract of every sampler; subclasses are frozen dataclasses of options."""
 
-    word: ClassVar[str]
+    name: ClassVar[str]
     """Its name in the notation."""
     cost: ClassVar[int]
     """Network evaluations of one predictor step."""
@@ -98,16 +98,16 @@ class Sampler(ABC):
         """Whether it follows the drift as it was learned."""
         return False
 
-    def check_reverse(self, reverse: str) -> None:
-        """Refuse a model that has not learned what is asked of it; ``reverse`` as in `TrainConfig`."""
-        if reverse == "joint" and self.uses_score:
+    def check_model(self, learns: str) -> None:
+        """Refuse a model that has not learned what is asked of it; ``learns`` as in `TrainConfig`."""
+        if learns == "reverse_drift" and self.uses_score:
             raise ValueError(
-                f"the sampler '{self}' needs the score by itself, got a model trained with reverse=joint; "
+                f"the sampler '{self}' needs the score by itself, got a model trained with learns=reverse_drift; "
                 "take 'exponential' without a corrector, or 'euler(drift=projected)'"
             )
-        if reverse == "score" and self.uses_drift:
+        if learns == "score" and self.uses_drift:
             raise ValueError(
-                f"the sampler '{self}' needs the drift as well, got a model trained with reverse=score; take 'euler'"
+                f"the sampler '{self}' needs the drift as well, got a model trained with learns=score; take 'euler'"
             )
 
     @abstractmethod
@@ -121,11 +121,11 @@ class Sampler(ABC):
         ``model`` is of the kind that learns the processes it `serves`.
         """
 
-    def evaluations(self, times: Tensor) -> int:
+    def nfe(self, times: Tensor) -> int:
         """Network evaluations that `run` makes along ``times``: the last one gives the image."""
         return (len(times) - 1) * self._per_step + 1
 
-    def within(self, evaluations: int) -> Self:
+    def within(self, nfe: int) -> Self:
         """Itself with what it takes from the evaluations that are allowed."""
         return self
 
@@ -133,23 +133,23 @@ class Sampler(ABC):
         """The fewest evaluations that bring a state from ``t_max`` to an image."""
         return segments(model, t_min, t_max) * self._per_step + 1
 
-    def span(self, model: Model, evaluations: int, t_min: float, t_max: float | None) -> float:
+    def span(self, model: Model, nfe: int, t_min: float, t_max: float | None) -> float:
         """The first time, T where none is given; what cannot be done is refused."""
         T = model.T
         top = T if t_max is None else float(t_max)
         if not 0 < t_min < top <= T:
             raise ValueError(f"times must obey 0 < t_min < t_max ≤ T = {T:g}, got t_min = {t_min:g}, t_max = {top:g}")
         least = self.least(model, t_min, top)
-        if evaluations < least:
+        if nfe < least:
             raise ValueError(
-                f"{evaluations} evaluations are too few for {self.word!r} on this process; expected at least {least}"
+                f"{nfe} evaluations are too few for {self.name!r} on this process; expected at least {least}"
             )
         return top
 
-    def times(self, model: Any, evaluations: int, *, t_min: float, t_max: float | None = None) -> Tensor:
+    def times(self, model: Any, nfe: int, *, t_min: float, t_max: float | None = None) -> Tensor:
         """Descending times t_max … t_min, float64: as many as ``evaluations`` of the network allow."""
-        top = self.span(model, evaluations, t_min, t_max)
-        return grid_between(model, self.grid, (evaluations - 1) // self._per_step, t_min, top, rho=self.rho)
+        top = self.span(model, nfe, t_min, t_max)
+        return grid_between(model, self.grid, (nfe - 1) // self._per_step, t_min, top, rho=self.rho)
 
     @torch.no_grad()
     def run(
@@ -168,16 +168,16 @@ class Sampler(ABC):
         times = times.to(start.device, torch.float64)
         if times.dim() != 1 or len(times) == 0 or bool((times[1:] >= times[:-1]).any()):
             raise ValueError("times must be a vector that descends")
-        self.check_reverse(model.reverse)
-        z, step = model.centred(start), self.stepper(model, source)
+        self.check_model(model.learns)
+        z, step = model.to_coordinates(start), self.stepper(model, source)
         for i, (t, after) in enumerate(pairwise(torch.split(times, 1))):
             z = step(z, t, after)
             if self.corrector > 0:
                 z = langevin(model, z, after, self.corrector, source)
             if callback:
-                callback(i, model.uncentred(z))
+                callback(i, model.from_coordinates(z))
         if float(times[-1]) == 0.0:
-            return cast(Tensor, model.uncentred(z))
+            return cast(Tensor, model.from_coordinates(z))
         return denoised(model, z, times[-1:])
 
     @property
@@ -185,4 +185,4 @@ class Sampler(ABC):
         return self.cost + (self.corrector > 0)
 
     def __str__(self) -> str:
-        return notation.write(self.word, self)
+        return notation.write(self.name, self)

@@ -6,9 +6,9 @@ with norms over one sample's own elements, so that the step of a sample depends 
 signal-to-noise ratio of the step (Song et al. 2021, who took the mean norms of a batch).
 
 What it leaves is not quite p_t, however many steps are made. A step of fixed ε is wrong by O(ε). A step that depends
-on the state slows the walk where ‖s‖ is large: for r → 0 its law is p_t·‖s‖² (normalised); one that depends on ξ has
+on the state slows the walk where ‖s‖ is large: for r → 0 its law is p_t·‖s‖² (normalized); one that depends on ξ has
 E[‖ξ‖² ξξᵀ] = d + 2 where E‖ξ‖² = d: too warm. Each makes a Gaussian too wide by 2/d in the mean over its d numbers:
-together 0.13 % for 32² in colour, much for toys.
+together 0.13 % for 32² in color, much for toys.
 """
 
 from torch import Tensor
@@ -18,7 +18,7 @@ from anisodiff.noise import Randomness, white
 
 
 def langevin(model: ScoreModel, z: Tensor, t: Tensor, ratio: float, source: Randomness) -> Tensor:
-    """One step at time ``t`` [1] on centred DCT states [B, C, H, W] (norms and white noise are those of pixels)."""
+    """One step at time ``t`` [1] on centered DCT states [B, C, H, W] (norms and white noise are those of pixels)."""
     c = model.coefficients(t)
     f, _ = model.residuals(z, c)
     score = -z / c.power + c.scale * f

@@ -22,7 +22,7 @@ from anisodiff.samplers.own_times import OwnTimes, levels_down
 class Deblurring(OwnTimes):
     """``deblurring(delta=0.0125)``: K evaluations from T, fewer from lower levels."""
 
-    word: ClassVar[str] = "deblurring"
+    name: ClassVar[str] = "deblurring"
     cost: ClassVar[int] = 1
     serves: ClassVar[tuple[type[Process], ...]] = (HeatDissipation,)
 
@@ -37,7 +37,7 @@ class Deblurring(OwnTimes):
         """The number of levels passed."""
         return max(1, round(t_max * model.process.levels))
 
-    def down(self, model: DeblurringModel, evaluations: int, top: float, t_min: float) -> Tensor:
+    def down(self, model: DeblurringModel, nfe: int, top: float, t_min: float) -> Tensor:
         """All levels from the one nearest to ``top`` to 0."""
         return levels_down(model.process.levels, top, model.process.levels)
 

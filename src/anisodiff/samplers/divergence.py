@@ -2,8 +2,8 @@
 
     Σ(u) = g2 Q g2,      (tr DΣ)_i = Σ_j ∂Σ_ij/∂u_j = Σ_j Q_ij g_j ∂g_i/∂u_j
 
-since a pixel's g2 does not see the pixel itself. It sees its four neighbours through the unhalved central differences
-p_x, p_y, with ∂g_i/∂p = −g_i³ p/(α2 λ2)². White noise has Q_ij = 0 between neighbours, so nothing is left; with a
+since a pixel's g2 does not see the pixel itself. It sees its four neighbors through the unhalved central differences
+p_x, p_y, with ∂g_i/∂p = −g_i³ p/(α2 λ2)². White noise has Q_ij = 0 between neighbors, so nothing is left; with a
 correlation length ℓ > 0 and λ2 < ∞ each of the four contributes. Q is a product over the two axes.
 """
 
@@ -22,7 +22,7 @@ def _axis(n: int, length: float, like: Tensor) -> Tensor:
     return (basis.mT * (q / q.mean()) @ basis).to(like.dtype)
 
 
-def _neighbours(g: Tensor, along: Tensor, beside: Tensor) -> Tensor:
+def _neighbors(g: Tensor, along: Tensor, beside: Tensor) -> Tensor:
     """Q_{i,i+1} g_{i+1} − Q_{i,i−1} g_{i−1} along the last axis [..., W]; ``beside`` [H] is the other axis' diagonal.
 
     On the two ends it is not used: the difference, and with it the derivative, is zero there.
@@ -37,7 +37,7 @@ def divergence(u: Tensor, intensity: Tensor | float, inv_lambda: Tensor | float,
         return torch.zeros_like(u)
     g = noise_scale(u, intensity, inv_lambda)
     rows, columns = _axis(u.shape[-2], length, u), _axis(u.shape[-1], length, u)
-    across_x = difference_x(u) * _neighbours(g, columns, rows.diagonal())
-    across_y = difference_y(u) * _neighbours(g.mT, rows, columns.diagonal()).mT
+    across_x = difference_x(u) * _neighbors(g, columns, rows.diagonal())
+    across_y = difference_y(u) * _neighbors(g.mT, rows, columns.diagonal()).mT
     damped = g**3 * (per_sample(inv_lambda, u) / per_sample(intensity, u)) ** 2
     return -damped * (across_x + across_y)

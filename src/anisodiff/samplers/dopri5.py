@@ -4,7 +4,7 @@
 
 A step is made when ‖e/(atol + rtol·max(|z|, |z'|))‖ ≤ 1 in the root mean square over an image, and the next one is
 0.9·‖·‖^{−1/5} times as long. **Every sample has its own time and its own steps**, so that it does not depend on its
-neighbours; those that are done wait for the last of the batch. Six evaluations a step, made or refused, and one more.
+neighbors; those that are done wait for the last of the batch. Six evaluations a step, made or refused, and one more.
 """
 
 import dataclasses
@@ -98,7 +98,7 @@ def dopri5(
 class Dopri5(OwnTimes):
     """``dopri5(tolerance=1e-5)``: as many evaluations as the tolerance asks for, at most those allowed."""
 
-    word: ClassVar[str] = "dopri5"
+    name: ClassVar[str] = "dopri5"
     cost: ClassVar[int] = 6
     serves: ClassVar[tuple[type[Process], ...]] = (FlowMatching,)
 
@@ -119,21 +119,21 @@ class Dopri5(OwnTimes):
     made: ClassVar[list[Tensor]]
     """Evaluations that each sample took, int64 [B], one entry a run of this very object."""
 
-    def within(self, evaluations: int) -> Self:
+    def within(self, nfe: int) -> Self:
         """With the limit, where none is set."""
-        return self if self.most else dataclasses.replace(self, most=evaluations)
+        return self if self.most else dataclasses.replace(self, most=nfe)
 
     def least(self, model: VelocityModel, t_min: float, t_max: float) -> int:
         """One step."""
         return self.cost + 1
 
-    def evaluations(self, times: Tensor) -> int:
+    def nfe(self, times: Tensor) -> int:
         """What is allowed; `made` says what was needed."""
         return self.most or _MOST
 
-    def down(self, model: VelocityModel, evaluations: int, top: float, t_min: float) -> Tensor:
+    def down(self, model: VelocityModel, nfe: int, top: float, t_min: float) -> Tensor:
         """Ten stops at most, where a path can be seen, or held; the steps between are the solver's."""
-        return torch.linspace(top, 0, min(10, max(1, evaluations // 30)) + 1, dtype=torch.float64)
+        return torch.linspace(top, 0, min(10, max(1, nfe // 30)) + 1, dtype=torch.float64)
 
     def stepper(self, model: VelocityModel, source: Randomness) -> Step:
         """Without any noise."""

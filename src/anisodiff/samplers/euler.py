@@ -56,10 +56,10 @@ class Taming:
 
 
 def reverse_drift(model: ScoreModel, z: Tensor, t: Tensor, stencil: str) -> tuple[Tensor, Tensor, Tensor]:
-    """Σ s + tr DΣ, b and g2 [B, C, H, W] of centred DCT states at ``t`` [1]; one evaluation."""
+    """Σ s + tr DΣ, b and g2 [B, C, H, W] of centered DCT states at ``t`` [1]; one evaluation."""
     equation, c = model.equation, model.coefficients(t)
     f, g = model.residuals(z, c)
-    score, u = -z / c.power + c.scale * f, model.uncentred(z)
+    score, u = -z / c.power + c.scale * f, model.from_coordinates(z)
     alpha2, inv_lambda2 = equation.alpha2(t), equation.inv_lambda2(t)
     scale, length = noise_scale(u, alpha2, inv_lambda2), equation.correlation_length
     pull = scale * correlate(correlate(scale * model.field(score), length), length)  # Q = Q^{1/2} Q^{1/2}
@@ -104,7 +104,7 @@ def usual_taming(process: Process) -> TamedEuler:
 class Euler(Sampler):
     """``euler(drift=stencil, norm=process)``: one evaluation a step; the paper's with ``corrector`` > 0."""
 
-    word: ClassVar[str] = "euler"
+    name: ClassVar[str] = "euler"
     cost: ClassVar[int] = 1
 
     grid: str = "uniform"

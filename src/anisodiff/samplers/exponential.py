@@ -113,7 +113,7 @@ def exponential_step(
         if d is not None:
             assert before.d is not None
             same = before.c.cell == c.cell  # products, not branches: the host need not wait for the device
-            taken = 0.0 if model.reverse == "joint" else (step.decay * before.step.decay) ** 4
+            taken = 0.0 if model.learns == "reverse_drift" else (step.decay * before.step.decay) ** 4
             change = torch.where(same, 1.0, taken) * change
             change = change - same * drift_weight * (d - before.d)
         mean = mean + ratio * change
@@ -124,7 +124,7 @@ def exponential_step(
 class Exponential(Sampler):
     """``exponential(order=2, wiener=0)``: one evaluation a step, stable for any α1."""
 
-    word: ClassVar[str] = "exponential"
+    name: ClassVar[str] = "exponential"
     cost: ClassVar[int] = 1
 
     order: int = 2
@@ -144,7 +144,7 @@ class Exponential(Sampler):
 
     def prepared(self, process: Process) -> Self:
         """For isotropic noise, white or not."""
-        require_additive(process, self.word, white=False)
+        require_additive(process, self.name, white=False)
         return self
 
     def stepper(self, model: ScoreModel, source: Randomness) -> Step:

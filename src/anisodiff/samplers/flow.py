@@ -39,16 +39,16 @@ class _Fixed(OwnTimes):
     cost: ClassVar[int] = 2
     serves: ClassVar[tuple[type[Process], ...]] = (FlowMatching,)
 
-    def down(self, model: VelocityModel, evaluations: int, top: float, t_min: float) -> Tensor:
+    def down(self, model: VelocityModel, nfe: int, top: float, t_min: float) -> Tensor:
         """Evenly from ``top`` to 0."""
-        return torch.linspace(top, 0, evaluations // self.cost + 1, dtype=torch.float64)
+        return torch.linspace(top, 0, nfe // self.cost + 1, dtype=torch.float64)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Heun(_Fixed):
     """``heun``: the mean of the velocities at both ends."""
 
-    word: ClassVar[str] = "heun"
+    name: ClassVar[str] = "heun"
 
     def stepper(self, model: VelocityModel, source: Randomness) -> Step:
         """Without any noise."""
@@ -59,7 +59,7 @@ class Heun(_Fixed):
 class Midpoint(_Fixed):
     """``midpoint``: the velocity in the middle."""
 
-    word: ClassVar[str] = "midpoint"
+    name: ClassVar[str] = "midpoint"
 
     def stepper(self, model: VelocityModel, source: Randomness) -> Step:
         """Without any noise."""

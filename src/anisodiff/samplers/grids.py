@@ -32,16 +32,16 @@ def _uniform(model: ScoreModel, t: Tensor, rho: float) -> Tensor:
 
 
 def _level(model: ScoreModel, t: Tensor, rho: float) -> Tensor:
-    moments = model.moments.to(t.device)
-    level = torch.cummax(moments.at(model.level.to(t.device), *moments.locate(t)).double(), 0).values
+    statistics = model.statistics.to(t.device)
+    level = torch.cummax(statistics.at(model.level.to(t.device), *statistics.locate(t)).double(), 0).values
     return level if rho == 1.0 else torch.exp(level / rho)
 
 
 def _adapted(model: ScoreModel, t: Tensor, rho: float) -> Tensor:
-    moments = model.moments.to(t.device)
-    place, square = moments.locate(t), torch.zeros(len(t) - 1, dtype=torch.float64)
-    for row in (moments.log_signal - moments.log_noise).double().unbind(-2):  # a row at a time: memory
-        height = torch.rsqrt(1.0 + moments.at(row, *place).exp())  # √(N/V)
+    statistics = model.statistics.to(t.device)
+    place, square = statistics.locate(t), torch.zeros(len(t) - 1, dtype=torch.float64)
+    for row in (statistics.log_signal - statistics.log_noise).double().unbind(-2):  # a row at a time: memory
+        height = torch.rsqrt(1.0 + statistics.at(row, *place).exp())  # √(N/V)
         square += torch.cummax(height, 0).values.diff(dim=0).square().sum(1)  # measured numbers: made monotone
     return torch.cat([square.new_zeros(1), square.sqrt().cumsum(0)])
 
@@ -50,7 +50,7 @@ GRIDS: dict[str, Clock] = {"uniform": _uniform, "level": _level, "adapted": _ada
 
 
 def _inner_edges(model: ScoreModel, low: float, high: float) -> Tensor:
-    edges = model.moments_edges.cpu().double()[1:-1]
+    edges = model.statistics_edges.cpu().double()[1:-1]
     return edges[(edges > low) & (edges < high)] if model.learns_drift else edges[:0]
 
 

@@ -76,7 +76,7 @@ def _learned(model: ScoreModel, z: Tensor, c: Coefficients, below: Coefficients,
 class Ode(Sampler):
     """``ode``: two evaluations a step, no noise."""
 
-    word: ClassVar[str] = "ode"
+    name: ClassVar[str] = "ode"
     cost: ClassVar[int] = 2
 
     @property
@@ -91,7 +91,7 @@ class Ode(Sampler):
 
     def prepared(self, process: Process) -> Self:
         """For white, isotropic noise."""
-        require_additive(process, self.word)
+        require_additive(process, self.name)
         return self
 
     def stepper(self, model: ScoreModel, source: Randomness) -> Step:

@@ -20,13 +20,13 @@ class OwnTimes(Sampler):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.corrector != 0 or self.grid != "uniform" or self.rho != 1:
-            raise ValueError(f"{self.word!r} has its own times and no corrector: leave corrector, grid and rho away")
+            raise ValueError(f"{self.name!r} has its own times and no corrector: leave corrector, grid and rho away")
 
     def prepared(self, process: Process) -> Self:
         """As it is."""
         return self
 
-    def evaluations(self, times: Tensor) -> int:
+    def nfe(self, times: Tensor) -> int:
         """Network evaluations along ``times``: none is needed at the end."""
         return (len(times) - 1) * self.cost
 
@@ -35,12 +35,12 @@ class OwnTimes(Sampler):
         return self.cost
 
     @abstractmethod
-    def down(self, model: Any, evaluations: int, top: float, t_min: float) -> Tensor:
+    def down(self, model: Any, nfe: int, top: float, t_min: float) -> Tensor:
         """Descending times from ``top``, or the level that stands for it, to 0."""
 
-    def times(self, model: Any, evaluations: int, *, t_min: float, t_max: float | None = None) -> Tensor:
+    def times(self, model: Any, nfe: int, *, t_min: float, t_max: float | None = None) -> Tensor:
         """Descending times, float64, the last one 0."""
-        return self.down(model, evaluations, self.span(model, evaluations, t_min, t_max), t_min)
+        return self.down(model, nfe, self.span(model, nfe, t_min, t_max), t_min)
 
 
 def levels_down(levels: int, top: float, steps: int) -> Tensor:

@@ -37,7 +37,7 @@ def posterior(process: EdgePreserving, z: Tensor, image: Tensor, t: Tensor, afte
 class Posterior(OwnTimes):
     """``posterior``: one evaluation a step; as many of the levels as there are evaluations."""
 
-    word: ClassVar[str] = "posterior"
+    name: ClassVar[str] = "posterior"
     cost: ClassVar[int] = 1
     serves: ClassVar[tuple[type[Process], ...]] = (EdgePreserving,)
 
@@ -48,9 +48,9 @@ class Posterior(OwnTimes):
         super().__post_init__()
         object.__setattr__(self, "clip", notation.switch(self.clip, "clip"))
 
-    def down(self, model: ScaledNoiseModel, evaluations: int, top: float, t_min: float) -> Tensor:
+    def down(self, model: ScaledNoiseModel, nfe: int, top: float, t_min: float) -> Tensor:
         """Evenly among the levels."""
-        return levels_down(model.process.levels, top, evaluations)
+        return levels_down(model.process.levels, top, nfe)
 
     def stepper(self, model: ScaledNoiseModel, source: Randomness) -> Step:
         """A draw of the posterior."""

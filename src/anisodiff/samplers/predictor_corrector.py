@@ -56,7 +56,7 @@ def reverse_diffusion(model: ScoreModel, z: Tensor, t: Tensor, after: Tensor, so
 class PredictorCorrector(OwnTimes):
     """``pc(snr=0.16)``: two evaluations for each noise level."""
 
-    word: ClassVar[str] = "pc"
+    name: ClassVar[str] = "pc"
     cost: ClassVar[int] = 2
     serves: ClassVar[tuple[type[Process], ...]] = (ClosedForm,)
 
@@ -72,17 +72,17 @@ class PredictorCorrector(OwnTimes):
 
     def prepared(self, process: Process) -> Self:
         """For white noise without a drift."""
-        require_additive(process, self.word)
+        require_additive(process, self.name)
         if not isinstance(process, ClosedForm) or process.equation.smooths:
-            raise ValueError(f"the sampler {self.word!r} is for noise without a drift (ve); take 'ancestral'")
+            raise ValueError(f"the sampler {self.name!r} is for noise without a drift (ve); take 'ancestral'")
         return self
 
-    def down(self, model: ScoreModel, evaluations: int, top: float, t_min: float) -> Tensor:
+    def down(self, model: ScoreModel, nfe: int, top: float, t_min: float) -> Tensor:
         """N = evaluations/2 times with geometric noise levels, and 0."""
         equation = model.equation
         ends = noise_variance(equation, torch.tensor([t_min, top], dtype=torch.float64)).sqrt()
         low, high = float(ends[0].clamp(min=self.sigma_min)), float(ends[1])
-        count = evaluations // self.cost if low < high else 1
+        count = nfe // self.cost if low < high else 1
         sigma = high * (low / high) ** (torch.arange(count, dtype=torch.float64) / max(1, count - 1))
         times = times_of(equation, sigma.square())
         times[0] = top

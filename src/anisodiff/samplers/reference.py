@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from anisodiff.dct import frequencies
-from anisodiff.gaussian_kernel import coloured, quadrature
+from anisodiff.gaussian_kernel import colored, quadrature
 from anisodiff.models.coefficients import Coefficients, Known
 from anisodiff.models.score import ScoreModel
 
@@ -25,7 +25,7 @@ class Reference:
     """One step of the linear reference."""
 
     decay: Tensor
-    """B, [1, H, W], or [C, H, W] where colours are pulled unequally."""
+    """B, [1, H, W], or [C, H, W] where colors are pulled unequally."""
     gained: Tensor
     """Q, alike."""
     mass: Tensor
@@ -45,16 +45,16 @@ def reference(model: ScoreModel, c: Coefficients, after: Tensor, t: Tensor) -> R
 
     w is the mean of its values at the two ends; at an edge of the drift that of the cell above it.
     """
-    moments = model.moments
-    here, phase = moments.locate(after)
-    own = torch.where(after == moments.edges.double()[c.cell], c.cell, here)
-    low = Known.at(moments, own, torch.where(own == here, phase, 0.0), plain_noise=model.plain_noise)
+    statistics = model.statistics
+    here, phase = statistics.locate(after)
+    own = torch.where(after == statistics.edges.double()[c.cell], c.cell, here)
+    low = Known.at(statistics, own, torch.where(own == here, phase, 0.0), plain_noise=model.plain_noise)
     weight = 0.5 * (low.weight + c.weight)[0]
     rate = weight * frequencies(weight.shape[-2], weight.shape[-1], weight.dtype, weight.device)
     decay = torch.exp(-model.equation.smoothing(after, t).to(rate.dtype) * rate)
     mass, speed = (x[0].to(rate.dtype) for x in quadrature(model.equation, after, t))
     left = torch.exp(-speed[:, None, None, None] * rate)
-    gained = coloured(model.equation, torch.einsum("q,qchw->chw", mass, left))
+    gained = colored(model.equation, torch.einsum("q,qchw->chw", mass, left))
     return Reference(decay, gained, mass.sum())
 
 
@@ -64,6 +64,6 @@ def growth(x: Tensor) -> Tensor:
 
 
 def predictions(model: ScoreModel, z: Tensor, c: Coefficients) -> tuple[Tensor, Tensor | None]:
-    """F̂ and d̂ = d Ĝ of centred DCT states: one evaluation of the network; None where the drift is known."""
+    """F̂ and d̂ = d Ĝ of centered DCT states: one evaluation of the network; None where the drift is known."""
     f, g = model.residuals(z, c)
     return f, None if g is None else c.residual * g

@@ -29,7 +29,7 @@ def per_sample(value: Tensor | float, u: Tensor) -> Tensor:
 
 
 def noise_scale(u: Tensor, intensity: Tensor | float, inv_lambda: Tensor | float) -> Tensor:
-    """g2 = α2/√(1 + |∇u/λ2|²) at every pixel, [B, C, H, W] (paper, Eq. of the discretised diffusion coefficient).
+    """g2 = α2/√(1 + |∇u/λ2|²) at every pixel, [B, C, H, W] (paper, Eq. of the discretized diffusion coefficient).
 
     The gradient is the pixel's own unhalved central difference, its normal component zero on an edge. It does
     not see the pixel itself: ∂g2_i/∂u_i = 0, so tr DΣ vanishes for white noise.

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from anisodiff import notation, objectives
-from anisodiff.models.score import REVERSES, WEIGHTINGS, Reverse, Weighting
+from anisodiff.models.score import LEARNS, WEIGHTINGS, Learns, Weighting
 from anisodiff.models.time_density import TIMES, Times
 from anisodiff.networks import SIZES, NCSNppConfig
 from anisodiff.processes.config import check_keys
@@ -38,13 +38,13 @@ class TrainConfig:
     """auto (the unbiased one that fits the process), local, exact, or an ablation: total-noise, x0."""
     antithetic: bool = False
     """The batch is pairs of one image, one time, one path up to its last piece, one dropout mask, and there ±ξ."""
-    parametrisation: str = "residual"
+    parameterization: str = "residual"
     """What the network is given and asked for: residual or scalar (see `ScoreModel`), or ve (see `VENetwork`)."""
-    reverse: Reverse = "split"
+    learns: Learns = "score_and_drift"
     """Where the drift is not known: score and drift are learned as two outputs (split) or as the one that sampling
     needs (joint), or the score alone, as in the paper (score); see `ScoreModel`."""
-    colours: bool = False
-    """Whether tables and network have the principal axes of the colours instead of the channels; see `tables`."""
+    channel_pca: bool = False
+    """Whether tables and network have the principal axes of the colors instead of the channels; see `tables`."""
     weighting: Weighting = "state"
     """Whose error counts: the noise-free state's, the score's, or the score's in units of noise; see `ScoreModel`."""
     gamma: float = 1.0
@@ -70,7 +70,7 @@ class TrainConfig:
     ema: tuple[str, ...] = ("constant(0.9999)",)
     """Averages of the weights, `constant(DECAY)` or `power(STD)`; the first is the model."""
     flip: bool = True
-    dequantise: bool = False
+    dequantize: bool = False
     seed: int = 0
     images: int = 166_400_000
     """Length of the run: images seen. 0: no step, a checkpoint of what the run begins with."""
@@ -116,8 +116,8 @@ class TrainConfig:
         if self.precision not in PRECISIONS:
             raise ValueError(f"precision: got {self.precision!r}, expected fp32, bf16 (on CUDA) or fp64 (for tests)")
         words = {
-            "objective": objectives.NAMES, "parametrisation": PARAMETRISATIONS, "weighting": WEIGHTINGS,
-            "times": TIMES, "reverse": REVERSES,
+            "objective": objectives.NAMES, "parameterization": PARAMETRISATIONS, "weighting": WEIGHTINGS,
+            "times": TIMES, "learns": LEARNS,
         }  # fmt: skip
         for name, known in words.items():
             if getattr(self, name) not in known:

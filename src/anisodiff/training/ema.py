@@ -75,7 +75,7 @@ def profile(text: str) -> Profile:
     return found
 
 
-class Averages:
+class EMA:
     """The averages of some weights, one set of tensors per profile; all start at the weights themselves."""
 
     def __init__(self, weights: Mapping[str, Tensor], profiles: tuple[Profile, ...]) -> None:
@@ -86,10 +86,10 @@ class Averages:
     @torch.no_grad()
     def update(self, n: int, good: Tensor) -> None:
         """Update number ``n``, where ``good`` (a tensor, 0 or 1: never looked at by the host) is 1."""
-        for shape, averages in zip(self.profiles, self._sets):
-            change = torch._foreach_sub(self._weights, averages)
+        for shape, ema_weights in zip(self.profiles, self._sets):
+            change = torch._foreach_sub(self._weights, ema_weights)
             torch._foreach_mul_(change, good.to(self._weights[0].dtype) * (1.0 - shape.beta(n)))
-            torch._foreach_add_(averages, change)
+            torch._foreach_add_(ema_weights, change)
 
     def of(self, number: int) -> dict[str, Tensor]:
         """The average of one profile, by name."""

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from anisodiff.runtime.distributed import Team
+from anisodiff.runtime.distributed import Distributed
 from anisodiff.training.config import TrainConfig
 from anisodiff.training.model import Plan
 from anisodiff.training.setup import assemble, memory_named, prepare_device
@@ -58,12 +58,12 @@ def estimate(
         return _measured(config, plan, images, timed, _Single(device))
 
 
-def _measured(config: TrainConfig, plan: Plan, images: Tensor, timed: int, team: Team) -> Estimate:
+def _measured(config: TrainConfig, plan: Plan, images: Tensor, timed: int, distributed: Distributed) -> Estimate:
     """The estimate, by doing ``timed`` images a step."""
-    device, part = team.device, config.batch // config.accumulation
-    moments = plan.method.measure(images.to(device), seed=config.seed)
-    network, model = assemble(plan, moments, team)
-    stepper = Stepper(plan.config, plan.objective, model, network, team)
+    device, part = distributed.device, config.batch // config.accumulation
+    statistics = plan.method.estimate_statistics(images.to(device), seed=config.seed)
+    network, model = assemble(plan, statistics, distributed)
+    stepper = Stepper(plan.config, plan.objective, model, network, distributed)
     shown = images.to(device, plan.dtype)[torch.arange(plan.config.parents) % len(images)]
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
@@ -95,7 +95,7 @@ def _measured(config: TrainConfig, plan: Plan, images: Tensor, timed: int, team:
     )
 
 
-class _Single(Team):
+class _Single(Distributed):
     """One process, whoever started it."""
 
     def __init__(self, device: torch.device) -> None:

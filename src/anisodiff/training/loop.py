@@ -12,11 +12,11 @@ from torch import Tensor
 from anisodiff.data import Dataset, Loader
 from anisodiff.io.checkpoint import Checkpoint, Snapshot, Store, alone, folder_of, read
 from anisodiff.models.base import Model
-from anisodiff.runtime.distributed import Team
+from anisodiff.runtime.distributed import Distributed
 from anisodiff.training.config import TrainConfig
 from anisodiff.training.contract import Hooks, OnInterval, Outcome
 from anisodiff.training.logging import Log
-from anisodiff.training.model import Plan, calibration_images, model_tensors, moments_from
+from anisodiff.training.model import Plan, calibration_images, model_tensors, statistics_from
 from anisodiff.training.setup import (
     assemble,
     check_data,
@@ -45,20 +45,20 @@ def train(
     """Train until ``config.images`` are seen; with ``resume`` from the newest whole checkpoint below ``output``.
 
     A new run begins with the averaged weights of ``start``, if given: a run, a checkpoint, or a file with a published
-    network (`parametrisation` ve). Adam begins anew.
+    network (`parameterization` ve). Adam begins anew.
     """
     check_data(config, dataset)
-    team = Team(torch.device(device))
-    plan = Plan.of(config, team.device)
-    config.check_batch(team.world)
-    notes = [*prepare_device(config, team.device), *remarks(config)]
-    if not team.leads:
-        with memory_named(config, team.world):
-            return _Run(plan, dataset, Path(output), team, resume, start, Hooks(), False).go()
+    distributed = Distributed(torch.device(device))
+    plan = Plan.of(config, distributed.device)
+    config.check_batch(distributed.world)
+    notes = [*prepare_device(config, distributed.device), *remarks(config)]
+    if not distributed.leads:
+        with memory_named(config, distributed.world):
+            return _Run(plan, dataset, Path(output), distributed, resume, start, Hooks(), False).go()
     for note in notes:
         hooks.say(note)
-    with alone(Path(output)), memory_named(config, team.world):
-        return _Run(plan, dataset, Path(output), team, resume, start, hooks, tensorboard).go()
+    with alone(Path(output)), memory_named(config, distributed.world):
+        return _Run(plan, dataset, Path(output), distributed, resume, start, hooks, tensorboard).go()
 
 
 class _Run:
@@ -69,42 +69,48 @@ class _Run:
         plan: Plan,
         dataset: Dataset,
         run: Path,
-        team: Team,
+        distributed: Distributed,
         resume: bool,
         start: str | Path | None,
         hooks: Hooks,
         tensorboard: bool,
     ) -> None:
-        self.plan, self.config, self.dataset, self.run, self.team = plan, plan.config, dataset, run, team
+        self.plan, self.config, self.dataset, self.run, self.distributed = (
+            plan,
+            plan.config,
+            dataset,
+            run,
+            distributed,
+        )
         self.hooks, self.store = hooks, Store(run, observe=hooks.observe)
         self.about = describe(plan, dataset)
         saved = self._saved(resume)
         self.prior: Mapping[str, Tensor] | None = None
         begun = None if saved is not None or start is None else load_start(start, plan, self.about)
         if saved is not None:
-            moments = moments_from(saved.tensors("model"), team.device)
+            statistics = statistics_from(saved.tensors("model"), distributed.device)
             self.prior = saved.tensors("prior") if saved.has("prior") else None
             self.about["start"] = saved.meta.get("start")
-        elif begun is not None and begun.moments is not None:
-            moments, self.prior = begun.moments.to(team.device), begun.prior
+        elif begun is not None and begun.statistics is not None:
+            statistics, self.prior = begun.statistics.to(distributed.device), begun.prior
         else:
-            images = calibration_images(self.config, dataset, team.device)
+            images = calibration_images(self.config, dataset, distributed.device)
             hooks.say(f"measuring the preconditioning on {len(images)} images")
-            moments = plan.method.measure(images, seed=self.config.seed, progress=hooks.progress)
+            statistics = plan.method.estimate_statistics(images, seed=self.config.seed, progress=hooks.progress)
             if hooks.fit_prior is not None:
                 self.prior = hooks.fit_prior(plan.process, images)
-        self.network, self.model = assemble(plan, moments, team)
-        self.stepper = Stepper(self.config, plan.objective, self.model, self.network, team)
+        self.network, self.model = assemble(plan, statistics, distributed)
+        self.stepper = Stepper(self.config, plan.objective, self.model, self.network, distributed)
         self.done = 0
         if begun is not None:
             self.stepper.begin(begun.tensors)
             self.about["start"] = begun.about
             hooks.say(begun.words)
         if saved is not None:
-            names = ("weights", "optimiser", "counters", *(f"ema-{i}" for i in range(1, len(self.config.ema))))
+            names = ("weights", "optimizer", "counters", *(f"ema-{i}" for i in range(1, len(self.config.ema))))
             self.stepper.load(saved.tensors("model"), {name: saved.tensors(f"state/{name}") for name in names})
             self.done = saved.step
-        self.log = Log(run, self.done, tensorboard=tensorboard) if team.leads else None
+        self.log = Log(run, self.done, tensorboard=tensorboard) if distributed.leads else None
         self.loss: float | None = None
         self.idle, self.since, self.first = 0.0, 0.0, 0
         self.shown: tuple[Model, dict[str, Tensor]] | None = None
@@ -130,14 +136,15 @@ class _Run:
             self.hooks.say(f"continuing from {saved.path.name}: {saved.meta['images']} images seen")
             return str(saved.path)
 
-        path = self.team.agree(choose)
+        path = self.distributed.agree(choose)
         return None if path is None else read(path)
 
     def go(self) -> Outcome:
         """Run to the end, or until asked to stop."""
         loader = Loader(
             self.dataset, batch=self.config.parents, seed=self.config.seed, flip=self.config.flip,
-            dequantise=self.config.dequantise, rank=self.team.rank, world=self.team.world, device=self.team.device,
+            dequantize=self.config.dequantize, rank=self.distributed.rank, world=self.distributed.world,
+            device=self.distributed.device,
         )  # fmt: skip
         batches = loader.iterate(self.done)
         try:
@@ -158,10 +165,10 @@ class _Run:
             self.done += 1
             if self.hooks.stop():  # never taken back: a signal may come while it is asked
                 stop.asked = True
-            last, stopped = self.done == steps, stop.now(self.done, self.team)
+            last, stopped = self.done == steps, stop.now(self.done, self.distributed)
             if self._due(config.log_every) or last or stopped:
                 self._report()
-            elif self.team.device.type == "cpu":
+            elif self.distributed.device.type == "cpu":
                 self.stepper.check()
             self.hooks.progress(min(self.done * config.batch, config.images), config.images)
             if self._due(config.checkpoint_every) and not last and not stopped:
@@ -199,7 +206,10 @@ class _Run:
         """A line of the log; here the host waits for the device."""
         self.stepper.check()
         tally = self.stepper.tally
-        loss, count = self.team.total(tally.loss.clone()).tolist(), self.team.total(tally.count.clone()).tolist()
+        loss, count = (
+            self.distributed.total(tally.loss.clone()).tolist(),
+            self.distributed.total(tally.count.clone()).tolist(),
+        )
         norm, skipped = tally.norm.tolist(), int(tally.skipped[0])
         elapsed = time.perf_counter() - self.since - self.idle
         self.loss = sum(loss) / sum(count) if sum(count) else None
@@ -224,11 +234,11 @@ class _Run:
     def averaged(self) -> Model:
         """The model with the first average of the weights; the same object every time."""
         if self.shown is None:
-            network = self.plan.build(self.team.device).requires_grad_(False)
+            network = self.plan.build(self.distributed.device).requires_grad_(False)
             network.load_state_dict(self.network.state_dict())  # also what is frozen, which may not be of our seed
-            self.shown = self.plan.model(network, self.model.moments), dict(network.named_parameters())
+            self.shown = self.plan.model(network, self.model.statistics), dict(network.named_parameters())
         with torch.no_grad():
-            for name, value in self.stepper.averages.of(0).items():
+            for name, value in self.stepper.ema_weights.of(0).items():
                 self.shown[1][name].copy_(value)
         return self.shown[0]
 
@@ -236,12 +246,12 @@ class _Run:
         meta: dict[str, Any] = {**self.about, "step": self.done, "images": self.done * self.config.batch}
         return Snapshot(
             step=self.done, meta=meta, prior=self.prior, state=self.stepper.state(),
-            model=model_tensors(self.model, self.stepper.averages.of(0), self.network),
+            model=model_tensors(self.model, self.stepper.ema_weights.of(0), self.network),
         )  # fmt: skip
 
     def _save(self, *, final: bool) -> Path | None:
         """A checkpoint, by rank 0. Where the disk fails, training goes on and tries again at the next interval."""
-        if not self.team.leads:
+        if not self.distributed.leads:
             return None
         with self._aside():
             try:

@@ -14,18 +14,18 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from anisodiff.estimation import measure
+from anisodiff.estimation import estimate_statistics
 from anisodiff.models.base import Model
-from anisodiff.models.conditional import ConditionalModel, measure_conditional
+from anisodiff.models.conditional import ConditionalModel, estimate_conditional_statistics
 from anisodiff.models.deblurring import DeblurringModel
 from anisodiff.models.scaled_noise import ScaledNoiseModel
-from anisodiff.models.score import Reverse, ScoreModel, Weighting
+from anisodiff.models.score import Learns, ScoreModel, Weighting
 from anisodiff.models.song_network import VENetwork
 from anisodiff.models.time_density import Times
 from anisodiff.models.velocity import VelocityModel
 from anisodiff.objectives import Deblurring, Objective, OfImage, Regression, ScaledNoise, Velocity, objective_for
 from anisodiff.processes import Conditional, EdgePreserving, FlowMatching, HeatDissipation, Process
-from anisodiff.statistics import Moments
+from anisodiff.statistics import SpectralStatistics
 from anisodiff.training.config import TrainConfig
 
 Progress = Callable[[int, int], None]
@@ -45,11 +45,13 @@ class Method(ABC):
         return 1
 
     @abstractmethod
-    def measure(self, images: Tensor, *, seed: int, progress: Progress | None = None) -> Moments:
+    def estimate_statistics(
+        self, images: Tensor, *, seed: int, progress: Progress | None = None
+    ) -> SpectralStatistics:
         """Tables of the process on ``images`` [N, C, H, W] in [0, 1]."""
 
     @abstractmethod
-    def model(self, network: nn.Module, moments: Moments) -> Model:
+    def model(self, network: nn.Module, statistics: SpectralStatistics) -> Model:
         """The model around a network."""
 
 
@@ -60,10 +62,10 @@ class ScoreMatching(Method):
     score: Objective
     weighting: Weighting
     gamma: float
-    parametrisation: str
+    parameterization: str
     times: Times
-    reverse: Reverse
-    colours: bool
+    learns: Learns
+    channel_pca: bool
 
     @property
     def objective(self) -> Objective:
@@ -73,21 +75,23 @@ class ScoreMatching(Method):
     @property
     def outputs(self) -> int:
         """The score, and the drift where it is not known and learned by itself."""
-        return 2 if self.score.learns_drift and self.reverse == "split" else 1
+        return 2 if self.score.learns_drift and self.learns == "score_and_drift" else 1
 
-    def measure(self, images: Tensor, *, seed: int, progress: Progress | None = None) -> Moments:
+    def estimate_statistics(
+        self, images: Tensor, *, seed: int, progress: Progress | None = None
+    ) -> SpectralStatistics:
         """See `measuring.measure`."""
-        return measure(self.score, images, seed=seed, colours=self.colours, progress=progress)
+        return estimate_statistics(self.score, images, seed=seed, channel_pca=self.channel_pca, progress=progress)
 
-    def model(self, network: nn.Module, moments: Moments) -> ScoreModel:
+    def model(self, network: nn.Module, statistics: SpectralStatistics) -> ScoreModel:
         """Around a network of ours, or around one as published."""
         score = self.score
         model = ScoreModel(
-            network, score.equation, moments, drift=score.learns_drift, weighting=self.weighting, gamma=self.gamma,
-            scalar=self.parametrisation == "scalar", times=self.times, reverse=self.reverse,
+            network, score.equation, statistics, drift=score.learns_drift, weighting=self.weighting, gamma=self.gamma,
+            scalar=self.parameterization == "scalar", times=self.times, learns=self.learns,
             plain_noise=score.plain_noise,
         )  # fmt: skip
-        if self.parametrisation == "ve":
+        if self.parameterization == "ve":
             model.network = VENetwork(network, model)
         return model
 
@@ -105,13 +109,15 @@ class Baseline(Method):
         """States with the method's own target."""
         return self.draws
 
-    def measure(self, images: Tensor, *, seed: int, progress: Progress | None = None) -> Moments:
+    def estimate_statistics(
+        self, images: Tensor, *, seed: int, progress: Progress | None = None
+    ) -> SpectralStatistics:
         """Exact for the images; no seed is needed."""
-        return measure_conditional(self.process, images, progress)
+        return estimate_conditional_statistics(self.process, images, progress)
 
-    def model(self, network: nn.Module, moments: Moments) -> ConditionalModel[Any]:
+    def model(self, network: nn.Module, statistics: SpectralStatistics) -> ConditionalModel[Any]:
         """The network as it is."""
-        return self.kind(network, self.process, moments)
+        return self.kind(network, self.process, statistics)
 
 
 _BASELINES: Mapping[type[Process], tuple[Callable[[Any], OfImage[Any]], type[ConditionalModel[Any]]]] = (
@@ -128,27 +134,31 @@ _BASELINES: Mapping[type[Process], tuple[Callable[[Any], OfImage[Any]], type[Con
 def method_for(process: Process, config: TrainConfig) -> Method:
     """The method for ``process``; settings that it does not have are refused."""
     if not isinstance(process, Conditional):
-        if config.colours and config.parametrisation == "ve":
+        if config.channel_pca and config.parameterization == "ve":
             raise ValueError(
-                "colours: the network of parametrisation=ve sees images as they are; set colours=false, "
-                "or another parametrisation"
+                "channel_pca: the network of parameterization=ve sees images as they are; set channel_pca=false, "
+                "or another parameterization"
             )
         score = objective_for(process, config.objective)
-        if config.reverse != "split" and not score.learns_drift:
-            raise ValueError(f"reverse: got {config.reverse!r}, but the drift is known; leave it at 'split'")
-        if config.reverse == "score" and score.plain_noise:
-            raise ValueError("reverse: got 'score', but only a model can know the drift of step=signal; take 'joint'")
-        if config.reverse == "joint" and config.parametrisation == "scalar":
-            raise ValueError("reverse: got 'joint', but scalar coefficients are for two outputs; take 'split'")
+        if config.learns != "score_and_drift" and not score.learns_drift:
+            raise ValueError(f"learns: got {config.learns!r}, but the drift is known; leave it at 'score_and_drift'")
+        if config.learns == "score" and score.plain_noise:
+            raise ValueError(
+                "learns: got 'score', but only a model knows the drift of step=signal; take 'reverse_drift'"
+            )
+        if config.learns == "reverse_drift" and config.parameterization == "scalar":
+            raise ValueError(
+                "learns: got 'reverse_drift', but scalar coefficients need two outputs; set learns=score_and_drift"
+            )
         return ScoreMatching(
-            score=score, weighting=config.weighting, gamma=config.gamma, parametrisation=config.parametrisation,
-            times=config.times, reverse=config.reverse, colours=config.colours,
+            score=score, weighting=config.weighting, gamma=config.gamma, parameterization=config.parameterization,
+            times=config.times, learns=config.learns, channel_pca=config.channel_pca,
         )  # fmt: skip
-    usual = {"objective": "auto", "parametrisation": "residual", "reverse": "split", "colours": False}
+    usual = {"objective": "auto", "parameterization": "residual", "learns": "score_and_drift", "channel_pca": False}
     for name, own in usual.items():
         if getattr(config, name) != own:
             raise ValueError(
-                f"{name}: {process.word} has its own, got {getattr(config, name)!r}; leave it at {own!r}"
+                f"{name}: {process.name} has its own, got {getattr(config, name)!r}; leave it at {own!r}"
             )
     draws, kind = _BASELINES[type(process)]
     return Baseline(process=process, draws=draws(process), kind=kind)

@@ -17,7 +17,7 @@ from anisodiff.networks import NCSNpp, NCSNppConfig, ncsnpp_config
 from anisodiff.objectives import Regression
 from anisodiff.processes import SPDE, Process
 from anisodiff.processes.presets import process as process_named
-from anisodiff.statistics import Moments, plain_colours
+from anisodiff.statistics import SpectralStatistics, channel_axes
 from anisodiff.training.config import TrainConfig
 from anisodiff.training.methods import Method, method_for
 
@@ -124,14 +124,14 @@ class Plan:
         assert isinstance(placed, NCSNpp)
         return placed
 
-    def model(self, network: nn.Module, moments: Moments) -> Model:
+    def model(self, network: nn.Module, statistics: SpectralStatistics) -> Model:
         """The model around a network; the tables' place and precision are the model's."""
         tables = {
             f.name: value if value.dtype == torch.float64 else value.to(self.dtype)
-            for f in dataclasses.fields(moments)
-            for value in [getattr(moments, f.name)]
+            for f in dataclasses.fields(statistics)
+            for value in [getattr(statistics, f.name)]
         }
-        return self.method.model(network, Moments(**tables))
+        return self.method.model(network, SpectralStatistics(**tables))
 
 
 def calibration_images(config: TrainConfig, dataset: Dataset, device: torch.device) -> Tensor:
@@ -144,12 +144,16 @@ def calibration_images(config: TrainConfig, dataset: Dataset, device: torch.devi
     return torch.from_numpy(dataset.images[chosen].copy()).to(device).float() / 255
 
 
-def moments_from(tensors: dict[str, Tensor], device: torch.device) -> Moments:
-    """The tables of a checkpoint's model file; an older one knows of no axes of the colours."""
-    found = {name.removeprefix("moments_"): value for name, value in tensors.items() if name.startswith("moments_")}
+def statistics_from(tensors: dict[str, Tensor], device: torch.device) -> SpectralStatistics:
+    """The tables of a checkpoint's model file; an older one knows of no axes of the colors."""
+    found = {
+        name.removeprefix("statistics_"): value for name, value in tensors.items() if name.startswith("statistics_")
+    }
     try:
-        found = {**plain_colours(len(found["mean"]), found["data"]), **found}
-        return Moments(**{f.name: found[f.name].to(device) for f in dataclasses.fields(Moments)})
+        found = {**channel_axes(len(found["mean"]), found["data"]), **found}
+        return SpectralStatistics(
+            **{f.name: found[f.name].to(device) for f in dataclasses.fields(SpectralStatistics)}
+        )
     except KeyError as error:
         raise ValueError(f"the checkpoint's model has no table {error}: it is of another version") from None
 
@@ -179,6 +183,6 @@ def load_model(path: str | Path | Checkpoint, device: torch.device | str = "cpu"
     network = NCSNpp(plan.network).to(plan.dtype)
     weights = {name.removeprefix("network."): t for name, t in tensors.items() if name.startswith("network.")}
     network.load_state_dict(weights)
-    model = plan.model(network, moments_from(tensors, torch.device("cpu"))).to(where).eval()
+    model = plan.model(network, statistics_from(tensors, torch.device("cpu"))).to(where).eval()
     prior = saved.tensors("prior") if saved.has("prior") else None
     return Trained(plan=plan, model=model, prior=prior, meta=saved.meta)

@@ -30,7 +30,7 @@ def sample_grid(
     t_min: float,
     process: Process | None = None,
     side: int = 8,
-    evaluations: int = 32,
+    nfe: int = 32,
     seed: int = 0,
 ) -> Tensor:
     """side² images [side², C, H, W] from the Gaussian prior; the same seeds every time, so that grids compare.
@@ -44,7 +44,7 @@ def sample_grid(
     dtype = next(model.network.parameters()).dtype
     start = start.to(dtype) if dtype == torch.float64 else start
     chosen = usual(model, process)
-    times = chosen.times(model, max(evaluations, chosen.least(model, t_min, model.T)), t_min=t_min)
+    times = chosen.times(model, max(nfe, chosen.least(model, t_min, model.T)), t_min=t_min)
     return chosen.run(model, start, times, KeyedNoise(combine(seed, 2, place)))
 
 

@@ -14,8 +14,8 @@ import anisodiff
 from anisodiff.data import Dataset
 from anisodiff.models.base import Model
 from anisodiff.networks import NCSNpp
-from anisodiff.runtime.distributed import Team
-from anisodiff.statistics import Moments
+from anisodiff.runtime.distributed import Distributed
+from anisodiff.statistics import SpectralStatistics
 from anisodiff.training.config import FREE, TrainConfig, completed
 from anisodiff.training.model import Execution, Plan
 
@@ -75,18 +75,18 @@ def memory_named(config: TrainConfig, world: int = 1) -> Iterator[None]:
         ) from error
 
 
-def assemble(plan: Plan, moments: Moments, team: Team) -> tuple[NCSNpp, Model]:
+def assemble(plan: Plan, statistics: SpectralStatistics, distributed: Distributed) -> tuple[NCSNpp, Model]:
     """The network with its weights, and the model that runs it: compiled, distributed, in half precision."""
-    network = plan.build(team.device)
-    cuda = team.device.type == "cuda"
+    network = plan.build(distributed.device)
+    cuda = distributed.device.type == "cuda"
     running: nn.Module = network
     if plan.config.compile and cuda:
         compiled = torch.compile(network, dynamic=False)
         assert isinstance(compiled, nn.Module)
         running = compiled
     half = plan.config.precision == "bf16" and cuda
-    model = plan.model(Execution(team.wrap(running), half=half, channels_last=cuda), moments)
-    team.equalise(model.buffers())
+    model = plan.model(Execution(distributed.wrap(running), half=half, channels_last=cuda), statistics)
+    distributed.equalize(model.buffers())
     return network, model
 
 

@@ -34,17 +34,7 @@ def slim(source: str | Path, target: str | Path, dtype: torch.dtype = torch.floa
     Store(target).save(Snapshot(step=saved.step, meta=meta, model=model, state={}, prior=prior))
     written = newest(target)
     assert written is not None
-    _take_balance(saved, written)
     return written
-
-
-def _take_balance(source: Checkpoint, target: Checkpoint) -> None:
-    """The balance of the model, where it has one, now belongs to the export."""
-    from anisodiff.generation.balancing import NAME, save_balance, stored_balance
-
-    old, new = (saved.codes["model.safetensors"] for saved in (source, target))
-    if (found := stored_balance(source.path / NAME, old)) is not None:
-        save_balance(found[0], target.path / NAME, new)
 
 
 def main(arguments: list[str] | None = None) -> None:

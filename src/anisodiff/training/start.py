@@ -10,7 +10,7 @@ from torch import Tensor
 from anisodiff.io.checkpoint import find
 from anisodiff.networks import NCSNpp, load_score_sde
 from anisodiff.networks.published import widened
-from anisodiff.statistics import Moments
+from anisodiff.statistics import SpectralStatistics
 from anisodiff.training.model import Plan, load_model
 
 
@@ -20,7 +20,7 @@ class Start:
 
     tensors: Mapping[str, Tensor]
     """Of the network: weights and frozen frequencies, under its own names."""
-    moments: Moments | None
+    statistics: SpectralStatistics | None
     """Tables of the preconditioning, if they are those of the new run."""
     prior: dict[str, Tensor] | None
     about: dict[str, Any]
@@ -38,16 +38,16 @@ def load_start(path: str | Path, plan: Plan, about: Mapping[str, Any]) -> Start:
 
 
 def _published(path: Path, plan: Plan) -> Start:
-    if plan.config.parametrisation != "ve":
+    if plan.config.parameterization != "ve":
         raise ValueError(
             f"{path} is a file, so a network as published, which gives F(2u − 1, ln σ)/σ; "
-            f"got parametrisation={plan.config.parametrisation!r}, set parametrisation=ve"
+            f"got parameterization={plan.config.parameterization!r}, set parameterization=ve"
         )
     network, info = load_score_sde(path, plan.network)
     also = "; its second output begins with 0" if info.outputs_added else ""
     return Start(
         tensors=network.state_dict(),
-        moments=None,
+        statistics=None,
         prior=None,
         about={"file": path.name, "step": info.step, "weights": info.weights},
         words=f"starting from the averaged weights in {path}, after step {info.step}{also}",
@@ -63,12 +63,12 @@ def _run(path: str | Path, plan: Plan, about: Mapping[str, Any]) -> Start:
     if 2 * new["out_channels"] == old["out_channels"]:
         raise ValueError(
             f"cannot start from {path}: its network has two outputs a channel, got one; where the drift is learned "
-            "set reverse=split"
+            "set learns=score_and_drift"
         )
     if different := [key for key in new if key not in free and old.get(key) != new[key]]:
         raise ValueError(f"cannot start from another network: {', '.join(different)} differ")
     ours, theirs = plan.config, begun.plan.config
-    for key in ("parametrisation", "colours"):
+    for key in ("parameterization", "channel_pca"):
         had, got = getattr(theirs, key), getattr(ours, key)
         if had != got:
             raise ValueError(f"cannot start from {path}: its network has {key} {had!r}, got {got!r}; set {key}={had}")
@@ -77,10 +77,10 @@ def _run(path: str | Path, plan: Plan, about: Mapping[str, Any]) -> Start:
         begun.meta["data"]["fingerprint"] == about["data"]["fingerprint"]  # wherever the images lie
     )
     keep = same and ours.objective == theirs.objective
-    also = "; its output was for score and drift together" if theirs.reverse == "joint" != ours.reverse else ""
+    also = "; its output was for score and drift together" if theirs.learns == "reverse_drift" != ours.learns else ""
     return Start(
         tensors=widened(network.state_dict(), plan.network),
-        moments=begun.model.moments if keep else None,
+        statistics=begun.model.statistics if keep else None,
         prior=begun.prior if keep else None,
         about={
             **{key: begun.meta[key] for key in ("step", "images", "process", "data")},

@@ -19,12 +19,12 @@ from anisodiff.networks import NCSNpp
 from anisodiff.noise import KeyedNoise, combine
 from anisodiff.objectives import Draw, Regression
 from anisodiff.runtime.cuda_graphs import Replay
-from anisodiff.runtime.distributed import Team
+from anisodiff.runtime.distributed import Distributed
 from anisodiff.tensors import send
 from anisodiff.training.batches import BINS, Batch, Prepared, Tally, Times
 from anisodiff.training.config import TrainConfig
 from anisodiff.training.contract import Diverged
-from anisodiff.training.ema import Averages, profile
+from anisodiff.training.ema import EMA, profile
 from anisodiff.training.model import Execution
 
 BAD_IN_A_ROW = 5
@@ -35,13 +35,21 @@ _NOISE, _DROPOUT = 1, 2  # streams of keys: a dropout mask must not repeat the w
 class Stepper:
     """The state that training moves: weights, averages, Adam's moments; and the step that moves it."""
 
-    def __init__(self, config: TrainConfig, objective: Regression, model: Model, network: NCSNpp, team: Team) -> None:
-        self.config, self.objective, self.model, self.network, self.team = config, objective, model, network, team
-        self.device = team.device
+    def __init__(
+        self, config: TrainConfig, objective: Regression, model: Model, network: NCSNpp, distributed: Distributed
+    ) -> None:
+        self.config, self.objective, self.model, self.network, self.distributed = (
+            config,
+            objective,
+            model,
+            network,
+            distributed,
+        )
+        self.device = distributed.device
         self.execution = next(part for part in model.modules() if isinstance(part, Execution))
         self.times = Times.of(model, config)
         self.weights: Mapping[str, Tensor] = dict(network.named_parameters())
-        self.averages = Averages(self.weights, tuple(profile(text) for text in config.ema))
+        self.ema_weights = EMA(self.weights, tuple(profile(text) for text in config.ema))
         # fused, because it can leave a step out on the device's own word (`found_inf`)
         self.adam = torch.optim.Adam(
             list(self.weights.values()), lr=config.lr, betas=config.betas, eps=config.eps, fused=True
@@ -51,7 +59,7 @@ class Stepper:
         self.side = torch.cuda.Stream(self.device) if cuda else None  # type: ignore[no-untyped-call]
         self._started: torch.cuda.Event | None = None
         # recorded once and replayed, where one pass makes the whole gradient and nobody else has a share in it
-        alone = cuda and config.compile and config.accumulation == 1 and team.world == 1
+        alone = cuda and config.compile and config.accumulation == 1 and distributed.world == 1
         self.replay = Replay(self.passes, lambda: self.adam.zero_grad(set_to_none=True)) if alone else None
 
     def lr(self, k: int) -> float:
@@ -61,13 +69,15 @@ class Stepper:
 
     def draw(self, k: int) -> Batch:
         """This process's places of batch k."""
-        share = self.config.batch // self.team.world
-        places = torch.arange(self.team.rank * share, (self.team.rank + 1) * share)
+        share = self.config.batch // self.distributed.world
+        places = torch.arange(self.distributed.rank * share, (self.distributed.rank + 1) * share)
         if self.config.antithetic:  # both of a pair have the keys of the first
             places = places - places % 2
         keys = combine(self.config.seed, k, places)
         noise, dropout = combine(keys, _NOISE), combine(keys, _DROPOUT)
-        t = self.objective.settle(draw_times(self.times.times, self.times.cumulative, KeyedNoise(noise).uniform()))
+        t = self.objective.snap_to_grid(
+            draw_times(self.times.times, self.times.cumulative, KeyedNoise(noise).uniform())
+        )
         bins = self.times.bin_of(t)
         return Batch(t, *(send(x, self.device) for x in (t, bins, noise, dropout)))
 
@@ -86,7 +96,7 @@ class Stepper:
         """Inside, a GPU works beside the step launched last: for `prepare`, and for making the images it is given.
 
         What was launched before that step is waited for, and nothing that came after. The first batch comes in its
-        turn: what is compiled and made once then has no neighbour. (Constants made later are copied from the host,
+        turn: what is compiled and made once then has no neighbor. (Constants made later are copied from the host,
         which waits for that: any stream finds them whole.) On a CPU nothing is different inside.
         """
         if self.side is None or self._started is None:
@@ -121,26 +131,26 @@ class Stepper:
             self.adam.zero_grad(set_to_none=True)
         seen = []
         for number, values in enumerate(prepared.parts):
-            with self.team.unsynced(self.execution.run, number < len(prepared.parts) - 1):
+            with self.distributed.unsynced(self.execution.run, number < len(prepared.parts) - 1):
                 seen.append(self.passes(*values) if self.replay is None else self.replay(*values))
         self._update(k, torch.cat(seen).double(), prepared.batch)
 
     def passes(self, state: Tensor, score: Tensor, t: Tensor, dropout: Tensor, drift: Tensor | None = None) -> Tensor:
         """Losses of some places [B], and the share they have in the gradient of the batch's mean."""
         losses = self.model.loss(Draw(state, score, drift), t, dropout)
-        torch.autograd.backward(losses.sum() / (self.config.batch // self.team.world))
+        torch.autograd.backward(losses.sum() / (self.config.batch // self.distributed.world))
         return losses.detach()
 
     def _update(self, k: int, losses: Tensor, batch: Batch) -> None:
         weights = list(self.weights.values())
         clip = self.config.clip or float("inf")
         norm = torch.nn.utils.clip_grad_norm_(weights, clip)
-        bad = self.team.largest((~(norm.isfinite() & losses.isfinite().all())).float())
+        bad = self.distributed.largest((~(norm.isfinite() & losses.isfinite().all())).float())
         self.adam.found_inf = bad  # type: ignore[attr-defined]
         for group in self.adam.param_groups:
             group["lr"] = self.lr(k)
         self.adam.step()
-        self.averages.update(k + 1, 1 - bad)
+        self.ema_weights.update(k + 1, 1 - bad)
         self._count(k, losses, norm.double(), batch, bad.double())
 
     def _count(self, k: int, losses: Tensor, norm: Tensor, batch: Batch, bad: Tensor) -> None:
@@ -178,8 +188,8 @@ class Stepper:
             for name, p in self.weights.items()
             if p in moments
         }
-        others = {f"ema-{i}": self.averages.of(i) for i in range(1, len(self.config.ema))}
-        own = {"weights": dict(self.weights), "optimiser": adam, "counters": {"skipped": self.tally.skipped}}
+        others = {f"ema-{i}": self.ema_weights.of(i) for i in range(1, len(self.config.ema))}
+        own = {"weights": dict(self.weights), "optimizer": adam, "counters": {"skipped": self.tally.skipped}}
         return own | others
 
     @torch.no_grad()
@@ -188,21 +198,21 @@ class Stepper:
         for name, p in (*self.weights.items(), *self.network.named_buffers()):
             p.copy_(weights[name])
         for i in range(len(self.config.ema)):
-            self.averages.load(i, weights)
+            self.ema_weights.load(i, weights)
 
     @torch.no_grad()
     def load(self, model: Mapping[str, Tensor], state: Mapping[str, Mapping[str, Tensor]]) -> None:
         """Take over a state, bit by bit."""
         for name, p in self.weights.items():
             p.copy_(state["weights"][name])
-            if f"step.{name}" in state["optimiser"]:  # not before the first step
+            if f"step.{name}" in state["optimizer"]:  # not before the first step
                 like = {"step": torch.zeros((), device=p.device), "exp_avg": p, "exp_avg_sq": p}
-                saved = {part: state["optimiser"][f"{part}.{name}"] for part in like}
+                saved = {part: state["optimizer"][f"{part}.{name}"] for part in like}
                 self.adam.state[p] = {part: torch.empty_like(like[part]).copy_(v) for part, v in saved.items()}
         averaged = {name.removeprefix("network."): value for name, value in model.items()}
-        self.averages.load(0, averaged)
+        self.ema_weights.load(0, averaged)
         for name, buffer in self.network.named_buffers():  # frozen, and drawn from another seed where a run began so
             buffer.copy_(averaged[name])
         for i in range(1, len(self.config.ema)):
-            self.averages.load(i, state[f"ema-{i}"])
+            self.ema_weights.load(i, state[f"ema-{i}"])
         self.tally.skipped.copy_(state["counters"]["skipped"])

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from anisodiff.runtime.distributed import Team
+from anisodiff.runtime.distributed import Distributed
 
 _TOGETHER = 16  # steps between two questions among several processes: each costs a wait for the device
 
@@ -20,13 +20,13 @@ class Stop:
     def __init__(self) -> None:
         self.asked = False
 
-    def now(self, step: int, team: Team) -> bool:
+    def now(self, step: int, distributed: Distributed) -> bool:
         """After step number ``step``; the same answer in every process."""
-        if team.world == 1:
+        if distributed.world == 1:
             return self.asked
         if step % _TOGETHER:
             return False
-        return bool(team.largest(torch.tensor(float(self.asked), device=team.device)).item())
+        return bool(distributed.largest(torch.tensor(float(self.asked), device=distributed.device)).item())
 
 
 @contextmanager

@@ -2,7 +2,7 @@
 
 The recurrence T_{j+1} = 2X T_j − T_{j−1} of `integrators.chebyshev` moves two states through memory for every term
 when each term is a kernel of its own. Here a program keeps its plane in registers from the first term to the last;
-neighbouring pixels are exchanged through a scratch plane that stays in the cache.
+neighboring pixels are exchanged through a scratch plane that stays in the cache.
 """
 
 import torch
@@ -42,7 +42,7 @@ def _edge_weights(u, inv_lambda, wy, wx, channels, height, width, BLOCK: tl.cons
 
 @triton.jit
 def _around(x, i, width, up, down, left, right, wu, wd, wl, wr):
-    """Σ_n w_n x_n over the four neighbours."""
+    """Σ_n w_n x_n over the four neighbors."""
     total = wu * tl.load(x + i - width, up, 0.0) + wd * tl.load(x + i + width, down, 0.0)
     return total + wl * tl.load(x + i - 1, left, 0.0) + wr * tl.load(x + i + 1, right, 0.0)
 

@@ -20,7 +20,7 @@ _PUBLISHED: Mapping[str, Mapping[str, Any]] = MappingProxyType(
     }
 )
 
-_SONG = {"parametrisation": "ve", "weighting": "noise", "times": "uniform"}
+_SONG = {"parameterization": "ve", "weighting": "noise", "times": "uniform"}
 
 
 def song(config: TrainConfig) -> TrainConfig:
@@ -34,7 +34,7 @@ def song(config: TrainConfig) -> TrainConfig:
 
 def paper(config: TrainConfig) -> TrainConfig:
     """A run of `…-paper` as the paper has it: the score alone is learned, the drift is its stencil's."""
-    return config.changed({"reverse": "score"} if str(config.process["preset"]).endswith("-paper") else {})
+    return config.changed({"learns": "score"} if str(config.process["preset"]).endswith("-paper") else {})
 
 
 def ended(config: TrainConfig) -> TrainConfig:

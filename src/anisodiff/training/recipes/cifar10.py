@@ -7,7 +7,7 @@ from anisodiff.training.recipes import baselines
 def full(process: str) -> TrainConfig:
     """As published: 1.3 M steps of 128 images, warm-up of 5000 steps, EMA 0.9999 beside two power functions.
 
-    `anisotropic` is our discretisation (flux stencil, exponential step, window objective), `anisotropic-paper` the
+    `anisotropic` is our discretization (flux stencil, exponential step, window objective), `anisotropic-paper` the
     paper's (its stencil, tamed Euler–Maruyama, one-step objective); `heat` is solved exactly, `ve` is noise alone.
     The baselines have the settings of their own authors.
     """
@@ -39,7 +39,7 @@ def best() -> TrainConfig:
     """The best of ours that the studies found (docs/results): `tiny` network, a gentle drift that acts early.
 
     The noise of `ve` up to σ = 50; smoothing that spares the edges of the image itself (one window), preconditioned
-    in the principal axes of the colours, score and drift learned as one output.
+    in the principal axes of the channel_pca, score and drift learned as one output.
     """
     return small("anisotropic").changed(
         {
@@ -48,8 +48,8 @@ def best() -> TrainConfig:
             "process.drift_anisotropy": 0.05,
             "process.step": "exponential(windows=1)",
             "network": {"size": "tiny", "dropout": 0},
-            "colours": True,
-            "reverse": "joint",
+            "channel_pca": True,
+            "learns": "reverse_drift",
             "calibration": 2048,
             "images": 5_120_000,
             "ema": ["constant(0.9995)"],

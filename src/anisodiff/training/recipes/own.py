@@ -43,9 +43,9 @@ def for_images(
         sample_every=max(100 * batch, images // 20),
     )
     config = baselines.paper(baselines.ended(config)).changed(changes or {})
-    colour = "greyscale" if channels == 1 else f"{channels} channels"
+    color = "grayscale" if channels == 1 else f"{channels} channels"
     words = (
-        f"picked for {count} images of {size[0]}×{size[1]}, {colour}: process {config.process['preset']}, "
+        f"picked for {count} images of {size[0]}×{size[1]}, {color}: process {config.process['preset']}, "
         f"network {config.network['size']}, batch {config.batch}, {config.images} images seen"
     )
     return config, words

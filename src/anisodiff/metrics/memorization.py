@@ -17,9 +17,9 @@ from torch import Tensor
 from anisodiff.metrics.features import FeatureNetwork
 from anisodiff.metrics.frechet import require_features
 from anisodiff.metrics.images import ImageSet, Source, image_set, walk
-from anisodiff.metrics.neighbours import Neighbours, nearest, nearest_pixels, pick
+from anisodiff.metrics.neighbors import Neighbors, nearest, nearest_pixels, pick
 from anisodiff.metrics.prdc import distance_rows
-from anisodiff.metrics.sheet import neighbour_sheet
+from anisodiff.metrics.sheet import neighbor_sheet
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,13 +102,13 @@ class Gallery:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Memorisation:
+class Memorization:
     """Nearest training images in feature space and in pixels, shares where held-out images were given, the
     sheet; ``None`` what needs images that were not given.
     """
 
-    by_feature: Neighbours
-    by_pixel: Neighbours | None
+    by_feature: Neighbors
+    by_pixel: Neighbors | None
     feature_share: Share | None
     pixel_share: Share | None
     sheet: Image.Image | None
@@ -135,7 +135,7 @@ def look_for_copies(
     heldout: Gallery | None = None,
     shown: int = 24,
     batch_size: int = 256,
-) -> Memorisation:
+) -> Memorization:
     """Look for training images among the samples uint8 ``[n,3,H,W]`` with features ``[m,D]``, m ≥ n, those of the
     samples first.
 
@@ -152,12 +152,12 @@ def look_for_copies(
     if training.images is not None:
         by_pixel = nearest_pixels(samples, training.images, batch_size=batch_size)
         first = by_feature.distance.argsort()[:shown].cpu()
-        sheet = neighbour_sheet(
+        sheet = neighbor_sheet(
             samples.cpu()[first],
             pick(training.images, by_feature.index.cpu()[first], batch_size=batch_size),
             pick(training.images, by_pixel.index.cpu()[first], batch_size=batch_size),
         )
-    return Memorisation(
+    return Memorization(
         by_feature=by_feature,
         by_pixel=by_pixel,
         feature_share=feature_share,
@@ -166,7 +166,7 @@ def look_for_copies(
     )
 
 
-def memorisation(
+def memorization(
     samples: Source,
     training: Source,
     *,
@@ -176,7 +176,7 @@ def memorisation(
     limit: int = 1000,
     shown: int = 24,
     batch_size: int = 256,
-) -> Memorisation:
+) -> Memorization:
     """:func:`look_for_copies` among the first ``limit`` samples, from the images themselves."""
     train = image_set(training)
     held = None if heldout is None else image_set(heldout)

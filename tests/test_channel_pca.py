@@ -1,4 +1,4 @@
-"""Tables in the principal axes of the colours: closed forms for images whose channels are correlated."""
+"""Tables in the principal axes of the channel_pca: closed forms for images whose channels are correlated."""
 
 import dataclasses
 import math
@@ -8,26 +8,25 @@ import torch
 
 import anisodiff
 from anisodiff.dct import dct2, frequencies, idct2
-from anisodiff.estimation import measure
+from anisodiff.estimation import estimate_statistics
 from anisodiff.models.score import ScoreModel
-from anisodiff.networks.balance import Measuring, rings
 from anisodiff.noise import KeyedNoise, combine
 from anisodiff.objectives import objective_for
 from anisodiff.samplers import sampler
-from anisodiff.statistics import Moments, principal_colours, turned
+from anisodiff.statistics import SpectralStatistics, principal_axes, rotate_channels
 from anisodiff.training.methods import method_for
-from anisodiff.training.model import moments_from
-from tests.oracles import Leaning, Nothing, gaussian_images
+from anisodiff.training.model import statistics_from
+from tests.oracles import Nothing, gaussian_images
 from tests.train.conftest import tiny
 
 F64 = torch.float64
 MIX = torch.tensor([[1.0, 0.2, 0.1], [0.9, -0.3, 0.1], [0.8, 0.1, -0.3]], dtype=F64)
 
 
-def coloured_images(count: int, size: int = 8) -> torch.Tensor:
+def colored_images(count: int, size: int = 8) -> torch.Tensor:
     """Three independent fields of one spectrum, mixed into channels."""
     fields = gaussian_images(count * 3, size).reshape(count, 3, size, size).to(F64)
-    return 0.5 + 0.3 * turned(fields - fields.mean((0, 2, 3), keepdim=True), MIX)
+    return 0.5 + 0.3 * rotate_channels(fields - fields.mean((0, 2, 3), keepdim=True), MIX)
 
 
 def covariance(x: torch.Tensor) -> torch.Tensor:
@@ -38,16 +37,16 @@ def covariance(x: torch.Tensor) -> torch.Tensor:
 
 def build(name: str, images: torch.Tensor, **overrides):
     objective = objective_for(anisodiff.process(name, images.shape[-1], **overrides))
-    moments = measure(objective, images.float(), colours=True)
+    statistics = estimate_statistics(objective, images.float(), channel_pca=True)
     model = ScoreModel(
-        Nothing(), objective.equation, moments, drift=objective.learns_drift, plain_noise=objective.plain_noise
+        Nothing(), objective.equation, statistics, drift=objective.learns_drift, plain_noise=objective.plain_noise
     )
     return objective, model.double()
 
 
 def test_axes_are_principal_and_shares_add_up():
-    images = coloured_images(400)
-    found = principal_colours(dct2(images - images.mean((0, 2, 3), keepdim=True)))
+    images = colored_images(400)
+    found = principal_axes(dct2(images - images.mean((0, 2, 3), keepdim=True)))
     axes, shares = found["axes"].double(), found["shares"].double()
     torch.testing.assert_close(axes @ axes.mT, torch.eye(3, dtype=F64), atol=1e-6, rtol=0)
     spread = axes @ covariance(images) @ axes.mT
@@ -63,15 +62,15 @@ def test_axes_are_principal_and_shares_add_up():
 @pytest.mark.parametrize("name", ["ve", "heat"])
 def test_wieners_predictor_is_the_score_of_images_with_correlated_channels(name):
     """Gaussian images: Cov û_k = D_k A diag(s) Aᵀ·decay² + φ 1, its inverse applied to the state, mode by mode."""
-    images = coloured_images(300)
+    images = colored_images(300)
     objective, model = build(name, images)
-    moments, t = model.moments, torch.full((5,), 0.8, dtype=F64)
+    statistics, t = model.statistics, torch.full((5,), 0.8, dtype=F64)
     state = objective.draw(images[:5], t, KeyedNoise(combine(3, torch.arange(5)))).state
     plain = model.coefficients(t[:1])
-    axes = moments.axes.double()
+    axes = statistics.axes.double()
     signal = torch.einsum("ec,ehw,ed->cdhw", axes, plain.signal[0].double(), axes)
     whole = signal + torch.eye(3, dtype=F64)[:, :, None, None] * plain.noise[0, 0]
-    z = dct2(state - moments.mean[:, None, None])
+    z = dct2(state - statistics.mean[:, None, None])
     expected = -torch.linalg.solve(whole.permute(2, 3, 0, 1), z.permute(0, 2, 3, 1)[..., None])[..., 0]
     torch.testing.assert_close(
         model(state, t)[0], idct2(expected.permute(0, 3, 1, 2)), rtol=1e-4, atol=1e-5
@@ -81,12 +80,12 @@ def test_wieners_predictor_is_the_score_of_images_with_correlated_channels(name)
 @pytest.mark.parametrize("name", ["ve", "anisotropic"])
 def test_less_is_left_to_learn(name):
     """In the same units, and with a loss that Wiener's predictor still has 1 of."""
-    images = coloured_images(500)
+    images = colored_images(500)
     overrides = {} if name == "ve" else {"diffusivity": "geometric(0.1, 1)", "step": "exponential(windows=2)"}
     objective, model = build(name, images, **overrides)
     axes = {"axes": torch.eye(3, dtype=F64), "shares": torch.ones(1, 8, 8, dtype=F64)}
     without = ScoreModel(
-        Nothing(), objective.equation, dataclasses.replace(model.moments, **axes), drift=objective.learns_drift
+        Nothing(), objective.equation, dataclasses.replace(model.statistics, **axes), drift=objective.learns_drift
     ).double()
     t = torch.full((500,), 0.9, dtype=F64)
     drawn = objective.draw(images, t, KeyedNoise(combine(7, torch.arange(500))))
@@ -100,14 +99,14 @@ SAMPLERS = ["exponential", "exponential(order=1, wiener=1)", "ancestral", "ode",
 
 @pytest.mark.parametrize("text", SAMPLERS)
 def test_samples_have_the_covariance_of_the_channels(text):
-    images = coloured_images(2000, 4)
+    images = colored_images(2000, 4)
     process = anisodiff.process("ve", 4, sigma_max=5)
     _, model = build("ve", images, sigma_max=5)
     count, made = 3000, sampler(text, process)
     times = made.times(model, 160 * made.cost, t_min=0.02)
     c = model.coefficients(torch.full((1,), process.T, dtype=F64))
     noise = KeyedNoise(combine(11, torch.arange(count)))
-    start = model.uncentred(c.power.sqrt() * noise.normal(torch.zeros(count, 3, 4, 4, dtype=F64)))
+    start = model.from_coordinates(c.power.sqrt() * noise.normal(torch.zeros(count, 3, 4, 4, dtype=F64)))
     states = made.run(model, start, times, noise)
     got, wanted = covariance(states), covariance(images)
     scale = wanted.diagonal().sqrt()
@@ -122,14 +121,14 @@ IMAGE = {
 }  # fmt: skip
 
 
-def test_colours_are_pulled_by_what_is_known_of_them():
+def test_colors_are_pulled_by_what_is_known_of_them():
     """The image alone is smoothed: per axis the drift's linear part is −λ S/V; the tables know its mean alone."""
-    images = coloured_images(2000, 4)
+    images = colored_images(2000, 4)
     process = anisodiff.process("anisotropic", 4, **IMAGE)
     objective, model = build("anisotropic", images, **IMAGE)
     t = torch.full((2000,), 0.8, dtype=F64)
     drawn, c = objective.draw(images, t, KeyedNoise(combine(5, torch.arange(2000)))), model.coefficients(t[:1])
-    z, drift = model.centred(drawn.state), model.modes(drawn.drift)
+    z, drift = model.to_coordinates(drawn.state), model.modes(drawn.drift)
     slope = (z * drift).mean(0) / z.square().mean(0)
     known = -(c.alpha1 * c.weight * frequencies(4, 4, F64, z.device))[0]
     chance = (drift.square().mean(0) / z.square().mean(0) / 2000).sqrt()
@@ -139,62 +138,28 @@ def test_colours_are_pulled_by_what_is_known_of_them():
     count, made = 3000, sampler("exponential", process)
     noise = KeyedNoise(combine(11, torch.arange(count)))
     top = model.coefficients(torch.full((1,), process.T, dtype=F64)).power.sqrt()
-    start = model.uncentred(top * noise.normal(torch.zeros(count, 3, 4, 4, dtype=F64)))
+    start = model.from_coordinates(top * noise.normal(torch.zeros(count, 3, 4, 4, dtype=F64)))
     got, wanted = (covariance(x) for x in (made.run(model, start, made.times(model, 160, t_min=0.02), noise), images))
-    axes = model.moments.axes.double()
+    axes = model.statistics.axes.double()
     powers = [(axes @ x @ axes.mT).diagonal() for x in (got, wanted)]
     assert ((powers[0] / powers[1] - 1).abs() < 0.04 + 4 * math.sqrt(2 / (count * 4))).all()
 
 
-def test_a_balance_of_every_axis_brings_its_power_back():
-    """One for all channels leaves the first axis with too much and the last with too little."""
-    images, count = coloured_images(2000, 4), 2000
-    process = anisodiff.process("ve", 4)
-    objective, known = build("ve", images)
-    model = Leaning(Nothing(), objective.equation, known.moments, drift=False)
-    model.kappa = torch.tensor([-0.05, -0.2, -0.4], dtype=F64)[:, None, None]  # by another amount in every axis
-    route = sampler("exponential", process)
-    times = route.times(model, 60, t_min=0.02)
-    top = model.coefficients(torch.full((1,), process.T, dtype=F64)).power.sqrt()
-    axes = model.moments.axes.double()
-
-    def generated(key: int) -> torch.Tensor:
-        noise = KeyedNoise(combine(key, torch.arange(count)))
-        start = model.uncentred(top * noise.normal(torch.zeros(count, 3, 4, 4, dtype=F64)))
-        return route.run(model, start, times, noise)
-
-    def power(x: torch.Tensor) -> torch.Tensor:
-        return (axes @ covariance(x) @ axes.mT).diagonal()
-
-    ratio = {}
-    for name, ring in {"none": None, "together": rings(4, 4), "apart": rings(4, 4, 3)}.items():
-        model.balance = measuring = None if ring is None else Measuring(ring)
-        made = generated(1)
-        if measuring is not None:
-            model.balance = measuring.balance()
-            made = generated(2)
-        ratio[name] = power(made) / power(images)
-    assert (ratio["none"] < 0.9).all()
-    assert float(ratio["together"][0]) > 1.3
-    assert float(ratio["together"][2]) < 0.7
-    assert ((ratio["apart"] - 1).abs() < 0.03 + 4 * math.sqrt(2 / (count * 4))).all()
-
-
 def test_a_checkpoint_of_an_older_version_has_its_channels(tmp_path):
-    images = coloured_images(64)
-    moments = measure(objective_for(anisodiff.process("ve", 8)), images.float())
-    tensors = {f"moments_{f.name}": getattr(moments, f.name) for f in dataclasses.fields(Moments)}
-    older = {name: value for name, value in tensors.items() if name not in ("moments_axes", "moments_shares")}
-    for found in (moments_from(tensors, torch.device("cpu")), moments_from(older, torch.device("cpu"))):
-        for f in dataclasses.fields(Moments):
-            assert torch.equal(getattr(found, f.name), getattr(moments, f.name))
+    images = colored_images(64)
+    statistics = estimate_statistics(objective_for(anisodiff.process("ve", 8)), images.float())
+    tensors = {f"statistics_{f.name}": getattr(statistics, f.name) for f in dataclasses.fields(SpectralStatistics)}
+    older = {name: value for name, value in tensors.items() if name not in ("statistics_axes", "statistics_shares")}
+    for found in (statistics_from(tensors, torch.device("cpu")), statistics_from(older, torch.device("cpu"))):
+        for f in dataclasses.fields(SpectralStatistics):
+            assert torch.equal(getattr(found, f.name), getattr(statistics, f.name))
     with pytest.raises(ValueError, match="no table 'mean'"):
-        moments_from({}, torch.device("cpu"))
+        statistics_from({}, torch.device("cpu"))
 
 
 def test_contradictions_are_refused():
-    config = tiny(process="ve", parametrisation="ve", colours=True)
-    with pytest.raises(ValueError, match="sees images as they are; set colours=false"):
+    config = tiny(process="ve", parameterization="ve", channel_pca=True)
+    with pytest.raises(ValueError, match="sees images as they are; set channel_pca=false"):
         method_for(anisodiff.process("ve", 8), config)
-    with pytest.raises(ValueError, match="colours: flow-matching has its own"):
-        method_for(anisodiff.process("flow-matching", 8), tiny(process="flow-matching", colours=True))
+    with pytest.raises(ValueError, match="channel_pca: flow-matching has its own"):
+        method_for(anisodiff.process("flow-matching", 8), tiny(process="flow-matching", channel_pca=True))

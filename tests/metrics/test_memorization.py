@@ -7,10 +7,10 @@ from anisodiff.metrics import (
     FeatureNetwork,
     closer_to_training,
     image_set,
-    memorisation,
+    memorization,
     nearest,
     nearest_pixels,
-    neighbour_sheet,
+    neighbor_sheet,
     source_recovery,
 )
 
@@ -75,7 +75,7 @@ def test_nearest_pixels_walks_in_batches_and_counts_rms() -> None:
 def test_copies_are_found_among_new_samples(pooled: FeatureNetwork) -> None:
     train, heldout = random_images(120, seed=1), random_images(80, seed=2)
     copies, new = train[[100, 7]], random_images(38, seed=3)
-    found = memorisation(
+    found = memorization(
         torch.cat([new, copies]),
         train,
         network=pooled,
@@ -99,8 +99,8 @@ def test_copies_are_found_among_new_samples(pooled: FeatureNetwork) -> None:
 
 def test_sheet_and_sets_are_checked(pooled: FeatureNetwork) -> None:
     images = random_images(3)
-    assert neighbour_sheet(images, images, images, columns=2).size == (8 + 2 * 200, 8 + 16 + 2 * 72)
+    assert neighbor_sheet(images, images, images, columns=2).size == (8 + 2 * 200, 8 + 16 + 2 * 72)
     with pytest.raises(ValueError, match="three equal sets"):
-        neighbour_sheet(images, images[:2], images)
+        neighbor_sheet(images, images[:2], images)
     with pytest.raises(ValueError, match="walked several times"):
-        memorisation(images, iter([images]), network=pooled, generator=torch.Generator())
+        memorization(images, iter([images]), network=pooled, generator=torch.Generator())

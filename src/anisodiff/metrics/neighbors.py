@@ -19,26 +19,26 @@ from anisodiff.metrics.prdc import distance_rows
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Neighbours:
+class Neighbors:
     """Index ``[n]`` of the nearest image of another set, and the distance ``[n]`` to it, float64."""
 
     index: Tensor
     distance: Tensor
 
 
-def nearest(queries: Tensor, base: Tensor) -> Neighbours:
+def nearest(queries: Tensor, base: Tensor) -> Neighbors:
     """Nearest row of ``base`` ``[m,D]`` for each row of ``queries`` ``[n,D]``."""
     require_features(queries, "queries")
     require_features(base, "base")
     found = [d2.min(dim=1) for _, d2 in distance_rows(queries, base)]
-    return Neighbours(
+    return Neighbors(
         index=torch.cat([f.indices for f in found]), distance=torch.cat([f.values for f in found]).sqrt()
     )
 
 
 def nearest_pixels(
     samples: Tensor, images: ImageSet, *, keep: Tensor | None = None, batch_size: int = 256
-) -> Neighbours:
+) -> Neighbors:
     """Nearest image by pixels for uint8 samples ``[n,3,H,W]``, in one walk; distance is the RMS of pixels in
     [0,1].
 
@@ -64,7 +64,7 @@ def nearest_pixels(
             near = nearest(samples[rows].flatten(1).double(), base)
             index[rows] = torch.where(near.distance < best[rows], position[near.index], index[rows])
             best[rows] = torch.minimum(best[rows], near.distance)
-    return Neighbours(index=index, distance=best / (255 * samples[0].numel() ** 0.5))
+    return Neighbors(index=index, distance=best / (255 * samples[0].numel() ** 0.5))
 
 
 def pick(images: ImageSet, indices: Tensor, *, batch_size: int = 256) -> Tensor:
