@@ -32,7 +32,7 @@ def crops(count: int, size: int) -> torch.Tensor:
 def trained(folder: Path, size: int, images: int) -> anisodiff.Generator:
     np.save(folder / "crops.npy", (crops(512, size) * 255).round().to(torch.uint8).numpy())
     dataset = prepare(folder / "crops.npy", folder / "data", size=size, channels=3).dataset
-    network = {"size": "small", "nf": 16, "multipliers": [1, 2], "blocks": 1, "dropout": 0.0}
+    network = {"name": "small", "nf": 16, "multipliers": [1, 2], "blocks": 1, "dropout": 0.0}
     config = TrainConfig(
         process="ve", network=network, size=size, images=images, batch=32, lr=1e-3, warm_up=2000, calibration=512,
         ema=["constant(0.99)"], checkpoint_every=0, sample_every=0,

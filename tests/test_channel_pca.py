@@ -8,14 +8,11 @@ import torch
 
 import anisodiff
 from anisodiff.dct import dct2, frequencies, idct2
-from anisodiff.estimation import estimate_statistics
 from anisodiff.models.score import ScoreModel
 from anisodiff.noise import KeyedNoise, combine
-from anisodiff.objectives import objective_for
-from anisodiff.samplers import sampler
-from anisodiff.statistics import SpectralStatistics, principal_axes, rotate_channels
-from anisodiff.training.methods import method_for
-from anisodiff.training.model import statistics_from
+from anisodiff.registry import build_sampler
+from anisodiff.statistics import principal_axes, rotate_channels
+from anisodiff.training import Plan
 from tests.oracles import Nothing, gaussian_images
 from tests.train.conftest import tiny
 
@@ -36,8 +33,8 @@ def covariance(x: torch.Tensor) -> torch.Tensor:
 
 
 def build(name: str, images: torch.Tensor, **overrides):
-    objective = objective_for(anisodiff.process(name, images.shape[-1], **overrides))
-    statistics = estimate_statistics(objective, images.float(), channel_pca=True)
+    objective = anisodiff.process(name, images.shape[-1], **overrides)
+    statistics = objective.estimate_statistics(images.float(), channel_pca=True)
     model = ScoreModel(
         Nothing(), objective.equation, statistics, drift=objective.learns_drift, plain_noise=objective.plain_noise
     )
@@ -65,7 +62,7 @@ def test_wieners_predictor_is_the_score_of_images_with_correlated_channels(name)
     images = colored_images(300)
     objective, model = build(name, images)
     statistics, t = model.statistics, torch.full((5,), 0.8, dtype=F64)
-    state = objective.draw(images[:5], t, KeyedNoise(combine(3, torch.arange(5)))).state
+    state = objective.training_pair(images[:5], t, KeyedNoise(combine(3, torch.arange(5)))).state
     plain = model.coefficients(t[:1])
     axes = statistics.axes.double()
     signal = torch.einsum("ec,ehw,ed->cdhw", axes, plain.signal[0].double(), axes)
@@ -88,8 +85,8 @@ def test_less_is_left_to_learn(name):
         Nothing(), objective.equation, dataclasses.replace(model.statistics, **axes), drift=objective.learns_drift
     ).double()
     t = torch.full((500,), 0.9, dtype=F64)
-    drawn = objective.draw(images, t, KeyedNoise(combine(7, torch.arange(500))))
-    errors = [(m(drawn.state, t)[0] - drawn.score).square().mean() for m in (model, without)]
+    drawn = objective.training_pair(images, t, KeyedNoise(combine(7, torch.arange(500))))
+    errors = [(m(drawn.state, t)[0] - drawn.target).square().mean() for m in (model, without)]
     assert float(errors[0]) < 0.9 * float(errors[1])
     assert float(model.loss(drawn, t).mean()) == pytest.approx(1.0, abs=0.1)
 
@@ -102,12 +99,12 @@ def test_samples_have_the_covariance_of_the_channels(text):
     images = colored_images(2000, 4)
     process = anisodiff.process("ve", 4, sigma_max=5)
     _, model = build("ve", images, sigma_max=5)
-    count, made = 3000, sampler(text, process)
+    count, made = 3000, build_sampler(text, process)
     times = made.times(model, 160 * made.cost, t_min=0.02)
     c = model.coefficients(torch.full((1,), process.T, dtype=F64))
     noise = KeyedNoise(combine(11, torch.arange(count)))
     start = model.from_coordinates(c.power.sqrt() * noise.normal(torch.zeros(count, 3, 4, 4, dtype=F64)))
-    states = made.run(model, start, times, noise)
+    states = made.run(model, start, times, noise).images
     got, wanted = covariance(states), covariance(images)
     scale = wanted.diagonal().sqrt()
     gap = (got - wanted).abs() / (scale[:, None] * scale)
@@ -127,7 +124,10 @@ def test_colors_are_pulled_by_what_is_known_of_them():
     process = anisodiff.process("anisotropic", 4, **IMAGE)
     objective, model = build("anisotropic", images, **IMAGE)
     t = torch.full((2000,), 0.8, dtype=F64)
-    drawn, c = objective.draw(images, t, KeyedNoise(combine(5, torch.arange(2000)))), model.coefficients(t[:1])
+    drawn, c = (
+        objective.training_pair(images, t, KeyedNoise(combine(5, torch.arange(2000)))),
+        model.coefficients(t[:1]),
+    )
     z, drift = model.to_coordinates(drawn.state), model.modes(drawn.drift)
     slope = (z * drift).mean(0) / z.square().mean(0)
     known = -(c.alpha1 * c.weight * frequencies(4, 4, F64, z.device))[0]
@@ -135,31 +135,21 @@ def test_colors_are_pulled_by_what_is_known_of_them():
     assert ((slope - known).abs() < 0.05 * known.abs() + 4 * chance).all()
     assert float(known[0, 0, 1] / known[2, 0, 1]) > 1.5  # the axes differ
 
-    count, made = 3000, sampler("exponential", process)
+    count, made = 3000, build_sampler("exponential", process)
     noise = KeyedNoise(combine(11, torch.arange(count)))
     top = model.coefficients(torch.full((1,), process.T, dtype=F64)).power.sqrt()
     start = model.from_coordinates(top * noise.normal(torch.zeros(count, 3, 4, 4, dtype=F64)))
-    got, wanted = (covariance(x) for x in (made.run(model, start, made.times(model, 160, t_min=0.02), noise), images))
+    got, wanted = (
+        covariance(x) for x in (made.run(model, start, made.times(model, 160, t_min=0.02), noise).images, images)
+    )
     axes = model.statistics.axes.double()
     powers = [(axes @ x @ axes.mT).diagonal() for x in (got, wanted)]
     assert ((powers[0] / powers[1] - 1).abs() < 0.04 + 4 * math.sqrt(2 / (count * 4))).all()
 
 
-def test_a_checkpoint_of_an_older_version_has_its_channels(tmp_path):
-    images = colored_images(64)
-    statistics = estimate_statistics(objective_for(anisodiff.process("ve", 8)), images.float())
-    tensors = {f"statistics_{f.name}": getattr(statistics, f.name) for f in dataclasses.fields(SpectralStatistics)}
-    older = {name: value for name, value in tensors.items() if name not in ("statistics_axes", "statistics_shares")}
-    for found in (statistics_from(tensors, torch.device("cpu")), statistics_from(older, torch.device("cpu"))):
-        for f in dataclasses.fields(SpectralStatistics):
-            assert torch.equal(getattr(found, f.name), getattr(statistics, f.name))
-    with pytest.raises(ValueError, match="no table 'mean'"):
-        statistics_from({}, torch.device("cpu"))
-
-
 def test_contradictions_are_refused():
     config = tiny(process="ve", parameterization="ve", channel_pca=True)
     with pytest.raises(ValueError, match="sees images as they are; set channel_pca=false"):
-        method_for(anisodiff.process("ve", 8), config)
+        Plan.of(config)
     with pytest.raises(ValueError, match="channel_pca: flow-matching has its own"):
-        method_for(anisodiff.process("flow-matching", 8), tiny(process="flow-matching", channel_pca=True))
+        Plan.of(tiny(process="flow-matching", channel_pca=True))

@@ -52,7 +52,7 @@ def test_constant_coefficients_have_a_closed_form():
 
 
 def test_variance_exploding_noise_is_songs():
-    from anisodiff.processes.presets import ve
+    from anisodiff.registry import ve
 
     equation = Equation(diffusivity=0.0, intensity=ve(32)["intensity"], T=2.0)
     t = torch.tensor([0.1, 1.0, 2.0], dtype=F64)

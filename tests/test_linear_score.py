@@ -13,9 +13,7 @@ from benchmarks import linear_moments as lm
 
 import anisodiff
 from anisodiff.dct import dct2, idct2
-from anisodiff.estimation import estimate_statistics
 from anisodiff.noise import KeyedNoise, combine
-from anisodiff.objectives import objective_for
 from anisodiff.samplers import Exponential
 from anisodiff.samplers.grids import level_grid
 from tests.oracles import gaussian_images
@@ -38,7 +36,7 @@ def prepared(name: str, overrides: dict[str, str], count: int):
     """
     images = gaussian_images(count, SIZE).float()
     process = anisodiff.process(name, SIZE, **overrides)
-    statistics = estimate_statistics(objective_for(process), images)
+    statistics = process.estimate_statistics(images)
     start = lm.prior_power(process.prior(images.repeat(16, 1, 1, 1)), statistics.mean)
     forward = lm.symmetric(lm.forward_power(process, images, statistics.mean, T_MIN).mean(0))
     return process, statistics, start, forward
@@ -59,7 +57,7 @@ def test_spectrum_returns_within_two_percent_in_every_band(case):
     for statistic in (lm.ratio_of_sums, lm.mean_of_ratios):
         off = (statistic(power, forward, BANDS) - 1).abs()
         assert off.max() < (0.005 if case in ("ve", "heat") else 0.02), off
-    if not objective_for(process).learns_drift:
+    if not process.learns_drift:
         return
     # the test must be able to fail: a mean edge weight that is 20 % too small, a score that is 5 % too small
     low = dataclasses.replace(statistics, weight=0.8 * statistics.weight)
@@ -84,7 +82,7 @@ def test_ancestral_noise_reaches_the_same_spectrum_at_first_order():
 def test_propagated_power_is_that_of_drawn_states():
     """Exact second moments against the sampler as it runs: every frequency of 4,000 states, 4.5 standard errors."""
     process = anisodiff.process("anisotropic", SIZE, **GENTLE)
-    statistics = estimate_statistics(objective_for(process), gaussian_images(200, SIZE).float())
+    statistics = process.estimate_statistics(gaussian_images(200, SIZE).float())
     model, count = lm.linear_model(process, statistics), 4000
     times, start = level_grid(model, 25, T_MIN), torch.full((SIZE, SIZE), 3.0, dtype=F64)
     noise = KeyedNoise(combine(7, torch.arange(count)))

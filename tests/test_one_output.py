@@ -7,12 +7,11 @@ import torch
 
 import anisodiff
 from anisodiff.dct import frequencies
-from anisodiff.estimation import estimate_statistics
+from anisodiff.models.base import ModelOptions
 from anisodiff.models.score import ScoreModel
 from anisodiff.models.time_density import draw_times
 from anisodiff.noise import KeyedNoise
-from anisodiff.objectives import objective_for
-from anisodiff.samplers import sampler, usual
+from anisodiff.registry import build_sampler, default_sampler
 from anisodiff.training import TrainConfig
 from anisodiff.training.model import Plan
 from anisodiff.training.recipes import for_images, recipe
@@ -44,10 +43,15 @@ class Doubled(Smooth):
 
 def build(images, overrides, *, channel_pca=False, learns="reverse_drift"):
     process = anisodiff.process("anisotropic", images.shape[-1], **overrides)
-    objective = objective_for(process)
-    statistics = estimate_statistics(objective, images, channel_pca=channel_pca)
+    objective = process
+    statistics = objective.estimate_statistics(images, channel_pca=channel_pca)
     model = ScoreModel(
-        Nothing(), process.equation, statistics, drift=True, learns=learns, plain_noise=objective.plain_noise
+        Nothing(),
+        process.equation,
+        statistics,
+        drift=True,
+        options=ModelOptions(learns=learns),
+        plain_noise=objective.plain_noise,
     )
     return objective, model
 
@@ -56,7 +60,7 @@ def targets(model, drawn, t):
     """F and G of every sample."""
     z, c = model.to_coordinates(drawn.state), model.coefficients(t)
     rate = c.alpha1 * c.weight * frequencies(*z.shape[-2:], z.dtype, z.device)
-    score = (model.modes(drawn.score) + z / c.power) / c.scale
+    score = (model.modes(drawn.target) + z / c.power) / c.scale
     return score, (model.modes(drawn.drift) + rate * z) / c.alpha2.square() / c.residual
 
 
@@ -76,7 +80,7 @@ def test_where_the_image_alone_is_smoothed_isotropically_one_output_says_both(ti
     """G = −F sample by sample, but for what chance does to tables of 4,000 images."""
     images, objective, model = many(channel_pca)
     t = torch.full((4000,), time, dtype=F64)
-    f, g = targets(model, objective.draw(images, t, KeyedNoise(keys(4000, 3))), t)
+    f, g = targets(model, objective.training_pair(images, t, KeyedNoise(keys(4000, 3))), t)
     there = model.coefficients(t[:1])
     loud = (there.signal > 0.02 * there.noise).expand_as(f[:1]) & (frequencies(8, 8, F64, f.device) > 0)
     assert int(loud.sum()) > 8
@@ -93,7 +97,7 @@ def test_loss_of_wieners_predictor_is_at_most_one(case, weighting):
     model.weighting = weighting
     noise = KeyedNoise(keys(600, 5))
     t = draw_times(*model.density(mean=-0.5, std=1.2, t_min=0.02), noise.uniform())
-    loss = float(model.loss(objective.draw(images, t, noise), t).mean())
+    loss = float(model.loss(objective.training_pair(images, t, noise), t).mean())
     assert 0.5 < loss < 1.1
     if case == "image, isotropic":
         assert loss == pytest.approx(1.0, abs=0.1)
@@ -106,12 +110,12 @@ def test_the_loss_is_the_squared_error_of_the_reverse_drift():
     model = model.double()
     model.network, model.weighting = Smooth(), "score"
     t = torch.linspace(0.1, 1.5, 64, dtype=F64)
-    drawn, c = objective.draw(images, t, KeyedNoise(keys(64, 2))), model.coefficients(t)
+    drawn, c = objective.training_pair(images, t, KeyedNoise(keys(64, 2))), model.coefficients(t)
     rate = c.alpha1 * c.weight * frequencies(8, 8, F64, images.device)
     drift = (drawn.drift + model.field(rate * model.to_coordinates(drawn.state))) / c.alpha2.square()
     _, tilde = model(drawn.state, t)
     unit = (c.scale + c.residual).square().sum((-3, -2, -1)) * images.shape[1]
-    expected = (tilde - (drawn.score - drift)).square().sum((-3, -2, -1)) / unit
+    expected = (tilde - (drawn.target - drift)).square().sum((-3, -2, -1)) / unit
     torch.testing.assert_close(model.loss(drawn, t), expected, rtol=1e-3, atol=0)
 
 
@@ -126,7 +130,7 @@ def test_samplers_refuse_what_has_not_been_learned(learns, text):
     images = gaussian_images(64, 8).float()
     process = anisodiff.process("anisotropic", 8, **CASES["one window"])
     _, model = build(images, CASES["one window"], learns=learns)
-    chosen = sampler(text, process)
+    chosen = build_sampler(text, process)
     with pytest.raises(ValueError, match=f"learns={learns}"):
         chosen.run(model, images[:2], chosen.times(model, 41, t_min=0.02), KeyedNoise(keys(2)))
 
@@ -138,9 +142,9 @@ def test_the_usual_sampler_is_one_that_can(learns, word):
     images = gaussian_images(64, 8).float()
     process = anisodiff.process("anisotropic", 8, **CASES["one window"])
     _, model = build(images, CASES["one window"], learns=learns)
-    chosen = usual(model, process)
+    chosen = default_sampler(model, process)
     assert chosen.name == ("euler" if learns == "score" else "exponential")
-    made = chosen.run(model, images[:2], chosen.times(model, 21, t_min=0.02), KeyedNoise(keys(2)))
+    made = chosen.run(model, images[:2], chosen.times(model, 21, t_min=0.02), KeyedNoise(keys(2))).images
     assert made.isfinite().all()
 
 
@@ -153,7 +157,7 @@ def test_the_score_alone_is_the_first_of_two_outputs():
         objective, model = build(images, CASES["one window"], learns=learns)
         model = model.double()
         model.network, model.weighting = (Doubled() if learns == "score_and_drift" else Smooth()), "noise"
-        drawn, c = objective.draw(images, t, KeyedNoise(keys(64, 2))), model.coefficients(t)
+        drawn, c = objective.training_pair(images, t, KeyedNoise(keys(64, 2))), model.coefficients(t)
         found[learns] = model(drawn.state, t), model.loss(drawn, t)
     torch.testing.assert_close(found["score"][0][0], found["score_and_drift"][0][0])
     z, (score, tilde) = model.to_coordinates(drawn.state), found["score_and_drift"][0]
@@ -171,9 +175,9 @@ def test_songs_loss_of_one_output(case):
     model = model.double()
     model.network, model.weighting = Smooth(), "noise"
     t = torch.linspace(0.3, 1.5, 64, dtype=F64)
-    drawn, c = objective.draw(images, t, KeyedNoise(keys(64, 2))), model.coefficients(t)
+    drawn, c = objective.training_pair(images, t, KeyedNoise(keys(64, 2))), model.coefficients(t)
     rate = c.alpha1 * c.weight * frequencies(8, 8, F64, images.device)
-    target = model.modes(drawn.score) - (model.modes(drawn.drift) + rate * model.to_coordinates(drawn.state)) / (
+    target = model.modes(drawn.target) - (model.modes(drawn.drift) + rate * model.to_coordinates(drawn.state)) / (
         c.alpha2.square()
     )
     expected = (c.noise * (model.modes(model(drawn.state, t)[1]) - target).square()).mean((-3, -2, -1))
@@ -182,7 +186,7 @@ def test_songs_loss_of_one_output(case):
 
 def test_settings():
     """As many outputs as channels; nothing to join where the drift is known."""
-    settings = {"network": {"size": "tiny"}, "process": {"preset": "anisotropic"}}
+    settings = {"network": {"name": "tiny"}, "process": {"preset": "anisotropic"}}
     assert Plan.of(TrainConfig(**settings)).network.out_channels == 6
     for learns in ("reverse_drift", "score"):
         assert Plan.of(TrainConfig(**settings, learns=learns)).network.out_channels == 3

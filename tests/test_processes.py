@@ -14,10 +14,11 @@ import anisodiff
 import anisodiff.stencils
 from anisodiff.processes import presets
 from anisodiff.processes.config import KEYS, ProcessConfig
+from anisodiff.registry import PRESETS, PROCESSES
 
 F64 = torch.float64
-TABLE = [
-    *((name, {}) for name in presets.MAIN),
+EQUATIONS = [
+    *((name, {}) for name in PRESETS),
     *((name, {}) for name in presets.GALLERY),
     *((name, {}) for name in presets.DESIGN if name not in ("design-4b", "design-4c")),
     ("design-4b", {"step": "tamed(dt=0.1)"}),
@@ -27,9 +28,9 @@ TABLE = [
     ("anisotropic", {"step": "signal(windows=3)", "correlation_length": 0.7}),
     ("heat", {"diffusivity": "power(0, 8, 2.5)", "correlation_length": 1.0}),
 ]
-"""Rows that are the equation, with any coefficients."""
-OTHERS = [
-    *((name, {}) for name in presets.BASELINES),
+"""Rows that solve the SPDE, with any coefficients."""
+TABLE = [
+    *((name, {}) for name in PROCESSES),
     ("heat-dissipation", {"levels": 7, "blur_min": 0.3, "blur_max": 3, "noise": 0.05}),
     ("edge-preserving", {"levels": 40, "lambda_min": 0.01, "boundary": "replicate", "transition": 0.3}),
 ]
@@ -39,7 +40,7 @@ def rows(table):
     return pytest.mark.parametrize(("name", "overrides"), table, ids=[f"{n}-{len(o)}" for n, o in table])
 
 
-every_equation, every_process = rows(TABLE), rows(TABLE + OTHERS)
+every_equation, every_process = rows(EQUATIONS), rows(EQUATIONS + TABLE)
 
 
 def noisy(process) -> bool:
@@ -202,7 +203,7 @@ def test_closed_forms_check_their_states():
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-@rows([*((name, {}) for name in presets.MAIN), ("anisotropic", {"step": "signal"})])
+@rows([*((name, {}) for name in PRESETS), ("anisotropic", {"step": "signal"})])
 def test_steps_never_wait_for_the_gpu(name, overrides):
     """Two looks at values before the first step are allowed; a step itself may not synchronize."""
     process = anisodiff.process(name, 8, **overrides)

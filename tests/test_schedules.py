@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.integrate import quad
 
 import anisodiff
-from anisodiff.samplers import sampler
+from anisodiff.registry import build_sampler
 from anisodiff.schedules import (
     Constant,
     ExponentialToIsotropic,
@@ -164,4 +164,4 @@ def test_what_cannot_be_read_is_answered_with_a_form_that_can():
     with pytest.raises(ValueError, match=r"write it like constant\(a=…\)"):
         anisodiff.transition("geometric 1 to 2")
     with pytest.raises(ValueError, match=r"sampler: cannot read .* write it like ode\(corrector=…"):
-        sampler("ode with 5 steps", anisodiff.process("ve", 8))
+        build_sampler("ode with 5 steps", anisodiff.process("ve", 8))

@@ -38,7 +38,7 @@ def test_loss_of_wieners_predictor_is_one(case, weighting, monkeypatch):
     noise = KeyedNoise(keys(600, 5))
     t = draw_times(times, cumulative, noise.uniform())
     assert ((t >= T_MIN) & (t <= 2.0)).all()
-    loss = model.loss(objective.draw(images, t, noise), t)
+    loss = model.loss(objective.training_pair(images, t, noise), t)
     assert loss.shape == (600,)
     assert float(loss.mean()) == pytest.approx(1.0, abs=0.1)
 
@@ -58,10 +58,10 @@ def test_the_loss_is_the_squared_error_of_the_score(name):
     model = model.double()
     model.network, model.weighting = Smooth(), "score"
     t = torch.linspace(0.1, 1.9, 64, dtype=F64)
-    drawn = objective.draw(images, t, KeyedNoise(keys(64, 2)))
+    drawn = objective.training_pair(images, t, KeyedNoise(keys(64, 2)))
     score, _ = model(drawn.state, t)
     unit = model.coefficients(t).scale.square().sum((-3, -2, -1)) * images.shape[1]
-    expected = (score - drawn.score).square().sum((-3, -2, -1)) / unit
+    expected = (score - drawn.target).square().sum((-3, -2, -1)) / unit
     torch.testing.assert_close(model.loss(drawn, t), expected, rtol=1e-9, atol=0)
 
 
@@ -89,9 +89,9 @@ def test_the_loss_of_song():
     model = model.double()
     model.network, model.weighting = Smooth(), "noise"
     t = torch.linspace(0.1, 1.9, 64, dtype=F64)
-    drawn = objective.draw(images, t, KeyedNoise(keys(64, 2)))
+    drawn = objective.training_pair(images, t, KeyedNoise(keys(64, 2)))
     sigma = model.coefficients(t).noise[..., :1, :1].sqrt()
-    noise = -sigma * drawn.score
+    noise = -sigma * drawn.target
     expected = (sigma * model(drawn.state, t)[0] + noise).square().mean((-3, -2, -1))
     torch.testing.assert_close(model.loss(drawn, t), expected, rtol=1e-6, atol=0)
 
@@ -99,7 +99,7 @@ def test_the_loss_of_song():
     t = torch.full((2000,), 0.9, dtype=F64)
     c = model.coefficients(t[:1])
     model.network = Nothing()
-    found = model.loss(objective.draw(many, t, KeyedNoise(keys(2000, 3))), t)
+    found = model.loss(objective.training_pair(many, t, KeyedNoise(keys(2000, 3))), t)
     assert float(found.mean()) == pytest.approx(
         float((c.signal / c.power).mean()), abs=4 * float(found.std()) / 2000**0.5
     )
@@ -112,7 +112,7 @@ def test_scalars_are_those_of_edm():
     model = model.double()
     model.network, model.scalar = Smooth(), True
     t = torch.linspace(0.1, 1.9, 64, dtype=F64)
-    state = objective.draw(images, t, KeyedNoise(keys(64, 2))).state
+    state = objective.training_pair(images, t, KeyedNoise(keys(64, 2))).state
     c, mean = model.coefficients(t), model.statistics.mean[:, None, None]
     noise, data = c.noise.mean((-2, -1), keepdim=True), model.statistics.data.double().mean()
     power = noise + data
@@ -131,7 +131,7 @@ def test_scalars_change_what_a_network_has_to_know_and_nothing_else(case):
     _, objective, model = build(name, images, **overrides)
     model = model.double()
     t = torch.full((64,), 0.9, dtype=F64)
-    c, drawn = model.coefficients(t), objective.draw(images, t, KeyedNoise(keys(64, 2)))
+    c, drawn = model.coefficients(t), objective.training_pair(images, t, KeyedNoise(keys(64, 2)))
     around = c.scalars()
 
     class Translated(torch.nn.Module):
@@ -157,7 +157,7 @@ def test_weighting_matters_where_modes_differ_in_noise():
         model = model.double()
         model.network = Smooth()
         t = torch.full((64,), 1.0, dtype=F64)
-        drawn = objective.draw(images, t, KeyedNoise(keys(64, 2)))
+        drawn = objective.training_pair(images, t, KeyedNoise(keys(64, 2)))
         losses = []
         for word in ("score", "state"):
             model.weighting = word
@@ -170,10 +170,10 @@ def test_modes_without_signal_have_no_more_weight_than_their_signal():
     images = gaussian_images(600, 8).float()
     _, objective, model = build("anisotropic", images, **CASES["one window"][1], drift_anisotropy=0.05)
     t = torch.full((600,), 1.6, dtype=F64)
-    drawn, c = objective.draw(images, t, KeyedNoise(keys(600, 6))), model.coefficients(t[:1])
+    drawn, c = objective.training_pair(images, t, KeyedNoise(keys(600, 6))), model.coefficients(t[:1])
     silent = (c.signal < 1e-2 * c.noise)[0, 0]
     assert float(silent.float().mean()) > 0.5
-    target = (dct2(drawn.score) + model.to_coordinates(drawn.state) / c.power) / c.scale
+    target = (dct2(drawn.target) + model.to_coordinates(drawn.state) / c.power) / c.scale
     assert float(target.square().mean((0, 1))[silent].mean()) > 3  # their targets are mostly shape
     errors = []
     for known in (silent, ~silent):  # a network that knows these modes' targets, and nothing else
@@ -193,6 +193,6 @@ def test_without_drift_the_measured_loss_is_that_of_the_closed_form():
         found = []
         for level in (0.3, 0.8, 1.3):  # beyond, the error of V is as large as the signal
             t = torch.full((2000,), level, dtype=F64)
-            found.append(float(model.loss(objective.draw(images, t, KeyedNoise(keys(2000, 7))), t).mean()))
+            found.append(float(model.loss(objective.training_pair(images, t, KeyedNoise(keys(2000, 7))), t).mean()))
         losses.append(found)
     assert losses[0] == pytest.approx(losses[1], rel=0.1)

@@ -5,10 +5,8 @@ import torch
 
 import anisodiff
 from anisodiff.dct import dct2
-from anisodiff.estimation import estimate_statistics
 from anisodiff.models.score import ScoreModel
 from anisodiff.noise import KeyedNoise
-from anisodiff.objectives import objective_for
 from anisodiff.priors import fit_gaussian
 from anisodiff.samplers.grids import level_grid
 from tests.oracles import Nothing, gaussian_images, keys, spectrum
@@ -19,8 +17,8 @@ T_MIN = 0.02
 
 def build(name: str, images: torch.Tensor, **overrides):
     process = anisodiff.process(name, images.shape[-1], **overrides)
-    objective = objective_for(process)
-    statistics = estimate_statistics(objective, images)
+    objective = process
+    statistics = objective.estimate_statistics(images)
     return process, objective, ScoreModel(Nothing(), process.equation, statistics, drift=objective.learns_drift)
 
 
@@ -28,10 +26,9 @@ def test_measured_moments_are_the_closed_form_where_there_is_one():
     """A window process with λ = ∞ is measured by simulation; the exact one computes. Both must agree."""
     images = gaussian_images(1500, 8).float()
     linear = {"diffusivity": "geometric(0.3, 3)", "intensity": "geometric(0.05, 1)", "drift_anisotropy": "infinite"}
-    measured = estimate_statistics(
-        objective_for(anisodiff.process("anisotropic", 8, **linear, step="exponential(windows=4)")), images
-    )
-    exact = estimate_statistics(objective_for(anisodiff.process("heat", 8, **linear)), images)
+    windows = anisodiff.process("anisotropic", 8, **linear, step="exponential(windows=4)")
+    measured = windows.estimate_statistics(images)
+    exact = anisodiff.process("heat", 8, **linear).estimate_statistics(images)
     for t in (0.3, 1.1, 1.9):
         when = torch.tensor([t], dtype=F64)
         a, b = ((m, *m.locate(when)) for m in (measured, exact))
@@ -73,7 +70,7 @@ def test_grid_ends_where_it_should_and_keeps_the_edges():
     assert float(grid[0]) == 2.0
     assert float(grid[-1]) == T_MIN
     assert (grid[1:] < grid[:-1]).all()
-    assert set(objective.edges[1:]) <= set(grid.tolist())
+    assert set(objective.step.jumps(objective.equation)[1:]) <= set(grid.tolist())
 
 
 def test_gaussian_prior_has_the_terminal_moments():

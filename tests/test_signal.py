@@ -7,11 +7,10 @@ import torch
 
 import anisodiff
 from anisodiff.dct import dct2, frequencies
-from anisodiff.estimation import estimate_statistics
 from anisodiff.gaussian_kernel import quadrature
 from anisodiff.noise import KeyedNoise, Silence, combine, spectrum
-from anisodiff.objectives import objective_for
-from anisodiff.samplers import Euler, sampler
+from anisodiff.registry import build_sampler
+from anisodiff.samplers import Euler
 from tests.oracles import gaussian_images
 from tests.oracles import spectrum as data_spectrum
 
@@ -108,11 +107,11 @@ def test_states_are_the_same_in_one_move_and_in_two():
 @pytest.mark.parametrize("length", [0.0, 0.8])
 def test_its_target_has_the_exact_score_as_conditional_mean(length):
     """Gaussian data, isotropic smoothing: V = e^{−2Az} D + q ∫α2²; five standard errors, h = u and u³."""
-    objective = objective_for(signal(drift_anisotropy="infinite", correlation_length=length))
+    objective = signal(drift_anisotropy="infinite", correlation_length=length)
     assert objective.learns_drift
     count, t = 12_000, 0.9
     drawn = objective.draw(gaussian_images(count, 6), torch.full((count,), t, dtype=F64), keys(count))
-    u, target, drift = dct2(drawn.state - 0.5)[:, 0], dct2(drawn.score)[:, 0], dct2(drawn.drift)[:, 0]
+    u, target, drift = dct2(drawn.state - 0.5)[:, 0], dct2(drawn.target)[:, 0], dct2(drawn.drift)[:, 0]
     z, begin, end = frequencies(6, 6, F64, u.device), times(0.0), times(t)
     known = torch.exp(-2 * objective.equation.smoothing(begin, end) * z) * data_spectrum(6)
     noise = spectrum(6, 6, length, F64, u.device) * quadrature(objective.equation, begin, end)[0].sum()
@@ -126,29 +125,23 @@ def test_its_target_has_the_exact_score_as_conditional_mean(length):
 
 
 def test_explicit_steps_take_its_drift_from_the_model():
-    assert sampler("euler", signal(diffusivity=64)) == Euler(drift="projected", norm="none", tames="all")
+    assert build_sampler("euler", signal(diffusivity=64)) == Euler(drift="projected", norm="none", tames="all")
     with pytest.raises(ValueError, match="take drift=projected"):
-        sampler("euler(drift=flux)", signal())
+        build_sampler("euler(drift=flux)", signal())
     with pytest.raises(ValueError, match=r"needs white noise, got correlation_length=0\.5; take 'exponential'"):
-        sampler("ode", signal(correlation_length=0.5))
+        build_sampler("ode", signal(correlation_length=0.5))
 
 
 def test_tables_know_its_noise_and_where_its_drift_jumps():
     process = signal(correlation_length=0.5)
-    objective = objective_for(process)
+    objective = process
     assert objective.edges == (*(2.0 * k / 6 for k in range(6)), 2.0)
-    statistics = estimate_statistics(objective, gaussian_images(64, 6))
+    statistics = objective.estimate_statistics(gaussian_images(64, 6))
     for cell, phase in ((0, 3), (4, -1)):
         t = statistics.edges[cell] + statistics.phases[phase] * (statistics.edges[cell + 1] - statistics.edges[cell])
         mass = quadrature(process.equation, times(0.0), t[None])[0].sum()
         exact = spectrum(6, 6, 0.5, F64, t.device) * mass
         torch.testing.assert_close(statistics.log_noise[cell, phase].exp().double(), exact, rtol=1e-5, atol=0)
-
-
-def test_objectives_that_take_its_noise_for_smoothed_are_refused():
-    for name in ("total-noise", "x0"):
-        with pytest.raises(ValueError, match="set objective='local'"):
-            objective_for(signal(), name)
 
 
 def test_a_path_is_walked_once(monkeypatch):

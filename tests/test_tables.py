@@ -5,11 +5,8 @@ import torch
 
 import anisodiff
 from anisodiff.dct import frequencies, idct2
-from anisodiff.estimation import estimate_statistics
 from anisodiff.gaussian_kernel import grid_decay, grid_variance, quadrature
-from anisodiff.objectives import objective_for
-from anisodiff.objectives.phases import step_phases, table_phases
-from anisodiff.statistics import SpectralStatistics
+from anisodiff.statistics import SpectralStatistics, step_phases, window_phases
 from tests.oracles import gaussian_images
 
 LAW = {"diffusivity": "geometric(0.1, 2)", "intensity": "geometric(0.03, 140)"}
@@ -35,7 +32,7 @@ def test_one_long_window_is_that_of_the_closed_form():
     images are drawn once, and the signal falls to a millionth of the noise.
     """
     process = anisodiff.process("heat", 8, step="exponential(windows=1)", **LAW)
-    statistics = estimate_statistics(objective_for(process), images())
+    statistics = process.estimate_statistics(images())
     assert statistics.log_noise.shape[:2] == (1, 40)
     t = places(statistics)
     like, begin = torch.zeros(len(t), 1, 8, 8, dtype=torch.float64), torch.zeros_like(t)
@@ -52,7 +49,7 @@ def test_one_long_window_is_that_of_the_closed_form():
 def test_the_image_alone_smoothed_isotropically_is_known_to_the_last():
     """b = −α1 z m, so w = S/V and the residual is (α1 z)² S N/V; S e^{−2Az} D."""
     process = anisodiff.process("heat", 8, step="signal(windows=1)", **LAW)
-    statistics = estimate_statistics(objective_for(process), images())
+    statistics = process.estimate_statistics(images())
     t = places(statistics)
     z = frequencies(8, 8, torch.float64, t.device)
     equation = process.equation
@@ -73,7 +70,7 @@ def test_the_image_alone_smoothed_isotropically_is_known_to_the_last():
 def test_noise_that_an_operator_shapes_is_measured_with_little_chance():
     """Two calibrations with other noise agree three times as well as chance alone would let them."""
     process = anisodiff.process("anisotropic", 8, step="exponential(windows=1)", drift_anisotropy=0.3, **LAW)
-    one, two = (estimate_statistics(objective_for(process), images(), seed=seed).log_noise for seed in (0, 1))
+    one, two = (process.estimate_statistics(images(), seed=seed).log_noise for seed in (0, 1))
     chance = 2 / (300 * 3) ** 0.5  # of a variance estimated twice from 900 normals
     assert (one - two)[:, :30].std() < chance / 3
 
@@ -84,7 +81,7 @@ def tables():
     exact = anisodiff.process("heat", 8, **LAW)
     window = anisodiff.process("heat", 8, step="exponential(windows=2)", **LAW)
     more = images().repeat(4, 1, 1, 1)
-    return estimate_statistics(objective_for(exact), more), estimate_statistics(objective_for(window), more)
+    return exact.estimate_statistics(more), window.estimate_statistics(more)
 
 
 def rows(statistics, name, t):
@@ -118,7 +115,7 @@ def test_signals_far_below_the_noise_are_seen(tables, low, high, limit):
 
 @pytest.mark.parametrize("cells", [1, 2, 3, 5, 7, 8, 10, 40])
 def test_phases_rise_to_the_end_of_a_cell(cells):
-    phases = table_phases(cells)
+    phases = window_phases(cells)
     assert (phases.diff() > 0).all()
     assert phases[-1] == 1
     assert phases[0] * 10 <= 0.4
@@ -128,16 +125,17 @@ def test_phases_rise_to_the_end_of_a_cell(cells):
 @pytest.mark.parametrize(("dt", "cells"), [(0.01, 20), (0.05, 20), (0.03, 17), (0.5, 2)])
 def test_single_steps_are_measured_at_their_ends(dt, cells):
     """Tables of the one-step objective stand at the times that are learned, whatever Δt."""
-    objective = objective_for(anisodiff.process("anisotropic-paper", 8, step=f"tamed(dt={dt})"))
-    edges = torch.tensor(objective.edges, dtype=torch.float64)
+    objective = anisodiff.process("anisotropic-paper", 8, step=f"tamed(dt={dt})")
+    edges, phases = objective.step.cells(objective.equation)
+    edges = torch.tensor(edges, dtype=torch.float64)
     assert len(edges) == cells + 1
-    t = (edges[:-2, None] + objective.phases * edges.diff()[:-1, None]).flatten()  # the last cell may be shorter
+    t = (edges[:-2, None] + phases * edges.diff()[:-1, None]).flatten()  # the last cell may be shorter
     assert (objective.snap_to_grid(t) - t).abs().max() < 1e-9
     assert step_phases(1).tolist() == [1.0]
 
 
 def test_noise_that_cannot_be_told_from_the_images_is_refused():
     for step, count in (("exponential", 200), ("exponential(windows=1)", 20)):
-        objective = objective_for(anisodiff.process("anisotropic", 16, intensity="geometric(1e-6, 2)", step=step))
+        objective = anisodiff.process("anisotropic", 16, intensity="geometric(1e-6, 2)", step=step)
         with pytest.raises(ValueError, match="set a larger intensity"):
-            estimate_statistics(objective, gaussian_images(count, 16).float())
+            objective.estimate_statistics(gaussian_images(count, 16).float())

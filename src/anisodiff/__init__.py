@@ -24,7 +24,7 @@ _PUBLIC = {
     "evaluate": "metrics",
     "load": "generation",
     "noise_scale": "stencils",
-    "process": "processes",
+    "process": "registry",
     "train": "training",
     "transition": "schedules",
 }
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from anisodiff.processes import ClosedForm as ClosedForm
     from anisodiff.processes import Process as Process
     from anisodiff.processes import ProcessConfig as ProcessConfig
-    from anisodiff.processes import process as process
+    from anisodiff.registry import process as process
     from anisodiff.schedules import Transition as Transition
     from anisodiff.schedules import transition as transition
     from anisodiff.stencils import drift as drift

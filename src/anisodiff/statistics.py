@@ -7,19 +7,24 @@ For DCT mode k at time t, about the channel means μ of the data (pooled over ch
     w_k = −E[b̂_k û_k]/(α1 z_k V_k)   mean edge weight: the drift's best linear predictor is b_ref = −α1 w_k z_k û_k
     Y_k = E|score target|²      power of the regression target;  E_k = power of the drift's residual
 
-**Colors.** Channels of an image are correlated. In the principal axes of their covariance (rows of ``axes``) the
+**Channel PCA.** Channels of an image are correlated. In the principal axes of their covariance (rows of ``axes``) the
 power of a mode is D_k s_ck, ``shares`` s_ck of mean 1 over the axes, and that of its signal is taken as S_k s_ck;
 white noise stays what it is. Without them (the default) axes are the channels and all shares 1.
 
 The best linear predictor of the score is exactly −1/V_k, whatever the data (Stein). Entries stand on a grid of
 (cell, phase): cells end where the drift may jump, and t ∈ (e_k, e_{k+1}] belongs to cell k, so the value at an edge
-is the limit from the left. Between phases logarithms are interpolated linearly. How they are found: `measuring`.
+is the limit from the left. Phases are fractions of a cell, ascending to 1; between them logarithms are interpolated
+linearly. How the statistics are found: `estimation`.
 """
 
+import math
 from dataclasses import dataclass, fields
 
 import torch
 from torch import Tensor
+
+_SHORT = (0.04, 0.15, 0.3, 0.5, 0.75, 1.0)
+_POINTS, _MANY = 40, 8
 
 
 @dataclass(frozen=True)
@@ -93,3 +98,30 @@ def rotate_channels(z: Tensor, axes: Tensor) -> Tensor:
 def symmetric(x: Tensor) -> Tensor:
     """On square images rows and columns are alike: average the two, halving the error of estimation."""
     return 0.5 * (x + x.mT) if x.shape[-1] == x.shape[-2] else x
+
+
+def window_phases(cells: int) -> Tensor:
+    """For ``cells`` windows, [P] float64. The first place lies where a target's variance begins to diverge.
+
+    Short cells (eight or more) need six places. Fewer and longer ones need more: half of them even in ln(phase), for
+    the noise begins as a power of t, half even in phase.
+    """
+    if cells >= _MANY:
+        return torch.tensor(_SHORT, dtype=torch.float64)
+    first, count = _SHORT[0] * cells / 10, max(len(_SHORT), _POINTS // cells)
+    fine = torch.exp(torch.linspace(math.log(first), 0.0, 4001, dtype=torch.float64))
+    place = torch.linspace(0.0, 1.0, 4001, dtype=torch.float64) + (fine - first) / (1 - first)
+    index = torch.searchsorted(place, torch.linspace(0.0, 2.0, count, dtype=torch.float64)).clamp(max=4000)
+    index[-1] = 4000
+    return fine[index]
+
+
+def step_phases(steps: int) -> Tensor:
+    """For cells of ``steps`` time steps each: ends of steps, six at most, where single steps are learned."""
+    chosen = {max(1, round(steps * phase)) for phase in _SHORT}
+    return torch.tensor(sorted(chosen), dtype=torch.float64) / steps
+
+
+def smooth_phases() -> Tensor:
+    """Where nothing diverges: even, but for the very beginning of a cell, where the first has no noise yet."""
+    return torch.tensor([1e-3, 0.2, 0.4, 0.6, 0.8, 1.0], dtype=torch.float64)

@@ -6,11 +6,12 @@ import torch
 from torch import Tensor
 
 from anisodiff.dct import dct2, idct2
-from anisodiff.models.conditional import ConditionalModel, estimate_conditional_statistics
+from anisodiff.models.conditional import ConditionalModel
 from anisodiff.models.deblurring import DeblurringModel
 from anisodiff.models.scaled_noise import ScaledNoiseModel
 from anisodiff.models.velocity import VelocityModel
-from anisodiff.processes import Conditional, EdgePreserving, FlowMatching, HeatDissipation
+from anisodiff.processes import ConditionalGaussian, FlowMatching, HeatDissipation, ScaledGaussian
+from anisodiff.registry import model_of
 from tests.oracles import gaussian_images, spectrum
 
 F64 = torch.float64
@@ -55,22 +56,23 @@ def deblurring_gain(process: HeatDissipation, power: Tensor) -> Callable[[Tensor
     return gain
 
 
-def noise_gain(process: EdgePreserving, power: Tensor) -> Callable[[Tensor], Tensor]:
-    """Where G does not matter: E[√(1 − ᾱ)ξ̂ | Ẑ]/Ẑ = (1 − ᾱ)/(ᾱ·4D + 1 − ᾱ)."""
+def noise_gain(process: ScaledGaussian, power: Tensor) -> Callable[[Tensor], Tensor]:
+    """Where the spread s does not depend on the image: E[s ξ̂ | Ẑ]/Ẑ = s²/(ᾱ·4D + s²)."""
 
     def gain(t: Tensor) -> Tensor:
-        kept = process.kept(t)[:, None, None]
-        return (1 - kept) / (kept * 4 * power + 1 - kept)
+        noise = process.signed_spread(torch.zeros(len(t), 1, *power.shape, dtype=F64), t)[:, 0].square()
+        return noise / (process.signal_power(t)[:, None, None] * 4 * power + noise)
 
     return gain
 
 
-def exact_model(process: Conditional, size: int) -> ConditionalModel:
+GAINS = {VelocityModel: flow_gain, DeblurringModel: deblurring_gain, ScaledNoiseModel: noise_gain}
+"""The exact network of every model, per mode of the state about the center of its coordinates."""
+
+
+def exact_model(process: ConditionalGaussian, size: int) -> ConditionalModel:
     """The model of Gaussian images N(½, spectrum) of size×size, one channel."""
-    gain, kind, center = {
-        FlowMatching: (flow_gain, VelocityModel, 0.0),
-        HeatDissipation: (deblurring_gain, DeblurringModel, 0.5),
-        EdgePreserving: (noise_gain, ScaledNoiseModel, 0.0),
-    }[type(process)]
-    statistics = estimate_conditional_statistics(process, gaussian_images(64, size))
-    return kind(PerMode(gain(process, spectrum(size)), center), process, statistics).double()
+    kind = model_of(process.name)
+    statistics = process.estimate_statistics(gaussian_images(64, size))
+    center = 0.5 if kind is DeblurringModel else 0.0
+    return kind(PerMode(GAINS[kind](process, spectrum(size)), center), process, statistics).double()

@@ -6,7 +6,7 @@ import torch
 
 import anisodiff
 from anisodiff.generation.pictures import to_pixels
-from anisodiff.processes import presets
+from anisodiff.registry import PROCESSES
 from anisodiff.runtime.distributed import Distributed
 from anisodiff.training import Hooks, Plan, read_log, train
 from anisodiff.training.preview import fit_prior
@@ -17,7 +17,7 @@ from tests.generation.conftest import data  # noqa: F401
 from .test_baseline_runs import config
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-every_baseline = pytest.mark.parametrize("name", presets.BASELINES)
+every_baseline = pytest.mark.parametrize("name", PROCESSES)
 
 
 @every_baseline
@@ -41,8 +41,9 @@ def test_a_step_never_waits(name):
     device = torch.device("cuda")
     plan, distributed = Plan.of(config(name), device), Distributed(device)
     images = torch.rand(4, 1, 8, 8, device=device)
-    network, model = assemble(plan, plan.method.measure(torch.rand(16, 1, 8, 8, device=device), seed=0), distributed)
-    stepper = Stepper(plan.config, plan.objective, model, network, distributed)
+    statistics = plan.statistics(torch.rand(16, 1, 8, 8, device=device))
+    network, execution, model = assemble(plan, statistics, distributed)
+    stepper = Stepper(plan, model, network, execution, distributed)
     for k in range(2):
         stepper.step(k, images)
     torch.cuda.set_sync_debug_mode("error")

@@ -10,7 +10,7 @@ from scipy import fft, ndimage
 import anisodiff
 from anisodiff.noise import KeyedNoise, combine
 from anisodiff.processes.conditional import levels_of
-from anisodiff.samplers import sampler
+from anisodiff.registry import build_sampler
 from tests.oracles import F64
 from tests.test_processes import OTHERS, generator, image, rows
 
@@ -44,7 +44,7 @@ def test_the_published_numbers_are_the_usual_ones(name, size):
 @pytest.mark.parametrize("name", SAMPLED)
 def test_samplers_have_the_published_numbers(name):
     process = anisodiff.process(name, 32)
-    assert sampler(SAMPLED[name].partition("(")[0], process) == sampler(SAMPLED[name], process)
+    assert build_sampler(SAMPLED[name].partition("(")[0], process) == build_sampler(SAMPLED[name], process)
 
 
 def test_every_level_is_drawn_equally_often():

@@ -11,8 +11,9 @@ import anisodiff
 from anisodiff import Equation
 from anisodiff.dct import dct2, idct2
 from anisodiff.noise import KeyedNoise
-from anisodiff.processes import ClosedForm, presets
-from anisodiff.samplers import BASELINE_SAMPLERS, Dopri5, sampler, usual
+from anisodiff.processes import ClosedForm
+from anisodiff.registry import PROCESSES, build_sampler, default_sampler
+from anisodiff.samplers import Dopri5
 from anisodiff.samplers.posterior import posterior
 from anisodiff.samplers.predictor_corrector import reverse_diffusion
 from tests.oracles import F64, gaussian_images, keys, spectrum
@@ -32,16 +33,16 @@ OWN = {
 def model_for(word: str, **overrides):
     """A model whose network counts its calls, and the sampler ``word`` for it."""
     if word == "pc":
-        return oracle(VE.equation, channels=2, size=3, cells=8), sampler("pc", VE)
+        return oracle(VE.equation, channels=2, size=3, cells=8), build_sampler("pc", VE)
     process = anisodiff.process(OWN[word], SIZE, **overrides)
-    return exact_model(process, SIZE), sampler(word, process)
+    return exact_model(process, SIZE), build_sampler(word, process)
 
 
 def calls(model) -> int:
     return model.made if hasattr(model, "made") else model.network.calls
 
 
-@pytest.mark.parametrize("word", BASELINE_SAMPLERS)
+@pytest.mark.parametrize("word", ["pc", *OWN])
 @pytest.mark.parametrize(("allowed", "t_max"), [(400, None), (255, 0.6)])
 def test_contract(word, allowed, t_max):
     """Times end in 0; evaluations are those announced, or fewer where they adapt; a sample follows from its key."""
@@ -55,40 +56,39 @@ def test_contract(word, allowed, t_max):
     channels, size = (2, 3) if word == "pc" else (1, SIZE)
     start = 0.5 + 0.5 * torch.randn(6, channels, size, size, dtype=F64, generator=torch.Generator().manual_seed(2))
     seen: list[int] = []
-    images = chosen.run(model, start, times, KeyedNoise(keys(6, 1)), callback=lambda i, u: seen.append(i))
+    result = chosen.run(model, start, times, KeyedNoise(keys(6, 1)), callback=lambda i, u: seen.append(i))
+    images = result.images
     assert images.isfinite().all()
     assert seen == list(range(len(times) - 1))
     if word == "dopri5":
-        (made,) = chosen.made
-        assert int(made.max()) == calls(model) < allowed
-        assert int(made.min()) > 6
+        assert 6 < result.nfe <= calls(model) < allowed
     else:
-        assert calls(model) == chosen.nfe(times) <= allowed
-    alone = chosen.run(model, start[4:5], times, KeyedNoise(keys(6, 1)[4:5]))
+        assert calls(model) == result.nfe == chosen.nfe(times) <= allowed
+    alone = chosen.run(model, start[4:5], times, KeyedNoise(keys(6, 1)[4:5])).images
     torch.testing.assert_close(images[4:5], alone, rtol=0, atol=1e-9)
-    other = chosen.run(model, start, times, KeyedNoise(keys(6, 2)))
+    other = chosen.run(model, start, times, KeyedNoise(keys(6, 2))).images
     assert torch.equal(images, other) == (word in ("heun", "midpoint", "dopri5"))
-    again = sampler(str(chosen), VE if word == "pc" else model.process)
+    again = build_sampler(str(chosen), VE if word == "pc" else model.process)
     assert again == chosen
 
 
-@pytest.mark.parametrize("word", BASELINE_SAMPLERS)
+@pytest.mark.parametrize("word", ["pc", *OWN])
 def test_options_of_other_samplers_are_refused(word):
     process = VE if word == "pc" else anisodiff.process(OWN[word])
     for option in ("corrector=0.1", "grid=level", "rho=3"):
         with pytest.raises(ValueError, match="own times"):
-            sampler(f"{word}({option})", process)
+            build_sampler(f"{word}({option})", process)
 
 
 @pytest.mark.parametrize(
     ("text", "name", "says"),
     [
-        ("exponential", "flow-matching", "take 'heun' or 'midpoint' or 'dopri5'"),
-        ("euler", "edge-preserving", "take 'posterior'"),
-        ("heun", "heat-dissipation", "take 'deblurring'"),
-        ("heun", "ve", "take 'exponential' or"),
+        ("exponential", "flow-matching", "use 'heun' or 'midpoint' or 'dopri5'"),
+        ("euler", "edge-preserving", "use 'posterior'"),
+        ("heun", "heat-dissipation", "use 'deblurring'"),
+        ("heun", "ve", "use 'exponential' or"),
         ("pc", "heat", "noise without a drift"),
-        ("pc", "anisotropic", "take 'exponential' or"),
+        ("pc", "anisotropic", "use 'exponential' or"),
         ("dopri5(tolerance=0)", "flow-matching", "tolerance must lie in"),
         ("dopri5(most=1.5)", "flow-matching", "whole number"),
         ("deblurring(delta=2)", "heat-dissipation", "delta must lie in"),
@@ -97,7 +97,7 @@ def test_options_of_other_samplers_are_refused(word):
 )
 def test_mistakes_are_refused_with_a_remedy(text, name, says):
     with pytest.raises(ValueError, match=says):
-        sampler(text, anisodiff.process(name, 8))
+        build_sampler(text, anisodiff.process(name, 8))
 
 
 def test_too_few_evaluations_are_refused():
@@ -113,10 +113,11 @@ def test_too_few_evaluations_are_refused():
         Dopri5(most=20).run(model, start, at(1.0, 0.0), None)
 
 
-@pytest.mark.parametrize("name", presets.BASELINES)
-def test_the_usual_sampler_of_a_model_serves_its_process(name):
+@pytest.mark.parametrize("name", PROCESSES)
+def test_the_default_sampler_of_a_model_fits_its_process(name):
     process = anisodiff.process(name, SIZE)
-    assert isinstance(process, usual(exact_model(process, SIZE)).serves)
+    model = exact_model(process, SIZE)
+    assert default_sampler(type(model), process, model.provided).name == model.default_sampler
 
 
 @pytest.mark.parametrize("word", ["heun", "midpoint", "dopri5"])
@@ -125,18 +126,18 @@ def test_a_network_may_overwrite_its_last_answer(word):
     model, chosen = model_for(word)
     start = torch.randn(3, 1, SIZE, SIZE, dtype=F64, generator=torch.Generator().manual_seed(0))
     times = chosen.times(model, 60, t_min=0.01)
-    want = chosen.run(model, start, times, None)
+    want = chosen.run(model, start, times, None).images
     place, answer = torch.zeros_like(start), model.network.forward
     model.network.forward = lambda *given: place.copy_(answer(*given))
-    assert torch.equal(chosen.run(model, start, times, None), want)
+    assert torch.equal(chosen.run(model, start, times, None).images, want)
 
 
 def flow_error(text: str, nfe: int, sigma_min: float = 0.0) -> float:
     """Largest relative error per mode of the gain from noise to image, √(V(0)/V(1)), V = (1 − t)²4D + a²."""
     process = anisodiff.process("flow-matching", sigma_min=sigma_min)
-    model, chosen = exact_model(process, SIZE), sampler(text, process).within(nfe)
+    model, chosen = exact_model(process, SIZE), build_sampler(text, process).within(nfe)
     start = idct2(torch.eye(SIZE * SIZE, dtype=F64).reshape(-1, 1, SIZE, SIZE))
-    image = chosen.run(model, model.from_coordinates(start), chosen.times(model, nfe, t_min=1e-5), None)
+    image = chosen.run(model, model.from_coordinates(start), chosen.times(model, nfe, t_min=1e-5), None).images
     gain = dct2(model.to_coordinates(image)).reshape(SIZE**2, SIZE**2)
     want = (4 * spectrum(SIZE) + sigma_min**2).sqrt().flatten()
     assert float((gain - torch.diag(gain.diagonal())).abs().max()) < 1e-10
@@ -161,7 +162,7 @@ def test_adapted_steps_keep_their_tolerance():
     process = anisodiff.process("flow-matching")
     model, chosen = exact_model(process, SIZE), Dopri5(tolerance=1e-5)
     start = 0.5 + 0.5 * torch.randn(20, 1, SIZE, SIZE, dtype=F64, generator=torch.Generator().manual_seed(0))
-    fine = chosen.run(model, start, at(1.0, 0.6, 0.0), None)
+    fine = chosen.run(model, start, at(1.0, 0.6, 0.0), None).images
     exact = ((4 * spectrum(SIZE)).sqrt() * dct2(2 * start - 1)).flatten(1)
     assert float((dct2(2 * fine - 1).flatten(1) - exact).abs().max()) < 1e-3
     assert chosen.made[0].float().mean() < 120
@@ -187,7 +188,7 @@ def spread_of(model, chosen, times: Tensor, start: Tensor, draws: int) -> Tensor
     count = SIZE * SIZE
     first = torch.diag(start.flatten().sqrt()).reshape(-1, 1, SIZE, SIZE)
     begin = torch.cat([idct2(first), torch.zeros(draws * count, 1, SIZE, SIZE, dtype=F64)]) + 0.5
-    images = chosen.run(model, begin, times, Impulses(len(begin), count))
+    images = chosen.run(model, begin, times, Impulses(len(begin), count)).images
     return dct2(images - 0.5).square().sum((0, 1))
 
 
@@ -200,7 +201,7 @@ def test_heat_dissipation_reproduces_the_spectrum_with_the_right_noise():
     like = torch.zeros(61, 1, SIZE, SIZE, dtype=F64)
     decay = process.decay(torch.arange(61, dtype=F64) / 60, like)[:, 0]
     for delta in (0.0125, 0.01 * math.sqrt(2)):
-        chosen = sampler(f"deblurring(delta={delta})", process)
+        chosen = build_sampler(f"deblurring(delta={delta})", process)
         times = chosen.times(model, 60, t_min=0.001)
         start = decay[60] ** 2 * power + process.noise**2
         want = start
@@ -250,7 +251,7 @@ def test_posterior_is_that_of_the_chain():
 def test_posterior_sampler_converges_to_the_spectrum():
     """Isotropic, exact network: first order in the number of levels used."""
     process = anisodiff.process("edge-preserving", **WIDE)
-    model, chosen, power = exact_model(process, SIZE), sampler("posterior", process), spectrum(SIZE)
+    model, chosen, power = exact_model(process, SIZE), build_sampler("posterior", process), spectrum(SIZE)
     kept = process.kept(at(1.0))
     start = kept * power + 0.25 * (1 - kept)
     errors = []
@@ -266,7 +267,7 @@ def test_posterior_sampler_converges_to_the_spectrum():
 def test_predictor_corrector_has_songs_times_and_formulas():
     """2N evaluations on a geometric grid of the noise a state has, from all of it to σ = 0.01 or t_min's, then 0."""
     process = anisodiff.process("ve")
-    model, chosen = oracle(process.equation, cells=8), sampler("pc", process)
+    model, chosen = oracle(process.equation, cells=8), build_sampler("pc", process)
     times = chosen.times(model, 2000, t_min=0.02)
     assert len(times) == 1001
     sigma = process.variance(torch.zeros(1000, 1, 3, 3, dtype=F64), 0.0, times[:-1])[:, 0, 0, 0].sqrt()
@@ -290,12 +291,12 @@ def test_predictor_corrector_on_a_gaussian(nfe, tolerance):
     """Mean variance of the images over all directions of 72, in units of that of E[x0 | u] at the last level; 1500
     samples: standard error 0.4 %. Fewer steps are further off; the corrector's own bias is (1 + 2/72)² − 1 = 6 %.
     """
-    model, chosen = oracle(VE.equation, channels=8, cells=8), sampler("pc(sigma_min=0.05)", VE)
+    model, chosen = oracle(VE.equation, channels=8, cells=8), build_sampler("pc(sigma_min=0.05)", VE)
     mean, covariance = model.law.at(2.0)
     xi = torch.randn(1500, len(mean), dtype=F64, generator=torch.Generator().manual_seed(1))
     start = idct2((mean + xi @ torch.linalg.cholesky(covariance).mT).reshape(-1, *model.law.shape)) + 0.5
     times = chosen.times(model, nfe, t_min=0.02)
-    images = chosen.run(model, start, times, KeyedNoise(keys(1500, 4)))
+    images = chosen.run(model, start, times, KeyedNoise(keys(1500, 4))).images
     center, spread = model.law.images(float(times[-2]))
     gap = dct2(images - 0.5).flatten(1) - center
     width = float((gap * torch.linalg.solve(spread, gap.mT).mT).sum(1).mean() / len(mean))

@@ -4,7 +4,6 @@ import pytest
 import torch
 
 from anisodiff.dct import dct2, idct2
-from anisodiff.estimation import estimate_statistics
 from anisodiff.generation import Generator
 from anisodiff.generation.generator import Origin
 from anisodiff.training.model import Plan, Trained
@@ -30,7 +29,7 @@ class Exact:
         keys = {"preset": process, "sigma_min": 0.001} if process == "ve" else process
         plan = Plan.of(tiny(process=keys, precision="fp64", t_min=0.01))
         images = 0.5 + 0.2 * (gaussian_images(400, SIZE) - 0.5)
-        statistics = estimate_statistics(plan.objective, images.float())
+        statistics = plan.process.estimate_statistics(images.float())
         trained = Trained(plan=plan, model=plan.model(Nothing(), statistics), prior=None, meta={})
         self.generator = Generator(trained, Origin(path="", model="", prior=None), device=torch.device("cpu"))
         self.mean, self.power = float(statistics.mean), statistics.data.to(F64)

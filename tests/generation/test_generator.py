@@ -12,7 +12,7 @@ from anisodiff.generation.running import START, keys_of
 from anisodiff.generation.seeds import parse_seeds, write_seeds
 from anisodiff.noise import KeyedNoise
 from anisodiff.priors import GaussianPrior
-from anisodiff.samplers import SAMPLERS
+from anisodiff.registry import SAMPLERS
 from anisodiff.training import Hooks, find, train
 from anisodiff.training.preview import fit_prior
 from anisodiff.training.slim import slim

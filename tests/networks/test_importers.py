@@ -10,11 +10,9 @@ from published_ncsnpp import forward, published_file
 
 import anisodiff
 from anisodiff.dct import dct2, idct2
-from anisodiff.estimation import estimate_statistics
 from anisodiff.models.score import ScoreModel
-from anisodiff.models.song_network import VENetwork
+from anisodiff.models.song_network import SongNetwork
 from anisodiff.networks import NCSNppConfig, VEScore, load_score_sde
-from anisodiff.objectives import objective_for
 from anisodiff.statistics import SpectralStatistics
 
 TINY = NCSNppConfig(image_size=8, nf=8, multipliers=(1, 2), blocks=1, attention=(4,))
@@ -100,11 +98,11 @@ def ve_model(folder: Path, process: anisodiff.Process, channels: int) -> tuple[S
     network, _ = load_score_sde(folder / "c.pth", replace(config, out_channels=channels))
     g = torch.Generator().manual_seed(3)
     images = 0.5 + 0.2 * torch.randn(24, 3, 1, 1, generator=g) + 0.1 * torch.rand(24, 3, 16, 16, generator=g)
-    objective = objective_for(process)
-    statistics = estimate_statistics(objective, images)
+    objective = process
+    statistics = objective.estimate_statistics(images)
     tables = {f: getattr(statistics, f).double() for f in SpectralStatistics.__dataclass_fields__}
     model = ScoreModel(network.double(), process.equation, SpectralStatistics(**tables), drift=objective.learns_drift)
-    model.network = VENetwork(model.network, model)
+    model.network = SongNetwork(model.network, model.statistics, model.conditions())
     return model, averaged, statistics
 
 

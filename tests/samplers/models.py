@@ -6,9 +6,7 @@ import torch
 from torch import Tensor
 
 import anisodiff
-from anisodiff.estimation import estimate_statistics
 from anisodiff.models.score import ScoreModel
-from anisodiff.objectives import objective_for
 from anisodiff.processes import Process
 from tests.oracles import gaussian_images
 
@@ -43,10 +41,10 @@ def process(name: str, size: int = 4) -> Process:
 
 def small_model(name: str) -> ScoreModel:
     """A model of 4×4 images in two channels around a `Small` network, single precision."""
-    objective = objective_for(process(name))
+    objective = process(name)
     return ScoreModel(Small(2), objective.equation, _moments(name), drift=objective.learns_drift)
 
 
 @functools.cache
 def _moments(name: str):
-    return estimate_statistics(objective_for(process(name)), gaussian_images(32, 4, channels=2).float())
+    return process(name).estimate_statistics(gaussian_images(32, 4, channels=2).float())

@@ -19,12 +19,12 @@ from torch import Tensor
 from anisodiff import Equation
 from anisodiff.dct import dct2, frequencies, idct2
 from anisodiff.gaussian_kernel import decay, variance
+from anisodiff.models.base import ModelOptions
 from anisodiff.models.coefficients import Coefficients
 from anisodiff.models.score import ScoreModel
 from anisodiff.noise import KeyedNoise
-from anisodiff.objectives.phases import table_phases
 from anisodiff.samplers import Sampler
-from anisodiff.statistics import SpectralStatistics, channel_axes
+from anisodiff.statistics import SpectralStatistics, channel_axes, window_phases
 from anisodiff.stencils.flux import EdgeWeights, apply_edges
 
 F64 = torch.float64
@@ -74,7 +74,9 @@ class Oracle(ScoreModel):
     def __init__(
         self, law: Law, statistics: SpectralStatistics, *, drift: bool, learns: str = "score_and_drift"
     ) -> None:
-        super().__init__(torch.nn.Identity(), law.equation, statistics, drift=drift, learns=learns)
+        super().__init__(
+            torch.nn.Identity(), law.equation, statistics, drift=drift, options=ModelOptions(learns=learns)
+        )
         self.law, self.made = law, 0
 
     def residuals(
@@ -134,7 +136,7 @@ def oracle(
     """
     mean, covariance = data(channels, size)
     edges = torch.linspace(0, equation.T, cells + 1, dtype=F64)
-    place = table_phases(cells) if phases is None else phases
+    place = window_phases(cells) if phases is None else phases
     g = torch.Generator().manual_seed(1)
     w = [
         EdgeWeights(*(torch.rand(s, dtype=F64, generator=g) for s in ((size - 1, size), (size, size - 1))))
@@ -200,7 +202,9 @@ def propagated(
     )
     states: list[Tensor] = []
     first = idct2(start.reshape(-1, *model.law.shape)) + 0.5
-    image = sampler.run(model, first, times, Impulses(len(start), count + 1), callback=lambda i, u: states.append(u))
+    image = sampler.run(
+        model, first, times, Impulses(len(start), count + 1), callback=lambda i, u: states.append(u)
+    ).images
     found = []
     for u in (states[-1], image):
         modes = dct2(u - 0.5).flatten(1)

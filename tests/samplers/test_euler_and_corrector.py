@@ -10,7 +10,8 @@ from anisodiff import Equation
 from anisodiff.dct import dct2, idct2
 from anisodiff.integrators.tamed_euler import tame
 from anisodiff.noise import KeyedNoise, spectrum, white
-from anisodiff.samplers import Exponential, Ode, sampler
+from anisodiff.registry import build_sampler
+from anisodiff.samplers import Exponential, Ode
 from anisodiff.samplers.corrector import langevin
 from anisodiff.samplers.divergence import divergence
 from anisodiff.samplers.euler import Taming, euler_step, reverse_drift
@@ -161,7 +162,7 @@ def test_corrector_serves_every_predictor(predictor):
 
 def test_the_papers_predictor_has_199_steps():
     """T = 2, Δt = 0.01, t_min = Δt: 199 evaluations of the predictor, and one for the image."""
-    model, chosen = small_model("one step"), sampler("euler", process("one step"))
+    model, chosen = small_model("one step"), build_sampler("euler", process("one step"))
     times = chosen.times(model, 200, t_min=0.01)
     torch.testing.assert_close(times, torch.arange(200, 0, -1, dtype=F64) / 100, rtol=0, atol=1e-7)
     assert chosen.nfe(times) == 200

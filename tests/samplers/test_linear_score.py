@@ -15,12 +15,11 @@ from torch import Tensor
 
 import anisodiff
 from anisodiff.dct import dct2, idct2, radial_bands
-from anisodiff.estimation import estimate_statistics
 from anisodiff.models.score import ScoreModel
 from anisodiff.noise import KeyedNoise
-from anisodiff.objectives import objective_for
 from anisodiff.processes import Process
-from anisodiff.samplers import Sampler, sampler
+from anisodiff.registry import build_sampler
+from anisodiff.samplers import Sampler
 from tests.oracles import Nothing, gaussian_images, keys
 
 F64 = torch.float64
@@ -42,9 +41,9 @@ CASES = {
 def build(case: str) -> tuple[Process, ScoreModel]:
     name, overrides = CASES[case]
     process = anisodiff.process(name, 6, **overrides)
-    objective = objective_for(process)
+    objective = process
     count = 2400 if case == "strong signal" else 600  # modes with so little noise want better estimates
-    statistics = estimate_statistics(objective, gaussian_images(count, 6).float())
+    statistics = objective.estimate_statistics(gaussian_images(count, 6).float())
     return process, ScoreModel(Nothing(), process.equation, statistics, drift=objective.learns_drift).double()
 
 
@@ -98,7 +97,7 @@ def test_generated_spectrum_converges_to_the_forward_one(text, case, limit, firs
     tables are measured on 600 images, is their own error, summed up over the whole way.
     """
     process, model = build(case)
-    chosen = sampler(text, process)
+    chosen = build_sampler(text, process)
     fine = ratios(model, chosen, 160)
     assert (fine - 1).abs().max() < limit
     if first and case not in ("windows", "signal"):
@@ -108,14 +107,14 @@ def test_generated_spectrum_converges_to_the_forward_one(text, case, limit, firs
 
 def on_samples(process: Process, size: int, count: int) -> Callable[[str, float], Tensor]:
     """(sampler, Δt) → generated power over that of forward states at 0.04 in six bands, [6], on samples."""
-    objective, images = objective_for(process), gaussian_images(count, size).float()
-    model = ScoreModel(Nothing(), process.equation, estimate_statistics(objective, images), drift=False)
+    objective, images = process, gaussian_images(count, size).float()
+    model = ScoreModel(Nothing(), process.equation, objective.estimate_statistics(images), drift=False)
     start = process.simulate(images, 2.0, KeyedNoise(keys(count, 2)))
-    forward = objective.draw(images, torch.full((count,), 0.04, dtype=F64), KeyedNoise(keys(count, 4))).state
+    forward = objective.training_pair(images, torch.full((count,), 0.04, dtype=F64), KeyedNoise(keys(count, 4))).state
     band = radial_bands(size, size, 6)
 
     def ratios_of(text: str, dt: float) -> Tensor:
-        chosen, seen = sampler(text, process), []
+        chosen, seen = build_sampler(text, process), []
         times = chosen.times(model, round(1.96 / dt) + 1, t_min=0.04)
         chosen.run(model, start, times, KeyedNoise(keys(count, 3)), callback=lambda i, u: seen.append(u))
         power = [dct2(u - model.statistics_mean[:, None, None]).square().mean((0, 1)) for u in (seen[-1], forward)]

@@ -14,14 +14,13 @@ from torch import Tensor, nn
 
 import anisodiff
 from anisodiff.dct import idct2
-from anisodiff.estimation import estimate_statistics
 from anisodiff.metrics.sliced import directions, sliced_wasserstein
+from anisodiff.models.base import ModelOptions
 from anisodiff.models.score import ScoreModel
 from anisodiff.models.time_density import draw_times
 from anisodiff.noise import KeyedNoise
-from anisodiff.objectives import Draw, objective_for
-from anisodiff.processes import Process
-from anisodiff.samplers import sampler
+from anisodiff.processes import Process, TrainingPair
+from anisodiff.registry import build_sampler
 from tests.oracles import keys
 
 SIZE, DT = 4, 0.05
@@ -67,15 +66,17 @@ def trained(name: str) -> tuple[Process, ScoreModel]:
     """800 steps of 256 out of 16,384 draws, Adam with one cycle of its rate."""
     kind, overrides = PROCESSES[name]
     process = anisodiff.process(kind, SIZE, **overrides)
-    objective, pool, steps = objective_for(process), 1 << 14, 800
-    statistics = estimate_statistics(objective, mixture(300, 1))
+    objective, pool, steps = process, 1 << 14, 800
+    statistics = objective.estimate_statistics(mixture(300, 1))
     with torch.random.fork_rng():
         torch.manual_seed(0)
         learns = name.split()[0] if name.startswith(("reverse_drift", "score")) else "score_and_drift"
         network = Mlp(2 if objective.learns_drift and learns == "score_and_drift" else 1)
-    model = ScoreModel(network, process.equation, statistics, drift=objective.learns_drift, learns=learns)
+    model = ScoreModel(
+        network, process.equation, statistics, drift=objective.learns_drift, options=ModelOptions(learns=learns)
+    )
     noise = KeyedNoise(keys(pool, 5))
-    times = draw_times(*model.density(mean=-0.5, std=1.4, t_min=DT), noise.uniform())
+    times = draw_times(*model.time_density(mean=-0.5, std=1.4, t_min=DT), noise.uniform())
     t = objective.snap_to_grid(times)
     drawn = objective.draw(mixture(pool, 2), t, noise)
     optimizer = torch.optim.Adam(network.parameters(), lr=3e-3, betas=(0.9, 0.99))
@@ -83,7 +84,7 @@ def trained(name: str) -> tuple[Process, ScoreModel]:
     g = torch.Generator().manual_seed(3)
     for _ in range(steps):
         k = torch.randint(pool, (256,), generator=g)
-        part = Draw(drawn.state[k], drawn.score[k], None if drawn.drift is None else drawn.drift[k])
+        part = TrainingPair(drawn.state[k], drawn.target[k], None if drawn.drift is None else drawn.drift[k])
         optimizer.zero_grad()
         model.loss(part, t[k]).mean().backward()
         optimizer.step()
@@ -127,9 +128,9 @@ ROWS = [
 def test_samples_are_near_to_the_data(name, text, nfe, limit):
     """2000 samples from terminal states of other data."""
     process, model = trained(name)
-    chosen = sampler(text, process)
+    chosen = build_sampler(text, process)
     start = process.simulate(mixture(2000, 20), process.T, KeyedNoise(keys(2000, 6)))
-    images = chosen.run(model, start, chosen.times(model, nfe, t_min=DT), KeyedNoise(keys(2000, 7)))
+    images = chosen.run(model, start, chosen.times(model, nfe, t_min=DT), KeyedNoise(keys(2000, 7))).images
     assert distance(images) < limit
 
 

@@ -205,7 +205,9 @@ def test_other_pictures_of_the_same_name_are_refused(command, prepared, tmp_path
     assert "edit-0.5.json is of other pictures" in err
 
 
-@pytest.mark.parametrize(("base", "grid"), [("ve", "prior=gaussian,simulate"), ("ve:prior=simulate", "gamma=0,1")])
+@pytest.mark.parametrize(
+    ("base", "grid"), [("ve", "prior=gaussian,simulate"), ("ve:prior=simulate", "weighting=state,noise")]
+)
 def test_a_sweep_ranks_points_with_their_own_prior(command, tmp_path, base, grid):
     code, said, err = command("sweep", base, *SHORT, "--grid", grid, "--steps", 3)
     assert code == 0, err

@@ -47,7 +47,7 @@ METHODS: dict[str, tuple[str, dict[str, Any]]] = {
 """Name → process and the keys that differ from the common ones."""
 
 COMMON: dict[str, Any] = {
-    "network.size": "small", "network.nf": 8, "network.multipliers": [1, 1], "network.blocks": 1,
+    "network.name": "small", "network.nf": 8, "network.multipliers": [1, 1], "network.blocks": 1,
     "network.dropout": 0.1, "size": SIZE, "batch": BATCH, "warm_up": 80, "calibration": 32, "log_every": BATCH,
     "checkpoint_every": 0, "sample_every": 0, "ema": ["constant(0.9)"], "lr": 1e-3, "precision": "fp32",
     "t_min": 0.02,

@@ -10,7 +10,7 @@ from anisodiff.data import Dataset, prepare
 from anisodiff.io.checkpoint import folder_of
 from anisodiff.training import TrainConfig, read, train
 
-NETWORK = {"size": "small", "nf": 8, "multipliers": [1, 1], "blocks": 1, "dropout": 0.2}
+NETWORK = {"name": "small", "nf": 8, "multipliers": [1, 1], "blocks": 1, "dropout": 0.2}
 
 
 def tiny(**changes: Any) -> TrainConfig:

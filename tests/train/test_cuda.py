@@ -5,7 +5,6 @@ import dataclasses
 import pytest
 import torch
 
-from anisodiff.estimation import estimate_statistics
 from anisodiff.runtime.cuda_graphs import Replay
 from anisodiff.runtime.distributed import Distributed
 from anisodiff.training import Plan, read_log, train
@@ -59,12 +58,12 @@ def steppers(count: int, **changes) -> list[Stepper]:
     """Runs on the GPU that begin alike."""
     config, device = tiny(**{"process": "anisotropic", "lr": 1e-2, **changes}), torch.device("cuda")
     prepare_device(config, device)
-    statistics = estimate_statistics(Plan.of(config).objective, picture(0, 32))
+    statistics = Plan.of(config).statistics(picture(0, 32))
     made = []
     for _ in range(count):
         plan, distributed = Plan.of(config, device), Distributed(device)
-        network, model = assemble(plan, statistics, distributed)
-        made.append(Stepper(config, plan.objective, model, network, distributed))
+        network, execution, model = assemble(plan, statistics, distributed)
+        made.append(Stepper(plan, model, network, execution, distributed))
     return made
 
 
@@ -115,13 +114,13 @@ def overwrite() -> None:
     assert len(kept) == 48  # all at once: one that were dropped would be the next one's memory
 
 
-@pytest.mark.parametrize("changes", [{}, {"antithetic": True, "accumulation": 2}], ids=["whole", "pairs in parts"])
+@pytest.mark.parametrize("changes", [{}, {"accumulation": 2}], ids=["whole", "in parts"])
 def test_cuda_steps_prepared_ahead_are_the_plain_steps(changes, monkeypatch):
     """Bitwise. Now the passes come late, now the values; and memory that the host thinks free is spoilt at once: who
     reads before all is there, or after the memory was handed on, is found out."""
     monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     plain, ahead = steppers(2, deterministic=True, batch=8, **changes)
-    count, passes = plain.config.parents, ahead.passes
+    count, passes = plain.config.batch, ahead.passes
     for k in range(12):
         plain.step(k, picture(k, count))
         torch.cuda.synchronize()
@@ -211,7 +210,7 @@ def test_cuda_a_graph_of_gradients_has_one_shape():
     record(stepper)
     drawn = stepper.simulate(torch.rand(4, 1, 8, 8, device="cuda"), stepper.draw(0), slice(0, 4))
     batch = stepper.draw(0)
-    values = (drawn.state, drawn.score, batch.t, batch.dropout, drawn.drift)
+    values = (drawn.state, drawn.target, batch.t, batch.dropout, drawn.drift)
     stepper.replay(*values)
     with pytest.raises(AssertionError, match="one shape"):
         stepper.replay(*(x[:2] for x in values))

@@ -17,7 +17,6 @@ SETTINGS = {
     "torchrun": {"precision": "fp64", "accumulation": 2, "images": 40},
     "accelerate": {
         "process": "anisotropic",
-        "antithetic": True,
         "precision": "fp64",
         "accumulation": 2,
         "batch": 8,
@@ -64,7 +63,6 @@ def launch(launcher: str, dataset, run, script: Path) -> None:
 
 @pytest.mark.parametrize("launcher", SETTINGS)
 def test_two_gloo_processes_equal_one(dataset, tmp_path, launcher):
-    """With accelerate's launcher in antithetic pairs."""
     launch(launcher, dataset, tmp_path / "two", tmp_path / "script.py")
     train(tiny(**SETTINGS[launcher]), dataset, tmp_path / "one", tensorboard=False)
     one, two = everything(tmp_path / "one"), everything(tmp_path / "two")

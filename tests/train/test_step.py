@@ -7,10 +7,9 @@ import pytest
 import torch
 
 from anisodiff.data import Loader, prepare
-from anisodiff.estimation import estimate_statistics
-from anisodiff.objectives import Draw
+from anisodiff.processes import TrainingPair
 from anisodiff.runtime.distributed import Distributed
-from anisodiff.training import Diverged, Hooks, Plan, find, read_log, train
+from anisodiff.training import Diverged, Hooks, Plan, read_log, train
 from anisodiff.training import loop as loop_module
 from anisodiff.training.batches import BINS
 from anisodiff.training.model import calibration_images
@@ -22,18 +21,19 @@ from .conftest import everything, tiny
 CPU = torch.device("cpu")
 
 
-def stepper(config, dataset, objective=None) -> Stepper:
+def stepper(config, dataset, process=None) -> Stepper:
     plan = Plan.of(config)
     distributed = Distributed(CPU)
-    statistics = estimate_statistics(plan.objective, calibration_images(config, dataset, CPU))
-    network, model = assemble(plan, statistics, distributed)
-    return Stepper(config, objective or plan.objective, model, network, distributed)
+    statistics = plan.statistics(calibration_images(config, dataset, CPU))
+    network, execution, model = assemble(plan, statistics, distributed)
+    plan = plan if process is None else dataclasses.replace(plan, process=process)
+    return Stepper(plan, model, network, execution, distributed)
 
 
-def run_steps(config, dataset, steps=2, objective=None) -> Stepper:
+def run_steps(config, dataset, steps=2, process=None) -> Stepper:
     """Steps one after the other, each with its images."""
-    made = stepper(config, dataset, objective)
-    loader = Loader(dataset, batch=config.parents, seed=config.seed, flip=config.flip)
+    made = stepper(config, dataset, process)
+    loader = Loader(dataset, batch=config.batch, seed=config.seed, flip=config.flip)
     for k in range(steps):
         made.step(k, loader.batch(k)[0].to(Plan.of(config).dtype))
     return made
@@ -43,10 +43,9 @@ def weights(made: Stepper) -> torch.Tensor:
     return torch.cat([w.detach().flatten() for w in made.weights.values()])
 
 
-@pytest.mark.parametrize("antithetic", [False, True], ids=["alone", "pairs"])
 @pytest.mark.parametrize("process", ["heat", "anisotropic", "anisotropic-paper"])
-def test_accumulation_changes_nothing(dataset, process, antithetic):
-    config = tiny(process=process, precision="fp64", batch=8, antithetic=antithetic)
+def test_accumulation_changes_nothing(dataset, process):
+    config = tiny(process=process, precision="fp64", batch=8)
     if process == "anisotropic-paper":
         config = config.changed({"process.step": "tamed(dt=0.25)", "level_mean": 0.0})
     whole = run_steps(config, dataset)
@@ -54,35 +53,6 @@ def test_accumulation_changes_nothing(dataset, process, antithetic):
     torch.testing.assert_close(weights(whole), weights(parts), rtol=0, atol=1e-9)
     torch.testing.assert_close(whole.tally.loss, parts.tally.loss, rtol=1e-9, atol=1e-9)
     assert float(whole.tally.count.sum()) == 16
-
-
-def test_pairs_share_everything_but_the_sign_of_the_last_noise(dataset):
-    """Image, time, path and mask; the first of a pair is what it would be alone."""
-    config = tiny(process="anisotropic", batch=8, antithetic=True, precision="fp64")
-    made = stepper(config, dataset)
-    batch = made.draw(3)
-    for shared in (batch.t, batch.t_host, batch.bins, batch.noise, batch.dropout):
-        assert torch.equal(shared[::2], shared[1::2])
-        assert len(shared) == 8
-    assert len(batch.noise.unique()) == 4
-    images = Loader(dataset, batch=4, seed=0).batch(3)[0].double()
-    drawn = made.simulate(images, batch, slice(2, 6))
-    torch.testing.assert_close(drawn.score[::2], -drawn.score[1::2])
-    assert not torch.allclose(drawn.state[::2], drawn.state[1::2])
-    made.config = dataclasses.replace(config, antithetic=False)
-    alone = made.simulate(images.repeat_interleave(2, 0), batch, slice(2, 6))
-    torch.testing.assert_close(alone.state[::2], drawn.state[::2])
-
-
-@pytest.mark.parametrize("objective", ["total-noise", "x0"])
-def test_ablations_train(dataset, tmp_path, objective):
-    config = tiny(process="anisotropic", objective=objective, images=12)
-    outcome = train(config, dataset, tmp_path, tensorboard=False)
-    assert outcome.finished
-    assert outcome.skipped == 0
-    assert find(tmp_path).meta["config"]["objective"] == objective
-    with pytest.raises(ValueError, match=f"objective was '{objective}', now 'local'"):
-        train(dataclasses.replace(config, objective="local"), dataset, tmp_path, tensorboard=False)
 
 
 def test_the_seed_decides(dataset):
@@ -117,7 +87,7 @@ def test_adam_clips_and_warms_up_as_written(dataset):
 
 @dataclasses.dataclass(frozen=True)
 class Spoiled:
-    """An objective whose draws are not finite in some of the steps."""
+    """A process whose training pairs are not finite in some of the steps."""
 
     inner: object
     bad: tuple[int, ...]
@@ -126,20 +96,20 @@ class Spoiled:
     def __getattr__(self, name):
         return getattr(self.inner, name)
 
-    def draw(self, x0, t, source):
-        drawn = self.inner.draw(x0, t, source)
+    def training_pair(self, x0, t, rng):
+        drawn = self.inner.training_pair(x0, t, rng)
         self.calls.append(None)
         if len(self.calls) - 1 not in self.bad:
             return drawn
-        score = drawn.score.clone()
+        score = drawn.target.clone()
         score[1] = torch.nan
-        return Draw(drawn.state, score, drawn.drift)
+        return TrainingPair(drawn.state, score, drawn.drift)
 
 
 def test_a_bad_batch_is_left_out_and_counted(dataset):
     config = tiny()
-    objective = Plan.of(config).objective
-    made = stepper(config, dataset, Spoiled(objective, (1, 2), []))
+    process = Plan.of(config).process
+    made = stepper(config, dataset, Spoiled(process, (1, 2), []))
     loader = Loader(dataset, batch=4, seed=0)
     seen = []
     for k in range(4):
@@ -166,7 +136,7 @@ def spoil(monkeypatch, bad):
     monkeypatch.setattr(
         loop_module,
         "Stepper",
-        lambda config, objective, *rest: original(config, Spoiled(objective, bad, calls), *rest),
+        lambda plan, *rest: original(dataclasses.replace(plan, process=Spoiled(plan.process, bad, calls)), *rest),
     )
 
 
@@ -193,7 +163,7 @@ def test_it_learns(tmp_path):
     np.save(tmp_path / "raw.npy", np.concatenate([picture, 255 - picture] * 16).astype(np.uint8))
     dataset = prepare(tmp_path / "raw.npy", tmp_path / "data", size=8, channels=1).dataset
     config = tiny(
-        network={"size": "small", "nf": 16, "multipliers": [1, 1], "blocks": 1, "dropout": 0.0}, process="ve",
+        network={"name": "small", "nf": 16, "multipliers": [1, 1], "blocks": 1, "dropout": 0.0}, process="ve",
         batch=16, images=16 * 80, warm_up=160, lr=2e-3, calibration=32, log_every=320, checkpoint_every=0,
         flip=False, level_mean=0.0, level_std=0.5,
     )  # fmt: skip

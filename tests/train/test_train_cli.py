@@ -92,12 +92,11 @@ def test_dry_run_without_data_writes_nothing(command, tmp_path):
 
 
 def test_dry_run_of_a_large_recipe_made_small(command):
-    small = ["network.size=small", *SMALL[1:4], "size=16", "antithetic=true"]
+    small = ["network.name=small", *SMALL[1:4], "size=16"]
     told = command("train", "lsun256-anisotropic", "--dry-run", "--json", "--device", "cpu", settings=small)
     assert told.exit_code == 0, told.output
     numbers = json.loads(told.stdout)
     assert numbers["config"]["dataset"] == "lsun"
-    assert numbers["config"]["antithetic"]
     assert (numbers["steps"], numbers["batch"]) == (2_400_000, 4)
     assert numbers["process"]["diffusivity"] == "geometric(0.5, 32)"
 
@@ -144,8 +143,8 @@ def test_fine_tuning_from_a_published_file(command, tmp_path):
         (["cifar10-ve", "--set", "leraning_rate=1"], "unknown key 'leraning_rate'"),
         (["cifar10-ve", "--set", "lr"], "KEY=VALUE"),
         (["cifar10-ve", "--set", "network.droput=1"], "did you mean 'dropout'"),
-        (["cifar10-ve", "--set", "objective=loca"], "did you mean 'local'"),
-        (["cifar10-ve", "--dry-run", "--set", "objective=x0"], "set objective='exact'"),
+        (["cifar10-ve", "--set", "learns=scor"], "did you mean 'score'"),
+        (["cifar10-ve", "--dry-run", "--set", "learns=score"], "the drift is known"),
         (["celeba64-heat"], "say where celeba lies"),
         (["cifar10-ve", "--resume", "sometimes"], "unknown --resume"),
         (["heat", "--data", "empty"], "empty"),

@@ -12,7 +12,7 @@ from rich.console import Console
 from anisodiff import notation
 from anisodiff.processes import Process
 from anisodiff.processes.config import check_keys, read_file
-from anisodiff.processes.presets import OVERRIDES, TRAINED, build
+from anisodiff.registry import TRAINED, build_process, process_keys
 from anisodiff.runtime.progress import stages
 
 console = Console(stderr=True)
@@ -41,7 +41,7 @@ def pick_process(name: str, config: Path | None, overrides: list[str], size: int
     """A preset, changed by the keys of a file, changed by ``--set``; and a name for the title."""
     keys: dict[str, Any] = {}
     if config is not None:
-        keys = check_keys(read_file(config), ("preset", *OVERRIDES), f"config {config}")
+        keys = check_keys(read_file(config), ("preset", *process_keys()), f"config {config}")
         if "preset" in keys:
             base = str(keys.pop("preset"))
             if name not in (base, "anisotropic"):
@@ -49,7 +49,7 @@ def pick_process(name: str, config: Path | None, overrides: list[str], size: int
             name = base
     keys |= settings(overrides)
     title = name if not keys else f"{name} with {', '.join(f'{k} = {v}' for k, v in keys.items())}"
-    return title, build(name, size, keys, "--set")
+    return title, build_process(name, size, keys, "--set")
 
 
 @contextlib.contextmanager

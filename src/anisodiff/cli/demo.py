@@ -11,7 +11,7 @@ from anisodiff.cli import common
 from anisodiff.generation import Generator
 from anisodiff.io import figures
 from anisodiff.io.images import sample_photo
-from anisodiff.processes import process
+from anisodiff.registry import process
 from anisodiff.runtime.devices import pick_device
 
 MODEL = "cifar10-tiny"

@@ -17,7 +17,7 @@ from anisodiff import notation
 from anisodiff.cli import common
 from anisodiff.data import Dataset, Source, guess, is_dataset, named_source, open_dataset, open_source, prepare
 from anisodiff.models.base import Model
-from anisodiff.processes.presets import TRAINED
+from anisodiff.registry import TRAINED
 from anisodiff.runtime.devices import pick_device
 from anisodiff.runtime.durations import about
 from anisodiff.training import preview
@@ -143,7 +143,7 @@ def _dry(job: _Job, device: torch.device, as_json: bool) -> None:
         f"the whole run: {job.config.steps:,} steps, {job.config.images:,} images, {about(found.seconds_in_all)}"
     )
     if found.seconds_in_all > _LONG:
-        typer.echo("shorter: --images N, a recipe that ends in -small, a smaller --set network.size, or a GPU")
+        typer.echo("shorter: --images N, a recipe that ends in -small, a smaller --set network.name, or a GPU")
 
 
 def train(

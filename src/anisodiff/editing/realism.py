@@ -25,7 +25,6 @@ from anisodiff.editing.strength import reach, t_of_strength
 from anisodiff.generation import Generator
 from anisodiff.noise import KeyedNoise, combine
 from anisodiff.samplers import Sampler
-from anisodiff.samplers.base import denoised
 
 Realism = Callable[[Tensor], float]
 """Images [N, C, H, W] in [0, 1] → how far they are from real ones, lower is better."""
@@ -51,7 +50,7 @@ def denoising_error(generator: Generator, images: Tensor) -> Tensor:
             t = t_of_strength(generator.model, s, t_min=t_min)
             u = generator.process.simulate(x, t, KeyedNoise(combine(_STREAM, rows.to(device), number)))
             when = torch.tensor([t], dtype=torch.float64, device=device)
-            back = denoised(generator.model, generator.model.to_coordinates(u), when)
+            back = generator.model.denoised(generator.model.to_coordinates(u), when)
             columns.append(0.5 * (back - x).double().square().mean((1, 2, 3)).clamp(min=1e-20).log())
         found.append(torch.stack(columns, dim=1).cpu())
     return torch.cat(found)

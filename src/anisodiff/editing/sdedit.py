@@ -14,7 +14,7 @@ Everything random in a result is a function of its own seed and of the number of
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -26,7 +26,7 @@ from anisodiff.generation.seeds import check_seeds
 from anisodiff.noise import KeyedNoise, Randomness, combine
 from anisodiff.processes import Process
 from anisodiff.samplers import Sampler
-from anisodiff.samplers.base import Step
+from anisodiff.samplers.base import Memory
 from anisodiff.samplers.corrector import langevin
 
 FORTH, BACK = 3, 4
@@ -46,23 +46,15 @@ class Held(Sampler):
     mask: Tensor
     """Bool, [1 or B, 1, H, W]: True where the sampler's own pixels stay."""
 
-    def prepared(self, process: Process) -> Self:
-        """As it is: the inner one has been prepared."""
-        return self
-
-    def stepper(self, model: Any, source: Randomness) -> Step:
+    def step(self, model: Any, z: Tensor, t: Tensor, t_next: Tensor, rng: Randomness, memory: Memory) -> Tensor:
         """A step of the inner sampler, with its corrector; then the kept pixels."""
-        move, known = self.inner.stepper(model, source), iter(self.path)
-
-        def step(z: Tensor, t: Tensor, after: Tensor) -> Tensor:
-            z = move(z, t, after)
-            if self.inner.corrector > 0:
-                z = langevin(model, z, after, self.inner.corrector, source)
-            own = model.from_coordinates(z)
-            held: Tensor = model.to_coordinates(torch.where(self.mask, own, next(known)))
-            return held
-
-        return step
+        number = memory.setdefault("number", 0)
+        z = self.inner.step(model, z, t, t_next, rng, memory.setdefault("inner", {}))
+        if self.inner.corrector > 0:
+            z = langevin(model, z, t_next, self.inner.corrector, rng)
+        memory["number"] = number + 1
+        held: Tensor = model.to_coordinates(torch.where(self.mask, model.from_coordinates(z), self.path[number]))
+        return held
 
     def __str__(self) -> str:
         return str(self.inner)

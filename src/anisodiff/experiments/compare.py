@@ -22,7 +22,7 @@ from anisodiff.experiments.training import Pace, measured_training, train_under
 from anisodiff.generation import PRIORS
 from anisodiff.generation.loading import open_checkpoint
 from anisodiff.pretrained import shipped
-from anisodiff.samplers import sampler as sampler_named
+from anisodiff.registry import build_sampler
 from anisodiff.training import Plan, TrainConfig, newest
 from anisodiff.training.config import FREE
 from anisodiff.training.setup import check_data
@@ -105,7 +105,7 @@ def check(contenders: Sequence[Contender], configs: Sequence[TrainConfig | None]
             check_data(resolved, dataset)
             plan = Plan.of(resolved)
             if one.sampler != "auto":
-                sampler_named(one.sampler, plan.process).check_model(resolved.learns)
+                build_sampler(one.sampler, plan.process, plan.provided)
         except ValueError as error:
             raise ValueError(f"contender {one.text!r}: {error}") from None
 

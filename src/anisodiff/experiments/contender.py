@@ -22,7 +22,7 @@ from anisodiff import notation
 from anisodiff.data import Dataset
 from anisodiff.generation import PRIORS
 from anisodiff.pretrained import shipped
-from anisodiff.processes.presets import BASELINES, TRAINED
+from anisodiff.registry import PROCESSES, TRAINED
 from anisodiff.training.config import TrainConfig
 from anisodiff.training.recipes import RECIPES, for_dataset, recipe
 
@@ -181,7 +181,7 @@ def configs(
         config = (base if own else base.changed(shared)).changed(common)
         try:
             changed = config.changed(one.changes)
-            idle = [key for key in one.changes if key in _OF_SCORES] if changed.process["preset"] in BASELINES else []
+            idle = [key for key in one.changes if key in _OF_SCORES] if changed.process["preset"] in PROCESSES else []
             if idle:
                 raise ValueError(f"{idle[0]}: changes nothing for this process, which has its own; leave it away")
         except ValueError as error:

@@ -13,7 +13,6 @@ from anisodiff.data import Dataset
 from anisodiff.experiments.budget import Budget, Deadline, Meter
 from anisodiff.experiments.layout import Place, read_json, save_json
 from anisodiff.models.base import Model
-from anisodiff.networks import NCSNpp
 from anisodiff.runtime.durations import span
 from anisodiff.training import Diverged, Hooks, Plan, Snapshot, Store, TrainConfig, newest, read_log, train
 from anisodiff.training.model import model_tensors
@@ -106,10 +105,9 @@ class _Watch:
     def _keep(
         self, folder: Path, model: Model, step: int, seconds: float, prior: Mapping[str, Tensor] | None
     ) -> None:
-        network = next(part for part in model.modules() if isinstance(part, NCSNpp))
         about = describe(Plan.of(self.config), self.dataset)
         meta = {**about, "step": step, "images": step * self.config.batch, "training_seconds": seconds}
-        tensors = model_tensors(model, dict(network.named_parameters()), network)
+        tensors = model_tensors(model, model.network.state_dict())
         Store(folder).save(Snapshot(step=step, meta=meta, model=tensors, state={}, prior=prior))
 
 

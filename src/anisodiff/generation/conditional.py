@@ -5,6 +5,8 @@ all others          g = E[x y]/E[x²], R = E(y − g x)² with x, y the centered
                     channels: of all Gaussians whose mean is linear per frequency the one closest to the process
 """
 
+from typing import Any
+
 import torch
 
 from anisodiff.dct import dct2
@@ -12,14 +14,14 @@ from anisodiff.gaussian_kernel import grid_decay
 from anisodiff.generation.pool import Pool
 from anisodiff.noise import KeyedNoise, combine
 from anisodiff.priors import ConditionalPrior
-from anisodiff.processes import ClosedForm, Process
+from anisodiff.processes import Process
 
 PAIRS = 512
 
 
 def conditional_prior(process: Process, pool: Pool, device: torch.device, pairs: int = PAIRS) -> ConditionalPrior:
     """Exact for a linear process; else regressed on ``pairs`` simulated pairs (of at most that many images)."""
-    if isinstance(process, ClosedForm):
+    if "closed_form" in process.capabilities:
         return _exact(process, pool, device)
     some = pool.some(pairs, device)
     images = some.repeat(-(-pairs // len(some)), 1, 1, 1)[:pairs]  # a small set meets other noise each time
@@ -35,7 +37,7 @@ def conditional_prior(process: Process, pool: Pool, device: torch.device, pairs:
     return ConditionalPrior(pool.images, gain, rest, before, after)
 
 
-def _exact(process: ClosedForm, pool: Pool, device: torch.device) -> ConditionalPrior:
+def _exact(process: Any, pool: Pool, device: torch.device) -> ConditionalPrior:
     one = pool.some(1, device)
     end = torch.full((1,), process.T, dtype=torch.float64, device=device)
     gain = grid_decay(process.equation, torch.zeros_like(end), end, one)[0, 0]

@@ -18,12 +18,11 @@ from anisodiff.generation.running import PATH, START, Callback, Route, cut, keys
 from anisodiff.generation.seeds import check_seeds
 from anisodiff.generation.starts import Ground, Start, start_of
 from anisodiff.models.base import Model
-from anisodiff.models.song_network import VENetwork
 from anisodiff.noise import KeyedNoise
 from anisodiff.priors import Prior
 from anisodiff.processes import Process
-from anisodiff.samplers import Sampler, usual
-from anisodiff.samplers import sampler as sampler_named
+from anisodiff.registry import build_sampler, default_sampler, fit_sampler
+from anisodiff.samplers import Sampler
 from anisodiff.training.model import Plan, Trained
 
 
@@ -60,8 +59,7 @@ class Generator:
         cuda, single = device.type == "cuda", self.plan.dtype == torch.float32
         self.half = single and (precision == "bf16" or (precision == "auto" and cuda))
         if cuda or self.half:
-            holder = self.model.network if isinstance(self.model.network, VENetwork) else self.model
-            holder.network = prepared(holder.network, cuda=cuda, half=self.half, compile=compile and cuda)
+            self.model.wrap_network(lambda n: prepared(n, cuda=cuda, half=self.half, compile=compile and cuda))
         self._stored, self._images = trained.prior, images
         self._starts: dict[str, Start] = {}
 
@@ -97,7 +95,7 @@ class Generator:
         """The way back from ``t`` (T, where none is given) in ``steps`` evaluations of the network.
 
         A sampler may need a few more than were asked for, to stop where the drift jumps: `Route.evaluations` counts.
-        ``auto`` is the one that is usual for the model (`samplers.usual`).
+        ``auto`` is the one that of the model (`registry.default_sampler`).
         """
         t_min, T = self.plan.config.t_min, self.process.T
         if steps < 1:
@@ -105,12 +103,11 @@ class Generator:
         if t is not None and not t_min < t <= T:
             raise ValueError(f"t: got {t:g}, expected a time in (t_min, T] = ({t_min:g}, {T:g}]")
         if sampler == "auto":
-            given = usual(self.model, self.process)
+            given = default_sampler(self.plan.kind, self.process, self.plan.provided)
         elif isinstance(sampler, str):
-            given = sampler_named(sampler, self.process)
+            given = build_sampler(sampler, self.process, self.plan.provided)
         else:
-            given = sampler.prepared(self.process)
-        given.check_model(self.plan.config.learns)
+            given = fit_sampler(sampler, self.process, self.plan.provided)
         chosen = given.within(steps)
         times = chosen.times(self.model, steps, t_min=t_min, t_max=t)
         return Route(sampler=chosen, times=times, nfe=chosen.nfe(times))

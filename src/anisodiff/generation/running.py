@@ -70,7 +70,7 @@ def run_back(
             callback(Step(step + 1, len(times) - 1, times[step + 1], state[:few], seeds))
 
     watch(-1, begin)
-    images = route.sampler.run(model, begin, route.times, KeyedNoise(keys), callback=watch)[:few]
+    images = route.sampler.run(model, begin, route.times, KeyedNoise(keys), callback=watch).images[:few]
     if not bool(images.isfinite().all()):
         raise ValueError(
             f"the images of seeds {seeds[0]} to {seeds[-1]} are not finite: {route.sampler} diverges with "

@@ -16,7 +16,7 @@ from anisodiff import notation
 from anisodiff.generation.conditional import PAIRS, conditional_prior
 from anisodiff.generation.pool import Pictures, Pool, open_pool
 from anisodiff.priors import GaussianPrior, Prior, SimulatedPrior
-from anisodiff.processes import ClosedForm, Process
+from anisodiff.processes import Process
 
 MEASURED_ON = 256
 FITTED_TO = 2048
@@ -140,7 +140,7 @@ def _simulate(ground: Ground) -> Start:
 
 def _conditional(ground: Ground) -> Start:
     pool = ground.images("prior 'conditional' starts from images")
-    exact = isinstance(ground.process, ClosedForm)
+    exact = "closed_form" in ground.process.capabilities
     law = "exact: this process is linear" if exact else f"an approximation, regressed on {PAIRS} simulated pairs"
     words = f"the Gaussian of the terminal state given one of {ground.whose(pool)}; {law}"
     prior = conditional_prior(ground.process, pool, ground.device)

@@ -10,8 +10,9 @@ from torch import Tensor
 
 from anisodiff.io.atomic import replacing
 from anisodiff.io.images import to_display
-from anisodiff.processes import Process, process
+from anisodiff.processes import Process
 from anisodiff.processes.presets import DESIGN, GALLERY
+from anisodiff.registry import process
 from anisodiff.schedules import ExponentialToIsotropic, Power
 
 FIGURES = (".png", ".pdf", ".svg")

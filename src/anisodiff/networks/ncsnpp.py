@@ -1,8 +1,8 @@
-"""NCSN++, continuous: F(x, c) with x[B,in,H,W], c[B] → [B,out,H,W] (Song et al. 2021, appendix H).
+"""NCSN++, continuous (Song et al. 2021, appendix H): F(x, c), x [B, in, H, W], noise level c [B] → [B, out, H, W].
 
-A U-Net of residual blocks conditioned on c through e = embedding(c), with self-attention, progressive input
-and output. F is raw: no centring of the input, no division by σ, no logarithm. Preconditioning belongs to
-whoever calls; `importers.VEScore` reproduces the published wrapping F(2x − 1, ln σ)/σ.
+A U-Net of residual blocks conditioned on c through e = embedding(c), with self-attention, progressive input and
+output. F is raw: the input is not centered, the output is not divided by σ, no logarithm is taken. Preconditioning
+belongs to the model; `published.VEScore` reproduces the published wrapping F(2x − 1, ln σ)/σ.
 """
 
 from __future__ import annotations
@@ -192,8 +192,10 @@ class NCSNpp(nn.Module):
         """Halve or double: a residual block (BigGAN) or a plain convolution (DDPM)."""
         return self._run(module, h, e, key) if isinstance(module, ResidualBlock) else self._run(module, h)
 
-    def _check(self, x: Tensor, c_noise: Tensor) -> None:
+    def _check(self, x: Tensor, noise_level: Tensor, labels: Tensor | None) -> None:
         config = self.config
+        if labels is not None:
+            raise ValueError("labels: NCSN++ has no class embedding; expected None")
         if x.ndim != 4 or x.shape[1] != config.in_channels:
             raise ValueError(f"x: got {list(x.shape)}, expected [B, {config.in_channels}, H, W]")
         if x.shape[2] % config.factor or x.shape[3] % config.factor:
@@ -201,13 +203,15 @@ class NCSNpp(nn.Module):
                 f"x: got {x.shape[2]}×{x.shape[3]} pixels, expected multiples of {config.factor} "
                 f"for {config.levels} levels; crop or pad the images, or take fewer levels"
             )
-        if c_noise.shape != x.shape[:1]:
-            raise ValueError(f"c_noise: got {list(c_noise.shape)}, expected [{x.shape[0]}], one per sample")
+        if noise_level.shape != x.shape[:1]:
+            raise ValueError(f"noise_level: got {list(noise_level.shape)}, expected [{x.shape[0]}], one per sample")
 
-    def forward(self, x: Tensor, c_noise: Tensor, dropout_key: Tensor | None = None) -> Tensor:
+    def forward(
+        self, x: Tensor, noise_level: Tensor, labels: Tensor | None = None, dropout_key: Tensor | None = None
+    ) -> Tensor:
         """Raw output; dropout only with keys, whatever the training mode."""
-        self._check(x, c_noise)
-        e = self.embed(c_noise)
+        self._check(x, noise_level, labels)
+        e = self.embed(noise_level)
         pyramid = x
         h = self.conv_in(x)
         skips = [h]

@@ -18,11 +18,18 @@ attention of `base` stands at the resolution nearest to 16.
 
 from __future__ import annotations
 
-import difflib
+import dataclasses
 import math
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
+import torch
+
+from anisodiff import notation
+from anisodiff.networks.base import NetworkSpec
 from anisodiff.networks.config import NCSNppConfig
+from anisodiff.networks.ncsnpp import NCSNpp
 
 _CIFAR10 = NCSNppConfig()  # the defaults are that recipe
 
@@ -74,9 +81,7 @@ def ncsnpp_config(
     out_channels  default: as many as in_channels
     """
     if name not in SIZES:
-        near = difflib.get_close_matches(name, SIZES, n=1, cutoff=0.4)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise ValueError(f"network size: got {name!r}, expected one of {', '.join(SIZES)}{hint}")
+        raise ValueError(f"unknown NCSN++ {name!r}; {notation.nearest(name, SIZES)}")
     if name in _SCALABLE:
         config = _fit(_SCALABLE[name], image_size or _BASE.image_size)
     else:
@@ -89,3 +94,31 @@ def ncsnpp_config(
     return replace(
         config, in_channels=in_channels, out_channels=in_channels if out_channels is None else out_channels
     )
+
+
+_KEYS = tuple(
+    f.name for f in dataclasses.fields(NCSNppConfig) if f.name not in ("image_size", "in_channels", "out_channels")
+)
+
+
+def ncsnpp_spec(
+    name: str, size: tuple[int, int], in_channels: int, out_channels: int, keys: Mapping[str, Any]
+) -> NetworkSpec:
+    """A named NCSN++ for images of ``size`` (H, W), with ``keys`` of `NCSNppConfig` over it."""
+    for key in keys:
+        if key not in _KEYS:
+            raise ValueError(f"network: unknown key {key!r}; {notation.nearest(str(key), _KEYS)}")
+    channels = {"in_channels": in_channels, "out_channels": out_channels}
+    # of a rectangle either side may be the nominal one: the first whose levels fit both
+    for side in (max(size), min(size)):
+        found = replace(ncsnpp_config(name, image_size=side, **channels), **keys)
+        if all(length % found.factor == 0 for length in size):
+            return NetworkSpec(name=name, arguments=dataclasses.asdict(found), make=_make)
+    raise ValueError(
+        f"network: images of {size[0]}×{size[1]} cannot be halved {found.levels - 1} times; "
+        f"choose sides that are multiples of {found.factor}, or fewer network.multipliers"
+    )
+
+
+def _make(arguments: Mapping[str, Any], generator: torch.Generator, recompute: bool) -> NCSNpp:
+    return NCSNpp(NCSNppConfig(**arguments), generator=generator, checkpoint=recompute)

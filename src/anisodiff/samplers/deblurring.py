@@ -13,9 +13,7 @@ from torch import Tensor
 
 from anisodiff.models.deblurring import DeblurringModel
 from anisodiff.noise import Randomness, white
-from anisodiff.processes import HeatDissipation, Process
-from anisodiff.samplers.base import Step, option
-from anisodiff.samplers.own_times import OwnTimes, levels_down
+from anisodiff.samplers.base import Memory, OwnTimes, levels_down, option
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,7 +22,7 @@ class Deblurring(OwnTimes):
 
     name: ClassVar[str] = "deblurring"
     cost: ClassVar[int] = 1
-    serves: ClassVar[tuple[type[Process], ...]] = (HeatDissipation,)
+    requires: ClassVar[frozenset[str]] = frozenset({"deblurring_step", "levels"})
 
     delta: float = 0.0125
     """δ, for images in [0, 1]."""
@@ -41,12 +39,10 @@ class Deblurring(OwnTimes):
         """All levels from the one nearest to ``top`` to 0."""
         return levels_down(model.process.levels, top, model.process.levels)
 
-    def stepper(self, model: DeblurringModel, source: Randomness) -> Step:
+    def step(
+        self, model: DeblurringModel, z: Tensor, t: Tensor, t_next: Tensor, rng: Randomness, memory: Memory
+    ) -> Tensor:
         """One level down."""
-
-        def step(z: Tensor, t: Tensor, after: Tensor) -> Tensor:
-            mean = z + model.answer(z, t)
-            noise = self.delta * (after > 0).to(z.dtype)  # without waiting for the device
-            return mean + noise * white(z, source)
-
-        return step
+        mean = z + model.answer(z, t)
+        noise = self.delta * (t_next > 0).to(z.dtype)  # without waiting for the device
+        return mean + noise * white(z, rng)

@@ -27,7 +27,7 @@ at 100 evaluations 2, 4 and 1 %).
 """
 
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple, Self
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -37,8 +37,7 @@ from anisodiff.gaussian_kernel import quadrature
 from anisodiff.models.coefficients import Coefficients
 from anisodiff.models.score import ScoreModel
 from anisodiff.noise import Randomness, white
-from anisodiff.processes import Process
-from anisodiff.samplers.base import Sampler, Step, option, require_additive, whole
+from anisodiff.samplers.base import Memory, Sampler, option, whole
 from anisodiff.samplers.reference import Reference, growth, predictions, reference
 
 
@@ -85,19 +84,19 @@ def exponential_step(
     model: ScoreModel,
     z: Tensor,
     t: Tensor,
-    after: Tensor,
-    source: Randomness,
+    t_next: Tensor,
+    rng: Randomness,
     *,
     wiener: float,
     before: Evaluation | None = None,
 ) -> tuple[Tensor, Evaluation]:
-    """û' at ``after`` from û at ``t`` (both [1]), and the evaluation made; second order where ``before`` is given.
+    """û' at ``t_next`` from û at ``t`` (both [1]), and the evaluation made; second order where ``before`` is given.
 
     ``wiener`` is θ.
     """
-    c, below = model.coefficients(t), model.coefficients(after)
+    c, below = model.coefficients(t), model.coefficients(t_next)
     f, d = predictions(model, z, c)
-    step = reference(model, c, after, t)
+    step = reference(model, c, t_next, t)
     kept, mixed = step.back(c.power, below.power), _mixed(c, wiener)
     mixed_kept, grown = step.back(mixed, _mixed(below, wiener)), step.signal(c, below).sqrt()
     mean = step.decay * kept * z + step.gained * grown * c.scale * f
@@ -106,7 +105,7 @@ def exponential_step(
         mean = mean - drift_weight * d
     clock = accumulated(model.equation, t)
     if before is not None:
-        gap = clock - accumulated(model.equation, after)
+        gap = clock - accumulated(model.equation, t_next)
         ratio = 0.5 * (gap / (before.clock - clock)).clamp(max=2.0).to(z.dtype)
         weight = step.gained / mixed * grown
         change = weight * _change(z, f, c, before, wiener)
@@ -117,7 +116,7 @@ def exponential_step(
             change = torch.where(same, 1.0, taken) * change
             change = change - same * drift_weight * (d - before.d)
         mean = mean + ratio * change
-    return mean + (step.gained * mixed_kept).sqrt() * white(z, source), Evaluation(c, clock, z, f, d, step)
+    return mean + (step.gained * mixed_kept).sqrt() * white(z, rng), Evaluation(c, clock, z, f, d, step)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,6 +125,7 @@ class Exponential(Sampler):
 
     name: ClassVar[str] = "exponential"
     cost: ClassVar[int] = 1
+    requires: ClassVar[frozenset[str]] = frozenset({"equation", "isotropic_noise", "reverse_drift"})
 
     order: int = 2
     """2: the residuals are extrapolated from the previous evaluation; 1: they are held."""
@@ -137,25 +137,12 @@ class Exponential(Sampler):
         object.__setattr__(self, "order", whole(self.order, "order", (1, 2)))
         object.__setattr__(self, "wiener", option(self.wiener, "wiener", 0.0, 1.0))
 
-    @property
-    def uses_drift(self) -> bool:
-        """As a residual of the linear one."""
-        return True
-
-    def prepared(self, process: Process) -> Self:
-        """For isotropic noise, white or not."""
-        require_additive(process, self.name, white=False)
-        return self
-
-    def stepper(self, model: ScoreModel, source: Randomness) -> Step:
-        """Steps that remember, if of second order, the evaluation before."""
-        last: list[Evaluation] = []
-
-        def step(z: Tensor, t: Tensor, after: Tensor) -> Tensor:
-            before = last.pop() if last else None
-            z, made = exponential_step(model, z, t, after, source, wiener=self.wiener, before=before)
-            if self.order == 2:
-                last.append(made)
-            return z
-
-        return step
+    def step(
+        self, model: ScoreModel, z: Tensor, t: Tensor, t_next: Tensor, rng: Randomness, memory: Memory
+    ) -> Tensor:
+        """If of second order, the evaluation before is remembered."""
+        before = memory.pop("evaluation", None)
+        z, made = exponential_step(model, z, t, t_next, rng, wiener=self.wiener, before=before)
+        if self.order == 2:
+            memory["evaluation"] = made
+        return z

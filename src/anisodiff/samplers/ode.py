@@ -18,7 +18,7 @@ instead of forgotten, as the flow has no noise that would bring a state back to 
 """
 
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -26,15 +26,14 @@ from torch import Tensor
 from anisodiff.models.coefficients import Coefficients
 from anisodiff.models.score import ScoreModel
 from anisodiff.noise import Randomness
-from anisodiff.processes import Process
-from anisodiff.samplers.base import Sampler, Step, require_additive
+from anisodiff.samplers.base import Memory, Sampler
 from anisodiff.samplers.reference import Reference, growth, predictions, reference
 
 
-def heun_step(model: ScoreModel, z: Tensor, t: Tensor, after: Tensor) -> Tensor:
-    """û' at ``after`` from û at ``t`` (both [1]); two evaluations."""
-    c, below = model.coefficients(t), model.coefficients(after)
-    step = reference(model, c, after, t)
+def heun_step(model: ScoreModel, z: Tensor, t: Tensor, t_next: Tensor) -> Tensor:
+    """û' at ``t_next`` from û at ``t`` (both [1]); two evaluations."""
+    c, below = model.coefficients(t), model.coefficients(t_next)
+    step = reference(model, c, t_next, t)
     return (_learned if model.learns_drift else _known)(model, z, c, below, step)
 
 
@@ -78,22 +77,11 @@ class Ode(Sampler):
 
     name: ClassVar[str] = "ode"
     cost: ClassVar[int] = 2
+    requires: ClassVar[frozenset[str]] = frozenset(
+        {"equation", "isotropic_noise", "white_noise", "score", "reverse_drift"}
+    )
 
-    @property
-    def uses_score(self) -> bool:
-        """Half of it."""
-        return True
-
-    @property
-    def uses_drift(self) -> bool:
-        """All of it."""
-        return True
-
-    def prepared(self, process: Process) -> Self:
-        """For white, isotropic noise."""
-        require_additive(process, self.name)
-        return self
-
-    def stepper(self, model: ScoreModel, source: Randomness) -> Step:
-        """Heun's method; the source is for the corrector alone."""
-        return lambda z, t, after: heun_step(model, z, t, after)
+    def step(
+        self, model: ScoreModel, z: Tensor, t: Tensor, t_next: Tensor, rng: Randomness, memory: Memory
+    ) -> Tensor:
+        return heun_step(model, z, t, t_next)

@@ -40,19 +40,19 @@ class Reference:
         return torch.where(self.gained < 0.5 * c.power, self.decay.square().reciprocal(), below.signal / c.signal)
 
 
-def reference(model: ScoreModel, c: Coefficients, after: Tensor, t: Tensor) -> Reference:
-    """B, Q and m of the step from ``t`` (where ``c`` stands) down to ``after`` (both [1]).
+def reference(model: ScoreModel, c: Coefficients, t_next: Tensor, t: Tensor) -> Reference:
+    """B, Q and m of the step from ``t`` (where ``c`` stands) down to ``t_next`` (both [1]).
 
     w is the mean of its values at the two ends; at an edge of the drift that of the cell above it.
     """
     statistics = model.statistics
-    here, phase = statistics.locate(after)
-    own = torch.where(after == statistics.edges.double()[c.cell], c.cell, here)
+    here, phase = statistics.locate(t_next)
+    own = torch.where(t_next == statistics.edges.double()[c.cell], c.cell, here)
     low = Known.at(statistics, own, torch.where(own == here, phase, 0.0), plain_noise=model.plain_noise)
     weight = 0.5 * (low.weight + c.weight)[0]
     rate = weight * frequencies(weight.shape[-2], weight.shape[-1], weight.dtype, weight.device)
-    decay = torch.exp(-model.equation.smoothing(after, t).to(rate.dtype) * rate)
-    mass, speed = (x[0].to(rate.dtype) for x in quadrature(model.equation, after, t))
+    decay = torch.exp(-model.equation.smoothing(t_next, t).to(rate.dtype) * rate)
+    mass, speed = (x[0].to(rate.dtype) for x in quadrature(model.equation, t_next, t))
     left = torch.exp(-speed[:, None, None, None] * rate)
     gained = colored(model.equation, torch.einsum("q,qchw->chw", mass, left))
     return Reference(decay, gained, mass.sum())

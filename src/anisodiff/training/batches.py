@@ -27,7 +27,7 @@ class Times:
     def of(cls, model: Model, config: TrainConfig) -> "Times":
         """From the tables of a model."""
         mean, std = config.level_mean, config.level_std
-        times, cumulative = model.density(mean=mean, std=std, t_min=config.t_min)
+        times, cumulative = model.time_density(mean=mean, std=std, t_min=config.t_min)
         edges = mean + std * torch.linspace(-1.5, 1.5, BINS - 1, dtype=torch.float64)
         return cls(times, cumulative, model.level_at(times), edges)
 

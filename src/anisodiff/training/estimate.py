@@ -61,10 +61,10 @@ def estimate(
 def _measured(config: TrainConfig, plan: Plan, images: Tensor, timed: int, distributed: Distributed) -> Estimate:
     """The estimate, by doing ``timed`` images a step."""
     device, part = distributed.device, config.batch // config.accumulation
-    statistics = plan.method.estimate_statistics(images.to(device), seed=config.seed)
-    network, model = assemble(plan, statistics, distributed)
-    stepper = Stepper(plan.config, plan.objective, model, network, distributed)
-    shown = images.to(device, plan.dtype)[torch.arange(plan.config.parents) % len(images)]
+    statistics = plan.statistics(images.to(device))
+    network, execution, model = assemble(plan, statistics, distributed)
+    stepper = Stepper(plan, model, network, execution, distributed)
+    shown = images.to(device, plan.dtype)[torch.arange(plan.config.batch) % len(images)]
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
     kept = 0

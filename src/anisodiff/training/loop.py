@@ -96,11 +96,11 @@ class _Run:
         else:
             images = calibration_images(self.config, dataset, distributed.device)
             hooks.say(f"measuring the preconditioning on {len(images)} images")
-            statistics = plan.method.estimate_statistics(images, seed=self.config.seed, progress=hooks.progress)
+            statistics = plan.statistics(images, hooks.progress)
             if hooks.fit_prior is not None:
                 self.prior = hooks.fit_prior(plan.process, images)
-        self.network, self.model = assemble(plan, statistics, distributed)
-        self.stepper = Stepper(self.config, plan.objective, self.model, self.network, distributed)
+        self.network, execution, self.model = assemble(plan, statistics, distributed)
+        self.stepper = Stepper(plan, self.model, self.network, execution, distributed)
         self.done = 0
         if begun is not None:
             self.stepper.begin(begun.tensors)
@@ -142,7 +142,7 @@ class _Run:
     def go(self) -> Outcome:
         """Run to the end, or until asked to stop."""
         loader = Loader(
-            self.dataset, batch=self.config.parents, seed=self.config.seed, flip=self.config.flip,
+            self.dataset, batch=self.config.batch, seed=self.config.seed, flip=self.config.flip,
             dequantize=self.config.dequantize, rank=self.distributed.rank, world=self.distributed.world,
             device=self.distributed.device,
         )  # fmt: skip
@@ -246,7 +246,9 @@ class _Run:
         meta: dict[str, Any] = {**self.about, "step": self.done, "images": self.done * self.config.batch}
         return Snapshot(
             step=self.done, meta=meta, prior=self.prior, state=self.stepper.state(),
-            model=model_tensors(self.model, self.stepper.ema_weights.of(0), self.network),
+            model=model_tensors(
+                self.model, {**dict(self.network.named_buffers()), **self.stepper.ema_weights.of(0)}
+            ),
         )  # fmt: skip
 
     def _save(self, *, final: bool) -> Path | None:

@@ -1,6 +1,5 @@
 """Before the first step: does the data fit, what is this run called, is it the run that lies in the folder."""
 
-import dataclasses
 import json
 import os
 from collections.abc import Iterator, Mapping
@@ -13,7 +12,6 @@ from torch import nn
 import anisodiff
 from anisodiff.data import Dataset
 from anisodiff.models.base import Model
-from anisodiff.networks import NCSNpp
 from anisodiff.runtime.distributed import Distributed
 from anisodiff.statistics import SpectralStatistics
 from anisodiff.training.config import FREE, TrainConfig, completed
@@ -65,7 +63,7 @@ def memory_named(config: TrainConfig, world: int = 1) -> Iterator[None]:
     except RuntimeError as error:
         if not isinstance(error, torch.OutOfMemoryError) and "can't allocate memory" not in str(error):
             raise
-        share = world * (2 if config.antithetic else 1)
+        share = world
         finer = [n for n in range(config.accumulation + 1, config.batch + 1) if config.batch % (n * share) == 0]
         remedy = "take a smaller network or smaller images" if config.recompute else "--set recompute=true"
         if finer:
@@ -75,8 +73,10 @@ def memory_named(config: TrainConfig, world: int = 1) -> Iterator[None]:
         ) from error
 
 
-def assemble(plan: Plan, statistics: SpectralStatistics, distributed: Distributed) -> tuple[NCSNpp, Model]:
-    """The network with its weights, and the model that runs it: compiled, distributed, in half precision."""
+def assemble(
+    plan: Plan, statistics: SpectralStatistics, distributed: Distributed
+) -> tuple[nn.Module, Execution, Model]:
+    """The network with its weights, how it is run (compiled, distributed, in half precision), and the model of it."""
     network = plan.build(distributed.device)
     cuda = distributed.device.type == "cuda"
     running: nn.Module = network
@@ -85,19 +85,19 @@ def assemble(plan: Plan, statistics: SpectralStatistics, distributed: Distribute
         assert isinstance(compiled, nn.Module)
         running = compiled
     half = plan.config.precision == "bf16" and cuda
-    model = plan.model(Execution(distributed.wrap(running), half=half, channels_last=cuda), statistics)
+    execution = Execution(distributed.wrap(running), half=half, channels_last=cuda)
+    model = plan.model(execution, statistics)
     distributed.equalize(model.buffers())
-    return network, model
+    return network, execution, model
 
 
 def describe(plan: Plan, dataset: Dataset) -> dict[str, Any]:
     """What config.json says of a run, whatever its step."""
-    network = dataclasses.asdict(plan.network)
     described = {
         "version": anisodiff.__version__,
         "config": plan.config.to_dict(),
         "process": plan.process.identity(),
-        "network": network,
+        "network": dict(plan.network.arguments),
         "data": {
             "fingerprint": dataset.fingerprint,
             "images": len(dataset),

@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from anisodiff.io.checkpoint import find
-from anisodiff.networks import NCSNpp, load_score_sde
+from anisodiff.networks import NCSNppConfig, load_score_sde
 from anisodiff.networks.published import widened
 from anisodiff.statistics import SpectralStatistics
 from anisodiff.training.model import Plan, load_model
@@ -43,7 +43,7 @@ def _published(path: Path, plan: Plan) -> Start:
             f"{path} is a file, so a network as published, which gives F(2u − 1, ln σ)/σ; "
             f"got parameterization={plan.config.parameterization!r}, set parameterization=ve"
         )
-    network, info = load_score_sde(path, plan.network)
+    network, info = load_score_sde(path, NCSNppConfig(**plan.network.arguments))
     also = "; its second output begins with 0" if info.outputs_added else ""
     return Start(
         tensors=network.state_dict(),
@@ -72,16 +72,16 @@ def _run(path: str | Path, plan: Plan, about: Mapping[str, Any]) -> Start:
         had, got = getattr(theirs, key), getattr(ours, key)
         if had != got:
             raise ValueError(f"cannot start from {path}: its network has {key} {had!r}, got {got!r}; set {key}={had}")
-    network = next(part for part in begun.model.modules() if isinstance(part, NCSNpp))
+    stored = saved.tensors("model")
+    network = {name.removeprefix("network."): value for name, value in stored.items() if name.startswith("network.")}
     same = begun.meta["process"] == about["process"] and (
         begun.meta["data"]["fingerprint"] == about["data"]["fingerprint"]  # wherever the images lie
     )
-    keep = same and ours.objective == theirs.objective
     also = "; its output was for score and drift together" if theirs.learns == "reverse_drift" != ours.learns else ""
     return Start(
-        tensors=widened(network.state_dict(), plan.network),
-        statistics=begun.model.statistics if keep else None,
-        prior=begun.prior if keep else None,
+        tensors=widened(network, NCSNppConfig(**plan.network.arguments)) if more else network,
+        statistics=begun.model.statistics if same else None,
+        prior=begun.prior if same else None,
         about={
             **{key: begun.meta[key] for key in ("step", "images", "process", "data")},
             "model": saved.codes["model.safetensors"],

@@ -11,21 +11,19 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from anisodiff.models.base import Model
 from anisodiff.models.time_density import draw_times
-from anisodiff.networks import NCSNpp
 from anisodiff.noise import KeyedNoise, combine
-from anisodiff.objectives import Draw, Regression
+from anisodiff.processes import TrainingPair
 from anisodiff.runtime.cuda_graphs import Replay
 from anisodiff.runtime.distributed import Distributed
 from anisodiff.tensors import send
 from anisodiff.training.batches import BINS, Batch, Prepared, Tally, Times
-from anisodiff.training.config import TrainConfig
 from anisodiff.training.contract import Diverged
 from anisodiff.training.ema import EMA, profile
-from anisodiff.training.model import Execution
+from anisodiff.training.model import Execution, Plan
 
 BAD_IN_A_ROW = 5
 """So many batches without a finite loss or gradient end a run."""
@@ -36,17 +34,12 @@ class Stepper:
     """The state that training moves: weights, averages, Adam's moments; and the step that moves it."""
 
     def __init__(
-        self, config: TrainConfig, objective: Regression, model: Model, network: NCSNpp, distributed: Distributed
+        self, plan: Plan, model: Model, network: nn.Module, execution: Execution, distributed: Distributed
     ) -> None:
-        self.config, self.objective, self.model, self.network, self.distributed = (
-            config,
-            objective,
-            model,
-            network,
-            distributed,
-        )
+        config = plan.config
+        self.config, self.process, self.model, self.network = config, plan.process, model, network
+        self.execution, self.distributed = execution, distributed
         self.device = distributed.device
-        self.execution = next(part for part in model.modules() if isinstance(part, Execution))
         self.times = Times.of(model, config)
         self.weights: Mapping[str, Tensor] = dict(network.named_parameters())
         self.ema_weights = EMA(self.weights, tuple(profile(text) for text in config.ema))
@@ -71,26 +64,19 @@ class Stepper:
         """This process's places of batch k."""
         share = self.config.batch // self.distributed.world
         places = torch.arange(self.distributed.rank * share, (self.distributed.rank + 1) * share)
-        if self.config.antithetic:  # both of a pair have the keys of the first
-            places = places - places % 2
         keys = combine(self.config.seed, k, places)
         noise, dropout = combine(keys, _NOISE), combine(keys, _DROPOUT)
-        t = self.objective.snap_to_grid(
+        t = self.process.snap_to_grid(
             draw_times(self.times.times, self.times.cumulative, KeyedNoise(noise).uniform())
         )
         bins = self.times.bin_of(t)
         return Batch(t, *(send(x, self.device) for x in (t, bins, noise, dropout)))
 
-    def simulate(self, images: Tensor, batch: Batch, rows: slice) -> Draw:
-        """States and targets of some places, from this process's images: one a place, or one a pair."""
-        paired = self.config.antithetic
-        take = slice(rows.start, rows.stop, 2) if paired else rows
-        noise = KeyedNoise(batch.noise[take])
-        noise.drawn = 1  # the first draw was the time's
+    def simulate(self, images: Tensor, batch: Batch, rows: slice) -> TrainingPair:
+        """States and targets of some places, from this process's images."""
+        noise = KeyedNoise(batch.noise[rows], skip=1)  # the first draw was the time's
         with torch.no_grad():
-            if paired:
-                return self.objective.pairs(images[rows.start // 2 : rows.stop // 2], batch.t_host[take], noise)
-            return self.objective.draw(images[rows], batch.t_host[rows], noise)
+            return self.process.training_pair(images[rows], batch.t_host[rows], noise)
 
     def ahead(self) -> AbstractContextManager[object]:
         """Inside, a GPU works beside the step launched last: for `prepare`, and for making the images it is given.
@@ -109,9 +95,9 @@ class Stepper:
         batch, parts, ready = self.draw(k), [], None
         for part in torch.tensor_split(torch.arange(len(batch.t)), self.config.accumulation):
             rows = slice(int(part[0]), int(part[-1]) + 1)
-            drawn = self.simulate(images, batch, rows)
-            known = () if drawn.drift is None else (drawn.drift,)
-            parts.append((drawn.state, drawn.score, batch.t[rows], batch.dropout[rows], *known))
+            pair = self.simulate(images, batch, rows)
+            known = () if pair.drift is None else (pair.drift,)
+            parts.append((pair.state, pair.target, batch.t[rows], batch.dropout[rows], *known))
         if self.device.type == "cuda":
             stream = torch.cuda.current_stream(self.device)
             images.record_stream(stream)  # they may come from another
@@ -135,9 +121,11 @@ class Stepper:
                 seen.append(self.passes(*values) if self.replay is None else self.replay(*values))
         self._update(k, torch.cat(seen).double(), prepared.batch)
 
-    def passes(self, state: Tensor, score: Tensor, t: Tensor, dropout: Tensor, drift: Tensor | None = None) -> Tensor:
+    def passes(
+        self, state: Tensor, target: Tensor, t: Tensor, dropout: Tensor, drift: Tensor | None = None
+    ) -> Tensor:
         """Losses of some places [B], and the share they have in the gradient of the batch's mean."""
-        losses = self.model.loss(Draw(state, score, drift), t, dropout)
+        losses = self.model.loss(TrainingPair(state, target, drift), t, dropout)
         torch.autograd.backward(losses.sum() / (self.config.batch // self.distributed.world))
         return losses.detach()
 

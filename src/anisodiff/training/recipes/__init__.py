@@ -5,7 +5,7 @@ from functools import partial
 from types import MappingProxyType
 
 from anisodiff import notation
-from anisodiff.processes.presets import BASELINES
+from anisodiff.registry import PROCESSES
 from anisodiff.training.config import TrainConfig
 from anisodiff.training.recipes import baselines, celeba64, cifar10, lsun256
 from anisodiff.training.recipes.own import for_dataset, for_images
@@ -13,7 +13,7 @@ from anisodiff.training.recipes.own import for_dataset, for_images
 __all__ = ["RECIPES", "SUMMARY", "for_dataset", "for_images", "recipe"]
 
 _SONG = "song"
-_PROCESSES = ("anisotropic", "anisotropic-paper", "ve", "heat", *BASELINES, _SONG)
+_PROCESSES = ("anisotropic", "anisotropic-paper", "ve", "heat", *PROCESSES, _SONG)
 _FULL = {"cifar10": cifar10.full, "celeba64": celeba64.full, "lsun256": lsun256.full}
 _SHORT = {"base": cifar10.base, "small": cifar10.small}  # of CIFAR-10
 

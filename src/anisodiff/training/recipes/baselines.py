@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from anisodiff.processes.presets import BASELINES
+from anisodiff.registry import PROCESSES
 from anisodiff.training.config import TrainConfig
 
 _ENDS = {"t_min": 1e-5}  # they end at t = 0 themselves: this is only how short an edit may be
@@ -39,7 +39,7 @@ def paper(config: TrainConfig) -> TrainConfig:
 
 def ended(config: TrainConfig) -> TrainConfig:
     """The run of a baseline, in everything but the method that of ours; other processes are left as they are."""
-    return config.changed(_ENDS) if config.process["preset"] in BASELINES else config
+    return config.changed(_ENDS) if config.process["preset"] in PROCESSES else config
 
 
 def published(config: TrainConfig) -> TrainConfig:

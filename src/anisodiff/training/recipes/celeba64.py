@@ -12,7 +12,7 @@ def full(process: str) -> TrainConfig:
     own = {"sigma_max": 90.0} if process == "ve" else {}
     config = TrainConfig(
         process={"preset": process, **own},
-        network={"size": "celeba64", "dropout": 0.1},
+        network={"name": "celeba64", "dropout": 0.1},
         dataset="celeba",
         size=(64, 64),
         ema=("constant(0.999)", "power(0.05)", "power(0.1)"),

@@ -17,7 +17,7 @@ def full(process: str) -> TrainConfig:
 def _common(process: str) -> TrainConfig:
     return TrainConfig(
         process={"preset": process},
-        network={"size": "cifar10", "dropout": 0.1},
+        network={"name": "cifar10", "dropout": 0.1},
         dataset="cifar10",
         ema=("constant(0.9999)", "power(0.05)", "power(0.1)"),
         precision="bf16",
@@ -47,7 +47,7 @@ def best() -> TrainConfig:
             "process.intensity": "geometric(0.02918, 145.9)",
             "process.drift_anisotropy": 0.05,
             "process.step": "exponential(windows=1)",
-            "network": {"size": "tiny", "dropout": 0},
+            "network": {"name": "tiny", "dropout": 0},
             "channel_pca": True,
             "learns": "reverse_drift",
             "calibration": 2048,
@@ -63,7 +63,7 @@ def best() -> TrainConfig:
 def _short(process: str, network: str) -> TrainConfig:
     return baselines.ended(_common(process)).changed(
         {
-            "network": {"size": network, "dropout": 0.1},
+            "network": {"name": network, "dropout": 0.1},
             "batch": 512,
             "lr": 4e-4,
             "warm_up": 51_200,

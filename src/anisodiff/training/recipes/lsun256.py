@@ -12,7 +12,7 @@ def full(process: str) -> TrainConfig:
     own = {"sigma_max": 380.0} if process == "ve" else {}
     config = TrainConfig(
         process={"preset": process, **own},
-        network={"size": "lsun256", "dropout": 0.0},
+        network={"name": "lsun256", "dropout": 0.0},
         dataset="lsun",
         size=(256, 256),
         batch=64,

@@ -27,7 +27,7 @@ def for_images(
     images -= images % batch
     config = TrainConfig(
         process={"preset": process},
-        network={"size": network, "dropout": 0.1},
+        network={"name": network, "dropout": 0.1},
         size=size,
         channels=channels,
         batch=batch,
@@ -46,7 +46,7 @@ def for_images(
     color = "grayscale" if channels == 1 else f"{channels} channels"
     words = (
         f"picked for {count} images of {size[0]}×{size[1]}, {color}: process {config.process['preset']}, "
-        f"network {config.network['size']}, batch {config.batch}, {config.images} images seen"
+        f"network {config.network['name']}, batch {config.batch}, {config.images} images seen"
     )
     return config, words
 
