@@ -6,17 +6,16 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from anisodiff.data import DecodeError, Fit
-from anisodiff.data.geometry import channels_of
+from anisodiff.io.images import DecodeError, Fit, channels_of, decode, load_photo, open_image, sample_photo
 
 RGB4 = Fit(size=(4, 4), channels=3)
-GREY4 = Fit(size=(4, 4), channels=1)
+GRAY4 = Fit(size=(4, 4), channels=1)
 
 
 def through_file(image: Image.Image, kind: str, **options: object) -> Image.Image:
     buffer = io.BytesIO()
     image.save(buffer, kind, **options)
-    return Image.open(io.BytesIO(buffer.getvalue()))
+    return decode(lambda: open_image(buffer.getvalue()))
 
 
 def test_right_size_and_mode_is_copied_exactly() -> None:
@@ -45,7 +44,7 @@ def test_area_is_the_mean_and_lanczos_keeps_constants() -> None:
     mean = values.reshape(4, 2, 4, 2).mean((1, 3))
     got = Fit(size=(4, 4), channels=1, resample="area")(Image.fromarray(values))[0]
     assert np.abs(got - mean).max() <= 1  # rounded after each axis
-    assert np.all(GREY4(Image.fromarray(np.full((37, 53), 131, np.uint8))) == 131)
+    assert np.all(GRAY4(Image.fromarray(np.full((37, 53), 131, np.uint8))) == 131)
 
 
 def test_shrinking_does_not_alias() -> None:
@@ -67,16 +66,16 @@ def test_own_crop_comes_first() -> None:
 def test_sixteen_bit_gray(deep: int) -> None:
     image = through_file(Image.fromarray(np.full((4, 4), deep, np.uint16)), "PNG")
     assert channels_of(image) == 1
-    assert np.all(GREY4(image) == round(deep * 255 / 65535))
+    assert np.all(GRAY4(image) == round(deep * 255 / 65535))
     assert np.all(RGB4(image) == round(deep * 255 / 65535))
 
 
 def test_float_gray_and_its_range() -> None:
     image = through_file(Image.fromarray(np.full((4, 4), 0.2, np.float32)), "TIFF")
-    assert np.all(GREY4(image) == 51)
+    assert np.all(GRAY4(image) == 51)
     for bad in (2.0, -0.1, np.nan):
         with pytest.raises(DecodeError, match=r"expected \[0, 1\]"):
-            GREY4(Image.fromarray(np.full((4, 4), bad, np.float32)))
+            GRAY4(Image.fromarray(np.full((4, 4), bad, np.float32)))
 
 
 def test_transparency_is_laid_over_white() -> None:
@@ -100,7 +99,7 @@ def test_every_common_mode_has_a_meaning(mode: str, channels: int) -> None:
 
 
 def test_luma_weights() -> None:
-    got = GREY4(Image.new("RGB", (4, 4), (255, 100, 50)))[0, 0, 0]
+    got = GRAY4(Image.new("RGB", (4, 4), (255, 100, 50)))[0, 0, 0]
     assert abs(int(got) - (0.299 * 255 + 0.587 * 100 + 0.114 * 50)) <= 1
 
 
