@@ -1,6 +1,8 @@
-"""Any picture → uint8 [C, H, W]: the stated rules, one by one."""
+"""Any picture file → uint8 [C, H, W]: the stated rules, one by one."""
 
 import io
+import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,10 +14,14 @@ RGB4 = Fit(size=(4, 4), channels=3)
 GRAY4 = Fit(size=(4, 4), channels=1)
 
 
-def through_file(image: Image.Image, kind: str, **options: object) -> Image.Image:
+def encoded(image: Image.Image, kind: str, **options: object) -> bytes:
     buffer = io.BytesIO()
     image.save(buffer, kind, **options)
-    return decode(lambda: open_image(buffer.getvalue()))
+    return buffer.getvalue()
+
+
+def through_file(image: Image.Image, kind: str, **options: object) -> Image.Image:
+    return decode(lambda: open_image(encoded(image, kind, **options)))
 
 
 def test_right_size_and_mode_is_copied_exactly() -> None:
@@ -129,3 +135,64 @@ def test_bad_targets() -> None:
         Fit(size=(8, 8), channels=4)
     with pytest.raises(ValueError, match="expected one of lanczos, area"):
         Fit(size=(8, 8), channels=3, resample="bicubic")  # type: ignore[arg-type]
+
+
+def test_photos_of_any_mode_look_as_they_should(tmp_path: Path) -> None:
+    """Orientation, transparency and 16 bits: a dark image must not become white, nor a hidden color visible."""
+    Image.fromarray(np.full((8, 8), 32768, dtype=np.uint16)).save(tmp_path / "deep.png")
+    assert load_photo(tmp_path / "deep.png").mean().item() == pytest.approx(0.5, abs=0.01)
+    clear = np.zeros((8, 8, 4), dtype=np.uint8)
+    clear[..., 0] = 255
+    Image.fromarray(clear).save(tmp_path / "clear.png")
+    assert (load_photo(tmp_path / "clear.png") == 1.0).all()
+    tall = np.zeros((12, 6, 3), dtype=np.uint8)
+    tall[:6] = 255
+    exif = Image.Exif()
+    exif[0x0112] = 6  # turned by 90°
+    Image.fromarray(tall).save(tmp_path / "turned.jpg", exif=exif, quality=95)
+    turned = load_photo(tmp_path / "turned.jpg")
+    assert turned.shape == (3, 6, 12)
+    assert turned[..., 8:].mean() > 0.9 > 0.1 > turned[..., :4].mean()
+
+
+def test_the_sample_photo_is_cut_like_any_other() -> None:
+    whole, small = sample_photo(), sample_photo(24)
+    assert whole.shape == (3, 360, 360)
+    pixels = (whole * 255).round().byte().permute(1, 2, 0).numpy()
+    expected = Image.fromarray(pixels).resize((24, 24), Image.Resampling.LANCZOS)
+    np.testing.assert_array_equal((small * 255).round().byte().permute(1, 2, 0).numpy(), np.asarray(expected))
+
+
+@pytest.mark.parametrize("side", [9500, 14000])  # 90 megapixels, of which Pillow warns, and 196, which it refuses
+def test_the_limit_of_pixels(side: int) -> None:
+    data = encoded(Image.new("1", (side, side)), "PNG")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        if side < 10000:
+            assert GRAY4(decode(lambda: open_image(data))).shape == (1, 4, 4)
+        else:
+            with pytest.raises(DecodeError, match="more than 179 megapixels"):
+                decode(lambda: open_image(data))
+
+
+def test_only_listed_formats_are_opened() -> None:
+    for kind in ("EPS", "ICO", "PCX", "PDF"):
+        data = encoded(Image.new("RGB", (16, 16)), kind)
+        with pytest.raises(DecodeError, match=r"not an image; expected PNG, JPEG"):
+            open_image(data)
+
+
+def test_a_damaged_exif_block_loses_no_picture() -> None:
+    values = np.random.default_rng(0).integers(0, 256, (4, 4, 3), dtype=np.uint8)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        image = through_file(Image.fromarray(values), "PNG", exif=b"Exif\x00\x00II*\x00\xff\xff\xff\xff")
+    np.testing.assert_array_equal(RGB4(image), values.transpose(2, 0, 1))
+
+
+def test_no_image_file_is_refused_in_one_line(tmp_path: Path) -> None:
+    Image.fromarray(np.full((8, 8), 7, np.float32)).save(tmp_path / "bright.tif")
+    for name, says in (("none.png", "no such file"), ("", "is a folder"), ("bright.tif", r"cannot be used: mode F")):
+        with pytest.raises(ValueError, match=says) as caught:
+            load_photo(tmp_path / name, 8)
+        assert "\n" not in str(caught.value)

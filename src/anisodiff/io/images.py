@@ -57,10 +57,10 @@ def _formats() -> tuple[str, ...]:
 
 
 @contextlib.contextmanager
-def _large_allowed() -> Iterator[None]:
-    """Pillow warns of half the size that it refuses; only what it refuses counts."""
+def _quiet() -> Iterator[None]:
+    """Pillow warns of half the size that it refuses, and of damage that it can decode: neither is an error here."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", Image.DecompressionBombWarning)
+        warnings.simplefilter("ignore")
         yield
 
 
@@ -69,7 +69,7 @@ def open_image(file: Path | bytes | IO[bytes]) -> Image.Image:
     if isinstance(file, Path) and not stat.S_ISREG(file.stat().st_mode):
         raise DecodeError("not a regular file")
     try:
-        with _large_allowed():
+        with _quiet():
             return Image.open(io.BytesIO(file) if isinstance(file, bytes) else file, formats=_formats())
     except UnidentifiedImageError:
         raise DecodeError(f"not an image; expected {', '.join(_formats())}") from None
@@ -78,7 +78,7 @@ def open_image(file: Path | bytes | IO[bytes]) -> Image.Image:
 def decode(opener: Callable[[], Image.Image]) -> Image.Image:
     """What ``opener`` opens, upright, with its pixels read; `DecodeError` where that fails for any reason."""
     try:
-        with _large_allowed(), opener() as image:
+        with _quiet(), opener() as image:
             image.load()
             with contextlib.suppress(Exception):  # a damaged EXIF block is no reason to lose a good picture
                 return ImageOps.exif_transpose(image)
@@ -134,7 +134,7 @@ def centered(image: Image.Image, width: int, height: int) -> Image.Image:
     left, top = (image.width - width) // 2, (image.height - height) // 2
     if (width, height) == image.size:
         return image
-    with _large_allowed():
+    with _quiet():
         return image.crop((left, top, left + width, top + height))
 
 

@@ -156,7 +156,7 @@ def walk(images: ImageSet, batch_size: int, *, limit: int | None = None) -> Iter
     if batch_size < 1:
         raise ValueError(f"batch_size must be at least 1, got {batch_size}")
     seen, size = 0, None
-    for batch in images.open(batch_size):
+    for batch in images.open(batch_size if limit is None else min(batch_size, limit)):
         batch = _checked(batch, images.name)
         if limit is not None:
             batch = batch[: limit - seen]
