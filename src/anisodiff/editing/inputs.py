@@ -1,6 +1,7 @@
 """Pictures from files in the shape that a model needs, with a line for every change."""
 
 import hashlib
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -59,7 +60,8 @@ def read_pictures(paths: Sequence[Path], channels: int, size: tuple[int, int]) -
         else:
             decoded.append((path, read_image(path, convert)))
     stems = [path.stem for path, _ in decoded]
-    names = [s if stems.count(s) == 1 else f"{s}-{k:03d}" for k, s in enumerate(stems)]
+    times = Counter(stems)
+    names = [s if times[s] == 1 else f"{s}-{k:03d}" for k, s in enumerate(stems)]
     if len(set(names)) < len(names):
         raise ValueError("two pictures would have the same name; rename one of the files")
     return [_picture(path, name, found, channels) for (path, found), name in zip(decoded, names)]
