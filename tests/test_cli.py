@@ -145,8 +145,8 @@ MISTAKES = [
     (["forward", "-p", "heat", "--set", "step=tamed(norm=none)", "--set", "diffusivity=1e9"], "not finite"),
     (["diagnose", "folder", "-o", "d.bmp"], ".png, .pdf or .svg"),
     (["forward", "good.png", "--output", "text.png/figure.png"], "cannot write"),
-    (["diagnose", "missing"], "no such folder"),
-    (["diagnose", "folder"], "readable images"),
+    (["diagnose", "missing"], "cannot read missing (No such file or directory)"),
+    (["diagnose", "folder"], "folder holds no images"),
     (["fourward"], "fourward"),
 ]
 

@@ -185,9 +185,9 @@ def bad_cases(folder: Path) -> list[tuple[tuple[object, ...], str]]:
     np.savez(folder / "moments.npz", mu=np.zeros(3), sigma=np.eye(3))
     both = ("samples", "-r", "reference")
     return [
-        (("empty", "-r", "reference"), "no images in folder empty"),
-        (("absent", "-r", "reference"), "absent: no such file or folder"),
-        (("samples", "-r", "empty"), "no images in folder empty"),
+        (("empty", "-r", "reference"), "empty holds no images"),
+        (("absent", "-r", "reference"), "cannot read absent (No such file or directory)"),
+        (("samples", "-r", "empty"), "empty holds no images"),
         (("mixed", "-r", "reference"), "mixed sizes: "),
         (("samples", "-r", "mixed"), "mixed sizes: "),
         (

@@ -228,8 +228,8 @@ def test_bad_input_is_one_line(pooled: FeatureNetwork, tmp_path: Path) -> None:
     images = random_images(8)
     nan = function_network("nan", lambda x: x.float().mean((2, 3)) * torch.nan)
     cases = [
-        (tmp_path / "empty", images, pooled, "no images in folder"),
-        (images, tmp_path / "absent", pooled, "no such file or folder"),
+        (tmp_path / "empty", images, pooled, "holds no images"),
+        (images, tmp_path / "absent", pooled, "No such file or directory"),
         (images, images, nan, "rows hold NaN"),
         (images[:1], images, pooled, "at least 2 images"),
     ]

@@ -155,7 +155,8 @@ def test_sources_are_left_alone_where_they_are_unsure(tmp_path: Path) -> None:
     images = random_images(10)
     np.savez(tmp_path / "set.npz", images=images.numpy())
     held = image_set(tmp_path / "set.npz")
-    mark = ordered_fingerprint(held, tmp_path / "set.npz", 3)
+    mark, number = ordered_fingerprint(held, tmp_path / "set.npz", 3)
+    assert number == 10
     assert mark == prepare(tmp_path / "set.npz", tmp_path / "data", size=16, channels=3).dataset.fingerprint
     seeds = tuple(range(6))
     origin = Origin(generation=Generation(prior="simulate"), seeds=seeds, prior_images=mark)

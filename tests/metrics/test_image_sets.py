@@ -84,6 +84,7 @@ def test_bad_sets_are_refused_in_one_line(tmp_path: Path) -> None:
     mixed = save_folder(random_images(2), tmp_path / "mixed")
     Image.new("RGB", (20, 16)).save(mixed / "z.png")
     broken = save_folder(random_images(2), tmp_path / "broken")
+    (broken / "00000.png").unlink()
     (broken / "00001.png").write_bytes((broken / "00001.png").read_bytes()[:60])
     (tmp_path / "fake.zip").write_bytes(b"no zip at all")
     (tmp_path / "fake.npz").write_bytes(b"no npz at all")
@@ -93,13 +94,13 @@ def test_bad_sets_are_refused_in_one_line(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "hollow.zip", "w") as archive:
         archive.writestr("readme.txt", "words")
     cases: list[tuple[object, str]] = [
-        (tmp_path / "empty", "no images in folder"),
-        (tmp_path / "absent", "no such file or folder"),
+        (tmp_path / "empty", "holds no images"),
+        (tmp_path / "absent", "No such file or directory.: expected a folder, .zip or .npz"),
         (mixed, "mixed sizes: .*00000.png is .16, 16., .*z.png is .16, 20."),
-        (broken, "00001.png: not a readable image"),
-        (tmp_path / "fake.zip", "not a zip file"),
-        (tmp_path / "hollow.zip", "no images in zip"),
-        (tmp_path / "fake.npz", "not an npz file"),
+        (broken, "no image can be used .00001.png: image file is truncated.*; repair or remove them"),
+        (tmp_path / "fake.zip", "truncated or no zip"),
+        (tmp_path / "hollow.zip", "holds no images"),
+        (tmp_path / "fake.npz", "truncated or no zip"),
         (tmp_path / "floats.npz", "expected one C-ordered uint8 array"),
         (tmp_path / "objects.npz", "expected one C-ordered uint8 array"),
         (tmp_path / "notes.txt", "expected a folder, .zip or .npz"),

@@ -10,10 +10,10 @@ from rich.table import Table
 from torch import Tensor
 
 from anisodiff.cli import common
-from anisodiff.data import is_dataset, open_dataset
+from anisodiff.data import is_dataset, open_dataset, open_source, read_images
 from anisodiff.forgetting import Forgetting, forgetting, forgetting_figure
 from anisodiff.io.figures import FIGURES, caption, save_figure
-from anisodiff.io.images import load_folder
+from anisodiff.io.images import to_unit
 from anisodiff.runtime.devices import pick_device
 
 
@@ -36,7 +36,10 @@ def _table(title: str, result: Forgetting) -> Table:
 def _images(folder: Path, size: int, most: int) -> Tensor:
     """Pictures brought to size², or images that `data prepare` has brought there."""
     if not is_dataset(folder):
-        return load_folder(folder, size, most)
+        found = read_images(open_source(folder), size=(size, size), channels=3, most=most)
+        if len(found) < 2:
+            raise ValueError(f"{folder} holds 1 readable image; at least 2 are needed")
+        return to_unit(found)
     prepared = open_dataset(folder)
     if prepared.size != (size, size):
         height, width = prepared.size
@@ -46,7 +49,7 @@ def _images(folder: Path, size: int, most: int) -> Tensor:
 
 
 def diagnose(
-    folder: Path = typer.Argument(..., help="A folder of images, or a prepared dataset."),
+    folder: Path = typer.Argument(..., help="A folder or zip of images, or a prepared dataset."),
     process: str = common.PROCESS,
     config: Path = common.CONFIG,
     overrides: list[str] = common.SET,

@@ -12,8 +12,8 @@ from typing import Any
 import torch
 
 from anisodiff import notation
+from anisodiff.io.archives import one_line
 from anisodiff.metrics import INCEPTION, FeatureNetwork, dinov2, function_network, inception, onnx, torchscript
-from anisodiff.metrics.archives import one_line
 from anisodiff.metrics.backbones import probe_image, probe_values
 from anisodiff.metrics.cache import Say
 from anisodiff.metrics.resize import IMAGENET_INPUT, INCEPTION_INPUT, UNIT_INPUT

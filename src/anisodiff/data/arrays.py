@@ -18,8 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from anisodiff.data.files import open_zip
-from anisodiff.data.source import DecodeError, Item, Source, existing
+from anisodiff.data.source import Source
+from anisodiff.io.archives import existing, open_zip
+from anisodiff.io.images import DecodeError
+from anisodiff.io.picture_files import Item
 
 Layout = Literal["NHWC", "NCHW", "NHW"]
 IMAGE_KEYS = ("images", "data", "x", "x_train", "arr_0")

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from anisodiff.data.files import open_zip
-from anisodiff.data.source import existing
+from anisodiff.io.archives import existing, open_zip
 
 DAMAGED = (tarfile.TarError, zipfile.BadZipFile, EOFError, zlib.error, OSError)
 

@@ -27,7 +27,8 @@ from PIL import Image
 from anisodiff.data.arrays import picture
 from anisodiff.data.batch_pickle import read_batch
 from anisodiff.data.blobs import Blob, blobs, read_blob
-from anisodiff.data.source import Item, Source
+from anisodiff.data.source import Source
+from anisodiff.io.picture_files import Item
 
 NAMES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 Split = Literal["train", "test", "all"]
@@ -77,7 +78,7 @@ def decode_batch(data: bytes, rows: int) -> Batch | None:
     """One file of any packing; None for a file of another kind, `ValueError` for a refused pickle."""
     if data.startswith(b"\x89PNG"):
         try:
-            sheet = Image.open(io.BytesIO(data))
+            sheet = Image.open(io.BytesIO(data), formats=["PNG"])
             pixels = np.asarray(sheet)
         except (OSError, SyntaxError) as error:
             raise ValueError(f"a damaged PNG ({error})") from error

@@ -9,7 +9,10 @@ from typing import Any
 
 from PIL import Image
 
-from anisodiff.data.source import DecodeError, Item, Source, existing, open_image
+from anisodiff.data.source import Source
+from anisodiff.io.archives import existing
+from anisodiff.io.images import DecodeError, open_image
+from anisodiff.io.picture_files import Item
 
 
 def _need(module: str, extra: str) -> ModuleType:
@@ -134,4 +137,4 @@ def _from_row(rows: Any, i: int, column: str) -> Image.Image:
     value = rows[i][column]
     if value is None:
         raise DecodeError("no picture in this row")
-    return open_image(value["bytes"]) if value["bytes"] is not None else Image.open(value["path"])
+    return open_image(Path(value["path"]) if value["bytes"] is None else value["bytes"])

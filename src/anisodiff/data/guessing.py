@@ -13,9 +13,9 @@ from pathlib import Path
 
 import numpy as np
 
-from anisodiff.data.geometry import channels_of
 from anisodiff.data.named import open_source
 from anisodiff.data.source import Source
+from anisodiff.io.images import channels_of
 
 LADDER = (16, 24, 32, 48, 64, 96, 128, 192, 256)
 
@@ -75,8 +75,8 @@ def guess(source: Source | str | Path, *, sample: int = 256) -> Guess:
     for item in itertools.islice(source.items(), 0, None, step):
         try:
             with item.open() as image:
-                rotate_channels = image.getexif().get(0x0112, 1) >= 5  # EXIF orientation 5 to 8: stored on its side
-                sizes.append((image.width, image.height) if rotate_channels else (image.height, image.width))
+                on_its_side = image.getexif().get(0x0112, 1) >= 5  # EXIF orientation 5 to 8: stored on its side
+                sizes.append((image.width, image.height) if on_its_side else (image.height, image.width))
                 colors.append(channels_of(image))
         except Exception as error:  # unreadable ones are `prepare`'s to report
             reason = f"{item.name}: {' '.join(str(error).split())}"

@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 
 from anisodiff.data.arrays import picture
 from anisodiff.data.blobs import blobs
-from anisodiff.data.source import Item, Source
+from anisodiff.data.source import Source
+from anisodiff.io.picture_files import Item
 
 Split = Literal["train", "test"]
 NAMES = (

@@ -1,6 +1,5 @@
 """From a path, or from the name of a well-known set and a path, to a source."""
 
-import dataclasses
 import difflib
 from collections.abc import Callable, Mapping
 from pathlib import Path, PurePosixPath
@@ -11,9 +10,11 @@ from anisodiff.data import cifar10, idx
 from anisodiff.data.arrays import array_file
 from anisodiff.data.cifar10 import Cifar10
 from anisodiff.data.external import HuggingFace, Lsun
-from anisodiff.data.files import Pictures, classes_of, folder, is_picture, open_zip, zip_file
+from anisodiff.data.files import Pictures, classes_of, pictures
 from anisodiff.data.idx import FashionMnist
-from anisodiff.data.source import Source, existing
+from anisodiff.data.source import Source
+from anisodiff.io.archives import existing, open_zip
+from anisodiff.io.picture_files import PictureFiles, list_pictures
 
 CELEBA_SPLITS = {
     "train": (1, 162770),
@@ -24,10 +25,6 @@ CELEBA_SPLITS = {
 IMAGENET_SPLITS = {"train", "val", "valid", "validation", "test"}
 
 
-def _pictures(path: Path, under: str = "", labels: bool = False) -> Pictures:
-    return (folder if path.is_dir() else zip_file)(path, under=under, labels=labels)
-
-
 def open_source(path: str | Path, *, under: str = "", labels: bool = False) -> Source:
     """A folder or zip of pictures, an .npy or .npz file, an LMDB, or a packed CIFAR-10: told apart by
     content.
@@ -36,7 +33,7 @@ def open_source(path: str | Path, *, under: str = "", labels: bool = False) -> S
     """
     path = existing(path, "a folder of images, a zip, an .npy or .npz file")
     if path.is_dir():
-        return Lsun(path) if (path / "data.mdb").is_file() else folder(path, under=under, labels=labels)
+        return Lsun(path) if (path / "data.mdb").is_file() else pictures(path, under=under, labels=labels)
     try:
         with path.open("rb") as file:
             head = file.read(6)
@@ -48,9 +45,10 @@ def open_source(path: str | Path, *, under: str = "", labels: bool = False) -> S
         with open_zip(path) as archive:
             names = archive.namelist()
         arrays = bool(names) and all(name.endswith(".npy") for name in names)
-        return array_file(path) if arrays else zip_file(path, under=under, labels=labels)
+        return array_file(path) if arrays else pictures(path, under=under, labels=labels)
     if path.suffix == ".npz" or path.suffix == ".zip":
-        open_zip(path).close()  # raises, with the reason
+        with open_zip(path):  # raises, with the reason
+            pass
     if head.startswith(b"\x1f\x8b") or path.suffix in (".tar", ".tgz"):
         return Cifar10(path=path)
     raise ValueError(f"{path} starts with {head!r}: expected a folder of images, a zip, an .npy or .npz file")
@@ -64,28 +62,29 @@ def celeba(path: str | Path, split: str = "train") -> Pictures:
     if split not in CELEBA_SPLITS:
         raise ValueError(f"got split={split!r}: expected one of {', '.join(CELEBA_SPLITS)}")
     first, last = CELEBA_SPLITS[split]
-    files = _pictures(existing(path, "a folder or zip of CelebA's aligned faces"))
+    files = list_pictures(existing(path, "a folder or zip of CelebA's aligned faces"))
     stems = [PurePosixPath(name).stem for name, _, _ in files.entries]
     entries = tuple(e for e, stem in zip(files.entries, stems) if stem.isdecimal() and first <= int(stem) <= last)
     if not entries:
         raise ValueError(
             f"{path} holds no face of CelebA's split {split}: expected {first:06d}.jpg to {last:06d}.jpg"
         )
-    return dataclasses.replace(files, entries=entries, shape=(3, 64, 64), crop=140, expect=(178, 218))
+    faces = PictureFiles(path=files.path, entries=entries)
+    return Pictures(files=faces, shape=(3, 64, 64), crop=140, expect=(178, 218))
 
 
 def imagenet(path: str | Path, split: str = "train") -> Pictures:
     """ImageNet as class folders below a folder named as the split, or, for `train`, given directly; labels sorted."""
-    path = existing(path, "ImageNet's folder")
-    files = _pictures(path)
+    files = list_pictures(existing(path, "ImageNet's folder"))
     tops = {name.split("/")[0] for name, _, _ in files.entries}
     if split not in tops and (split != "train" or tops & IMAGENET_SPLITS):
         # else the splits themselves would pass for classes
         held = ", ".join(sorted(tops)[:4])
         raise ValueError(f"{path} has no folder {split!r} with pictures: expected that of the split; it holds {held}")
     under = split if split in tops else ""
-    entries = tuple(entry for entry in files.entries if is_picture(entry[0], under))
-    return dataclasses.replace(files, entries=entries, under=under, classes=classes_of(entries, under, path))
+    entries = tuple(entry for entry in files.entries if not under or entry[0].startswith(f"{under}/"))
+    files = PictureFiles(path=files.path, entries=entries)
+    return Pictures(files=files, under=under, classes=classes_of(files, under))
 
 
 def _lsun(path: Path, split: str) -> Source:

@@ -10,7 +10,7 @@ import json
 import os
 import shutil
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -18,11 +18,12 @@ from typing import IO, Any
 import numpy as np
 
 from anisodiff.data.dataset import FORMAT, VERSION, Dataset, open_dataset, shape_line
-from anisodiff.data.geometry import Fit, Resample
 from anisodiff.data.guessing import guess
 from anisodiff.data.named import open_source
 from anisodiff.data.publishing import already, disk_named, partial, publish
-from anisodiff.data.source import DecodeError, Source
+from anisodiff.data.source import Source
+from anisodiff.io.images import Fit, Resample
+from anisodiff.io.picture_files import Item, Skipped, legible
 
 Progress = Callable[[int, int], None]
 HEADER = 128  # bytes, fixed, so that the final count can be written over the first one
@@ -49,7 +50,7 @@ def prepare(
     overwrite: bool = False,
     progress: Progress | None = None,
 ) -> Prepared:
-    """Decode, fit (see `geometry`) and store all images of a source.
+    """Decode, fit (see `io.images`) and store all images of a source.
 
     `size` (side, or H and W) and `channels` are guessed where not given. Unreadable images are listed in
     meta.json and left out; more than `max_skipped` (10 or 1 %, whichever is more) of them is an error. The
@@ -74,42 +75,31 @@ def prepare(
     if already(out, identity, overwrite):
         dataset = open_dataset(out)
         return Prepared(dataset=dataset, made=False, message=f"already prepared, nothing to do: {dataset.describe()}")
-    limit = max(10, len(source) // 100) if max_skipped is None else max_skipped
+    skipped = Skipped(source.describe(), len(source), max_skipped, "repair or remove them, or raise max_skipped")
     with partial(out) as folder:
         with disk_named(out):
-            meta = _write(source, fit, folder, limit, progress)
-            meta |= {"source": _legible(source.describe()), "classes": source.classes, "identity": identity}
+            meta = _write(source, fit, folder, skipped, progress)
+            meta |= {"source": legible(source.describe()), "classes": source.classes, "identity": identity}
             _write_text(folder / "meta.json", json.dumps(meta, indent=1, ensure_ascii=False))
         publish(folder, out, identity)
     dataset = open_dataset(out)
     return Prepared(dataset=dataset, made=True, message=f"prepared {dataset.describe()}{why}")
 
 
-def _write(source: Source, fit: Fit, folder: Path, limit: int, progress: Progress | None) -> dict[str, Any]:
+def _write(source: Source, fit: Fit, folder: Path, skipped: Skipped, progress: Progress | None) -> dict[str, Any]:
     """Images and labels; returns what meta.json says about them."""
-    total, labels, skipped = len(source), list[int | None](), list[dict[str, str]]()
+    total, labels = len(source), list[int | None]()
     code = hashlib.sha256()
     row_bytes = fit.channels * fit.size[0] * fit.size[1]
     if (free := shutil.disk_usage(folder).free) < total * row_bytes:
         raise OSError(errno.ENOSPC, f"{free / 1e9:.2f} GB free, {total * row_bytes / 1e9:.2f} GB needed")
     with (folder / "images.npy").open("wb", buffering=4 << 20) as file:
         file.write(_header((total, fit.channels, *fit.size)))
-        for done, item in enumerate(source.items(), 1):
-            try:
-                pixels = fit(item.decode())
-            except DecodeError as error:
-                skipped.append({"name": _legible(item.name), "reason": _legible(str(error))})
-                if len(skipped) > limit:
-                    raise ValueError(_too_many(source, skipped, limit)) from error
-            else:
-                labels.append(item.label)
-                data = pixels.tobytes()
-                code.update(data)
-                file.write(data)
-            if progress is not None:
-                progress(done, total)
-        if not labels:
-            raise ValueError(_too_many(source, skipped, None))
+        for item, pixels in skipped.read(_counted(source, total, progress), fit):
+            labels.append(item.label)
+            data = pixels.tobytes()
+            code.update(data)
+            file.write(data)
         shape = (len(labels), fit.channels, *fit.size)
         file.seek(0)
         file.write(_header(shape))
@@ -127,21 +117,15 @@ def _write(source: Source, fit: Fit, folder: Path, limit: int, progress: Progres
         "shape": list(shape),
         "labels": len(known) == len(labels),
         "seen": total,
-        "skipped": skipped,
+        "skipped": [{"name": name, "reason": reason} for name, reason in skipped.reasons.items()],
     }
 
 
-def _too_many(source: Source, skipped: list[dict[str, str]], limit: int | None) -> str:
-    first = "; ".join(f"{s['name']}: {s['reason']}" for s in skipped[:3])
-    more = f"; and {len(skipped) - 3} more" if len(skipped) > 3 else ""
-    what = f"{len(skipped)} images cannot be used, expected at most {limit}"
-    what = "no image can be used" if limit is None else what
-    return f"{source.describe()}: {what} ({first}{more}); repair or remove them, or raise max_skipped"
-
-
-def _legible(text: str) -> str:
-    """The names of files need not be UTF-8; what is written and printed must be."""
-    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+def _counted(source: Source, total: int, progress: Progress | None) -> Iterator[Item]:
+    for done, item in enumerate(source.items(), 1):
+        yield item
+        if progress is not None:
+            progress(done, total)
 
 
 def _header(shape: tuple[int, ...]) -> bytes:

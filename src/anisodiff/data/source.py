@@ -1,47 +1,20 @@
 """What a source of images is: named items in a fixed order, each decoded only when asked.
 
-`for item in source.items(): image = item.open()` is the whole contract. An item that cannot be decoded raises
-`DecodeError`; `prepare` lists it and goes on. Errors about the source itself are `ValueError` (got, expected,
-remedy).
+`for item in source.items(): image = item.decode()` is the whole contract. An item that cannot be decoded raises
+`DecodeError`; `Skipped.read` leaves it out and goes on. Errors about the source itself are `ValueError` (got,
+expected, remedy).
 """
 
 import hashlib
-import io
+import itertools
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
-from pathlib import Path
-from typing import IO
+from collections.abc import Iterable, Iterator
 
-from PIL import Image
+import numpy as np
+from numpy.typing import NDArray
 
-
-class DecodeError(ValueError):
-    """One image cannot be used; the message is the reason, without the image's name."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Item:
-    """One image of a source: its name, its class where known, and a function that opens it.
-
-    `open` may return an image whose header alone is read (enough to see size and mode); `decode` reads all of
-    it.
-    """
-
-    name: str
-    open: Callable[[], Image.Image]
-    label: int | None = None
-
-    def decode(self) -> Image.Image:
-        """The image with its pixels read; `DecodeError` where that fails for whatever reason."""
-        try:
-            image = self.open()
-            image.load()
-        except (MemoryError, DecodeError):
-            raise
-        except Exception as error:  # a damaged file makes Pillow's readers raise almost any type
-            raise DecodeError(f"{type(error).__name__}: {' '.join(str(error).split())}") from error
-        return image
+from anisodiff.io.images import Fit
+from anisodiff.io.picture_files import Item, Skipped
 
 
 class Source(ABC):
@@ -72,11 +45,6 @@ class Source(ABC):
         """All items in order. An item is valid until the next one is asked for."""
 
 
-def open_image(data: bytes | IO[bytes]) -> Image.Image:
-    """A picture file's header, from its bytes or an open file."""
-    return Image.open(io.BytesIO(data) if isinstance(data, bytes) else data)
-
-
 def digest(lines: Iterable[object]) -> str:
     """The sha256 of a listing, one line per entry."""
     total = hashlib.sha256()
@@ -86,13 +54,12 @@ def digest(lines: Iterable[object]) -> str:
     return total.hexdigest()
 
 
-def existing(path: str | Path, what: str) -> Path:
-    """The path, if there is something readable there."""
-    path = Path(path)
-    try:
-        path.stat()
-    except OSError as error:
-        raise ValueError(
-            f"cannot read {path} ({error.strerror}): expected {what}; check the path and its permissions"
-        ) from error
-    return path
+def read_images(
+    source: Source, *, size: tuple[int, int], channels: int, most: int | None = None
+) -> NDArray[np.uint8]:
+    """The first ``most`` images of a source, uint8 [N, C, H, W], cropped and resized as `prepare` does."""
+    skipped = Skipped(source.describe(), len(source))
+    fit = Fit(size=size, channels=channels, crop=source.crop)
+    rows = [pixels for _, pixels in itertools.islice(skipped.read(source.items(), fit), most)]
+    skipped.report()
+    return np.stack(rows)

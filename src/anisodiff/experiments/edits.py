@@ -20,14 +20,14 @@ from torch import Tensor
 
 from anisodiff.data import Dataset
 from anisodiff.editing import edit, strokes, t_of_strength
-from anisodiff.editing.inputs import SUFFIXES, read_pictures
+from anisodiff.editing.inputs import read_pictures
 from anisodiff.experiments.budget import Deadline
 from anisodiff.experiments.layout import Place, read_json, save_json
 from anisodiff.experiments.measuring import Yardstick
 from anisodiff.experiments.sampling import Chunks, Failed, Maker
 from anisodiff.generation.pool import open_pool
 from anisodiff.io.atomic import replacing
-from anisodiff.io.images import to_bytes
+from anisodiff.io.images import SUFFIXES, to_bytes
 from anisodiff.metrics import Survey, image_set
 
 SHOWN, _AT_A_TIME = 6, 16

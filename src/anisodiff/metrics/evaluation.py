@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -164,6 +164,9 @@ def evaluate(
         progress=partial(progress, f"samples {measured.name}"),
         workers=workers,
     )
+    if measured.skipped and generation.sources is not None:
+        say(f"recovery of sources is not measured: {len(measured.skipped)} samples cannot be decoded")
+        generation = replace(generation, sources=None)
     if limit is not None and ours.count < limit:
         say(f"{measured.name}: {ours.count} images, fewer than the {limit} asked for")
     copies: Memorization | None = None

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from anisodiff.metrics.archives import one_line
+from anisodiff.io.archives import one_line
 from anisodiff.metrics.frechet import require_features
 
 CPU = torch.device("cpu")

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from anisodiff.data.dataset import is_dataset, open_dataset, shape_line
-from anisodiff.metrics.archives import opened
+from anisodiff.io.archives import open_zip
 from anisodiff.metrics.cache import Say, silent
 from anisodiff.metrics.images import ImageSet, walk
 from anisodiff.metrics.protocol import Generation
@@ -53,7 +53,7 @@ def _inside(samples: Path) -> bytes | None:
     """The protocol that travels within a zip."""
     if samples.suffix.lower() != ".zip" or not zipfile.is_zipfile(samples):
         return None
-    with opened(samples, "a zip file") as archive:
+    with open_zip(samples) as archive:
         return archive.read(NAME) if NAME in archive.namelist() else None
 
 
@@ -93,16 +93,17 @@ def read_origin(samples: Path) -> Origin:
     )
 
 
-def ordered_fingerprint(images: ImageSet, path: Path, channels: int) -> str:
-    """sha256 of all pixels in order, as a prepared dataset has it (:func:`anisodiff.data.dataset.fingerprint`)."""
+def ordered_fingerprint(images: ImageSet, path: Path, channels: int) -> tuple[str, int]:
+    """sha256 of all pixels in order, as of a prepared dataset, and the number of images."""
     if path.is_dir() and is_dataset(path):
-        return open_dataset(path).fingerprint
+        dataset = open_dataset(path)
+        return dataset.fingerprint, len(dataset)
     total, count, size = hashlib.sha256(), 0, (0, 0)
     for batch in walk(images, 1024):
         total.update(batch[:, :channels].contiguous().numpy().tobytes())
         count, size = count + len(batch), (batch.shape[2], batch.shape[3])
     total.update(shape_line((count, channels, *size)))
-    return total.hexdigest()
+    return total.hexdigest(), count
 
 
 def sources_of(seeds: tuple[int, ...], count: int) -> tuple[int, ...]:
@@ -128,15 +129,16 @@ def find_sources(
         return origin.generation.sources
     if origin.prior_images is None or origin.seeds is None or origin.generation.prior in (None, "gaussian"):
         return None
-    reason = ""
+    reason, count = "", 0
     if samples is not None and samples != len(origin.seeds):
         reason = f"{samples} samples, but {len(origin.seeds)} seeds"
     elif len(origin.seeds) > 1 and origin.seeds[-1] >= ORDERED:
         reason = "seeds of more than eight digits"
-    elif ordered_fingerprint(reference, path, origin.channels) != origin.prior_images:
-        reason = f"the prior started from other images than {reference.name}"
+    else:
+        found, count = ordered_fingerprint(reference, path, origin.channels)
+        if found != origin.prior_images:
+            reason = f"the prior started from other images than {reference.name}"
     if reason:
         say(f"recovery of sources is not measured: {reason}")
         return None
-    count = sum(len(batch) for batch in walk(reference, 1024)) if reference.count is None else reference.count
     return sources_of(origin.seeds, count)

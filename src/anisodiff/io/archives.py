@@ -1,6 +1,4 @@
-"""Reading zip archives, npz among them: whatever is wrong with one is a ValueError of one line that names it."""
-
-from __future__ import annotations
+"""Paths that must exist, and zip archives (npz among them): every error is one line that names the file."""
 
 import zipfile
 import zlib
@@ -20,13 +18,29 @@ def one_line(error: Exception, longest: int = 200) -> str:
     return " ".join(lines)[:longest] or type(error).__name__
 
 
+def existing(path: str | Path, what: str) -> Path:
+    """The path, if it is a folder or a regular file; ``what`` was expected there."""
+    path = Path(path)
+    try:
+        path.stat()
+    except OSError as error:
+        raise ValueError(
+            f"cannot read {path} ({error.strerror}): expected {what}; check the path and its permissions"
+        ) from error
+    if not (path.is_dir() or path.is_file()):
+        raise ValueError(f"{path} is neither a folder nor a regular file: expected {what}")
+    return path
+
+
 @contextmanager
-def opened(path: Path, kind: str) -> Iterator[zipfile.ZipFile]:
-    """The archive at ``path``, ``kind`` says what ("a zip file"); damage found while it is read counts too."""
+def open_zip(path: Path) -> Iterator[zipfile.ZipFile]:
+    """The archive at ``path``; damage found while it is read counts too."""
     try:
         archive = zipfile.ZipFile(path)
-    except zipfile.BadZipFile as error:
-        raise ValueError(f"{path}: not {kind} ({error})") from error
+    except (zipfile.BadZipFile, OSError) as error:
+        raise ValueError(
+            f"cannot read {path} as a zip ({error}): truncated or no zip; fetch it again and compare its size"
+        ) from error
     try:
         with archive:
             yield archive

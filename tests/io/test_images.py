@@ -1,22 +1,27 @@
-"""Any picture → uint8 [C, H, W]: the stated rules, one by one."""
+"""Any picture file → uint8 [C, H, W]: the stated rules, one by one."""
 
 import io
+import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from anisodiff.data import DecodeError, Fit
-from anisodiff.data.geometry import channels_of
+from anisodiff.io.images import DecodeError, Fit, channels_of, decode, load_photo, open_image, sample_photo
 
 RGB4 = Fit(size=(4, 4), channels=3)
-GREY4 = Fit(size=(4, 4), channels=1)
+GRAY4 = Fit(size=(4, 4), channels=1)
+
+
+def encoded(image: Image.Image, kind: str, **options: object) -> bytes:
+    buffer = io.BytesIO()
+    image.save(buffer, kind, **options)
+    return buffer.getvalue()
 
 
 def through_file(image: Image.Image, kind: str, **options: object) -> Image.Image:
-    buffer = io.BytesIO()
-    image.save(buffer, kind, **options)
-    return Image.open(io.BytesIO(buffer.getvalue()))
+    return decode(lambda: open_image(encoded(image, kind, **options)))
 
 
 def test_right_size_and_mode_is_copied_exactly() -> None:
@@ -45,7 +50,7 @@ def test_area_is_the_mean_and_lanczos_keeps_constants() -> None:
     mean = values.reshape(4, 2, 4, 2).mean((1, 3))
     got = Fit(size=(4, 4), channels=1, resample="area")(Image.fromarray(values))[0]
     assert np.abs(got - mean).max() <= 1  # rounded after each axis
-    assert np.all(GREY4(Image.fromarray(np.full((37, 53), 131, np.uint8))) == 131)
+    assert np.all(GRAY4(Image.fromarray(np.full((37, 53), 131, np.uint8))) == 131)
 
 
 def test_shrinking_does_not_alias() -> None:
@@ -67,16 +72,16 @@ def test_own_crop_comes_first() -> None:
 def test_sixteen_bit_gray(deep: int) -> None:
     image = through_file(Image.fromarray(np.full((4, 4), deep, np.uint16)), "PNG")
     assert channels_of(image) == 1
-    assert np.all(GREY4(image) == round(deep * 255 / 65535))
+    assert np.all(GRAY4(image) == round(deep * 255 / 65535))
     assert np.all(RGB4(image) == round(deep * 255 / 65535))
 
 
 def test_float_gray_and_its_range() -> None:
     image = through_file(Image.fromarray(np.full((4, 4), 0.2, np.float32)), "TIFF")
-    assert np.all(GREY4(image) == 51)
+    assert np.all(GRAY4(image) == 51)
     for bad in (2.0, -0.1, np.nan):
         with pytest.raises(DecodeError, match=r"expected \[0, 1\]"):
-            GREY4(Image.fromarray(np.full((4, 4), bad, np.float32)))
+            GRAY4(Image.fromarray(np.full((4, 4), bad, np.float32)))
 
 
 def test_transparency_is_laid_over_white() -> None:
@@ -100,7 +105,7 @@ def test_every_common_mode_has_a_meaning(mode: str, channels: int) -> None:
 
 
 def test_luma_weights() -> None:
-    got = GREY4(Image.new("RGB", (4, 4), (255, 100, 50)))[0, 0, 0]
+    got = GRAY4(Image.new("RGB", (4, 4), (255, 100, 50)))[0, 0, 0]
     assert abs(int(got) - (0.299 * 255 + 0.587 * 100 + 0.114 * 50)) <= 1
 
 
@@ -130,3 +135,64 @@ def test_bad_targets() -> None:
         Fit(size=(8, 8), channels=4)
     with pytest.raises(ValueError, match="expected one of lanczos, area"):
         Fit(size=(8, 8), channels=3, resample="bicubic")  # type: ignore[arg-type]
+
+
+def test_photos_of_any_mode_look_as_they_should(tmp_path: Path) -> None:
+    """Orientation, transparency and 16 bits: a dark image must not become white, nor a hidden color visible."""
+    Image.fromarray(np.full((8, 8), 32768, dtype=np.uint16)).save(tmp_path / "deep.png")
+    assert load_photo(tmp_path / "deep.png").mean().item() == pytest.approx(0.5, abs=0.01)
+    clear = np.zeros((8, 8, 4), dtype=np.uint8)
+    clear[..., 0] = 255
+    Image.fromarray(clear).save(tmp_path / "clear.png")
+    assert (load_photo(tmp_path / "clear.png") == 1.0).all()
+    tall = np.zeros((12, 6, 3), dtype=np.uint8)
+    tall[:6] = 255
+    exif = Image.Exif()
+    exif[0x0112] = 6  # turned by 90°
+    Image.fromarray(tall).save(tmp_path / "turned.jpg", exif=exif, quality=95)
+    turned = load_photo(tmp_path / "turned.jpg")
+    assert turned.shape == (3, 6, 12)
+    assert turned[..., 8:].mean() > 0.9 > 0.1 > turned[..., :4].mean()
+
+
+def test_the_sample_photo_is_cut_like_any_other() -> None:
+    whole, small = sample_photo(), sample_photo(24)
+    assert whole.shape == (3, 360, 360)
+    pixels = (whole * 255).round().byte().permute(1, 2, 0).numpy()
+    expected = Image.fromarray(pixels).resize((24, 24), Image.Resampling.LANCZOS)
+    np.testing.assert_array_equal((small * 255).round().byte().permute(1, 2, 0).numpy(), np.asarray(expected))
+
+
+@pytest.mark.parametrize("side", [9500, 14000])  # 90 megapixels, of which Pillow warns, and 196, which it refuses
+def test_the_limit_of_pixels(side: int) -> None:
+    data = encoded(Image.new("1", (side, side)), "PNG")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        if side < 10000:
+            assert GRAY4(decode(lambda: open_image(data))).shape == (1, 4, 4)
+        else:
+            with pytest.raises(DecodeError, match="more than 179 megapixels"):
+                decode(lambda: open_image(data))
+
+
+def test_only_listed_formats_are_opened() -> None:
+    for kind in ("EPS", "ICO", "PCX", "PDF"):
+        data = encoded(Image.new("RGB", (16, 16)), kind)
+        with pytest.raises(DecodeError, match=r"not an image; expected PNG, JPEG"):
+            open_image(data)
+
+
+def test_a_damaged_exif_block_loses_no_picture() -> None:
+    values = np.random.default_rng(0).integers(0, 256, (4, 4, 3), dtype=np.uint8)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        image = through_file(Image.fromarray(values), "PNG", exif=b"Exif\x00\x00II*\x00\xff\xff\xff\xff")
+    np.testing.assert_array_equal(RGB4(image), values.transpose(2, 0, 1))
+
+
+def test_no_image_file_is_refused_in_one_line(tmp_path: Path) -> None:
+    Image.fromarray(np.full((8, 8), 7, np.float32)).save(tmp_path / "bright.tif")
+    for name, says in (("none.png", "no such file"), ("", "is a folder"), ("bright.tif", r"cannot be used: mode F")):
+        with pytest.raises(ValueError, match=says) as caught:
+            load_photo(tmp_path / name, 8)
+        assert "\n" not in str(caught.value)
