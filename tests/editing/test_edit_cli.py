@@ -199,7 +199,7 @@ def test_an_edit_that_is_stopped_says_what_is_kept(command, runs, monkeypatch):
         patch.setattr(Path, "replace", stop)
         code, out, _ = command(*words)
     assert code == 130
-    assert out.splitlines()[-1] == "stopped: finished results are kept; the same command again makes the rest"
+    assert out.splitlines()[-1] == "stopped: finished results are kept; the same command makes the rest"
     assert len(list(Path("made/t0.4").glob("*.png"))) == 2
     assert "1 of 3 results made" in command(*words)[1]
 
@@ -296,15 +296,15 @@ MISTAKES = [
     ([*GOOD, "--mask", "black.png"], "the mask is black and keeps every pixel"),
     ([*GOOD, "--mask", "wide.png"], "the mask has 24×16 pixels, ramp has 8×8"),
     ([*GOOD, "--restore"], "--restore needs --t or --strength"),
-    ([*GOOD, "--restore", "--t", "1", "--strokes", "3"], "leave --strokes, --repeats and --sweep away"),
+    ([*GOOD, "--restore", "--t", "1", "--strokes", "3"], "drop --strokes, --repeats and --sweep"),
     ([*GOOD, "--figure", "f.jpg"], "--figure must end in .png"),
     ([*GOOD, "--figure", "ramp.png"], "--figure ramp.png is one of the pictures given, and would overwrite it"),
     ([*GOOD, "--sweep", "./ramp.png"], "is one of the pictures given, and would overwrite it"),
     ([*GOOD, "--mask", "black.png", "--figure", "black.png"], "--figure black.png is one of the pictures given"),
-    (["edit", "good", ".", "--figure", "f.png"], "--figure f.png would lie among the pictures and be taken for one"),
+    (["edit", "good", ".", "--figure", "f.png"], "--figure f.png would lie among the pictures and be read as one"),
     ([*GOOD, "--sweep", "s.txt"], "--sweep must end in .png"),
     ([*GOOD, "--figure", "a.png", "--sweep", "a.png"], "two of them are the same"),
-    ([*GOOD, "--also", "good"], "say where to draw it with --figure"),
+    ([*GOOD, "--also", "good"], "give --figure FILE.png, too"),
     ([*GOOD, "--also", "nowhere", "--figure", "f.png"], "no such folder: nowhere"),
     ([*GOOD, "--also", "shorter", "--figure", "f.png", "--t", "1.5"], "(shorter): t: got 1.5"),
     ([*GOOD, "--out", "taken"], "taken holds files that are no edits of ours"),

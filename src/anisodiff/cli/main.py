@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from anisodiff import __version__
 from anisodiff.cli.names import LIST_OF_PROCESSES, LIST_OF_RECIPES
 from anisodiff.notation import nearest
 from anisodiff.runtime.errors import in_one_line
+from anisodiff.version import __version__
 
 
 class Verb(NamedTuple):
