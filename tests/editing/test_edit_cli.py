@@ -46,7 +46,7 @@ def test_strokes_to_images(command, runs):
     assert "wide.png: 24×16 pixels, cut around the center and resized to the model's 8×8" in out
     assert "wide.png: color made grayscale" in out
     assert "forth to t = 0.5 (strength 0." in out
-    assert "8 of 8 results made: 40 evaluations" in out
+    assert "8 of 8 results made: 40 network evaluations" in out
     assert out.splitlines()[-2:] == ["wrote made", "wrote f.png"]
     results = [f"t{t}/{name}-{seed:04d}.png" for t in ("0.5", "1") for name in ("ramp", "wide") for seed in (4, 5)]
     inputs = [f"{folder}/{name}.png" for folder in ("input", "strokes") for name in ("ramp", "wide")]
@@ -288,7 +288,7 @@ MISTAKES = [
     ([*GOOD, "--repeats", "0"], "--repeats: got 0"),
     ([*GOOD, "--steps", "0"], "steps: got 0"),
     ([*GOOD, "--strokes", "0"], "got 0 colors"),
-    ([*GOOD, "--smooth", "1"], "say how many colors with --strokes"),
+    ([*GOOD, "--smooth", "1"], "need --strokes: give the number of colors"),
     ([*GOOD, "--strokes", "3", "--position", "-1"], "position: got -1"),
     ([*GOOD, "--sampler", "eulre"], "did you mean 'euler'"),
     ([*GOOD, "--mask", "none.png"], "no such file: none.png"),
