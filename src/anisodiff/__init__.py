@@ -6,7 +6,7 @@ The public names are imported when they are first used: ``import anisodiff`` by 
 import importlib
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.2.0.dev0"
+from anisodiff.version import __version__ as __version__
 
 _PUBLIC = {
     "ClosedForm": "processes",

@@ -46,7 +46,7 @@ def test_strokes_to_images(command, runs):
     assert "wide.png: 24×16 pixels, cut around the center and resized to the model's 8×8" in out
     assert "wide.png: color made grayscale" in out
     assert "forth to t = 0.5 (strength 0." in out
-    assert "8 of 8 results made: 40 evaluations" in out
+    assert "8 of 8 results made: 40 network evaluations" in out
     assert out.splitlines()[-2:] == ["wrote made", "wrote f.png"]
     results = [f"t{t}/{name}-{seed:04d}.png" for t in ("0.5", "1") for name in ("ramp", "wide") for seed in (4, 5)]
     inputs = [f"{folder}/{name}.png" for folder in ("input", "strokes") for name in ("ramp", "wide")]
@@ -199,7 +199,7 @@ def test_an_edit_that_is_stopped_says_what_is_kept(command, runs, monkeypatch):
         patch.setattr(Path, "replace", stop)
         code, out, _ = command(*words)
     assert code == 130
-    assert out.splitlines()[-1] == "stopped: finished results are kept; the same command again makes the rest"
+    assert out.splitlines()[-1] == "stopped: finished results are kept; the same command makes the rest"
     assert len(list(Path("made/t0.4").glob("*.png"))) == 2
     assert "1 of 3 results made" in command(*words)[1]
 
@@ -288,7 +288,7 @@ MISTAKES = [
     ([*GOOD, "--repeats", "0"], "--repeats: got 0"),
     ([*GOOD, "--steps", "0"], "steps: got 0"),
     ([*GOOD, "--strokes", "0"], "got 0 colors"),
-    ([*GOOD, "--smooth", "1"], "say how many colors with --strokes"),
+    ([*GOOD, "--smooth", "1"], "need --strokes: give the number of colors"),
     ([*GOOD, "--strokes", "3", "--position", "-1"], "position: got -1"),
     ([*GOOD, "--sampler", "eulre"], "did you mean 'euler'"),
     ([*GOOD, "--mask", "none.png"], "no such file: none.png"),
@@ -296,15 +296,15 @@ MISTAKES = [
     ([*GOOD, "--mask", "black.png"], "the mask is black and keeps every pixel"),
     ([*GOOD, "--mask", "wide.png"], "the mask has 24×16 pixels, ramp has 8×8"),
     ([*GOOD, "--restore"], "--restore needs --t or --strength"),
-    ([*GOOD, "--restore", "--t", "1", "--strokes", "3"], "leave --strokes, --repeats and --sweep away"),
+    ([*GOOD, "--restore", "--t", "1", "--strokes", "3"], "drop --strokes, --repeats and --sweep"),
     ([*GOOD, "--figure", "f.jpg"], "--figure must end in .png"),
     ([*GOOD, "--figure", "ramp.png"], "--figure ramp.png is one of the pictures given, and would overwrite it"),
     ([*GOOD, "--sweep", "./ramp.png"], "is one of the pictures given, and would overwrite it"),
     ([*GOOD, "--mask", "black.png", "--figure", "black.png"], "--figure black.png is one of the pictures given"),
-    (["edit", "good", ".", "--figure", "f.png"], "--figure f.png would lie among the pictures and be taken for one"),
+    (["edit", "good", ".", "--figure", "f.png"], "--figure f.png would lie among the pictures and be read as one"),
     ([*GOOD, "--sweep", "s.txt"], "--sweep must end in .png"),
     ([*GOOD, "--figure", "a.png", "--sweep", "a.png"], "two of them are the same"),
-    ([*GOOD, "--also", "good"], "say where to draw it with --figure"),
+    ([*GOOD, "--also", "good"], "give --figure FILE.png, too"),
     ([*GOOD, "--also", "nowhere", "--figure", "f.png"], "no such folder: nowhere"),
     ([*GOOD, "--also", "shorter", "--figure", "f.png", "--t", "1.5"], "(shorter): t: got 1.5"),
     ([*GOOD, "--out", "taken"], "taken holds files that are no edits of ours"),

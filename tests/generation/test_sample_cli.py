@@ -26,8 +26,8 @@ def test_images_from_a_checkpoint_alone(command, runs, tmp_path):
     code, out, err = command("sample", runs("heat"), "--n", 5, "--steps", 6, *CPU)
     assert code == 0, err
     assert "prior gaussian: a Gaussian fitted to terminal states of training images, from the checkpoint" in out
-    assert "6 evaluations of the network for each image" in out
-    assert "5 of 5 images made: 30 evaluations of the network" in out
+    assert "6 NFE per image" in out
+    assert "5 of 5 images made: 30 network evaluations" in out
     assert out.splitlines()[-2:] == ["wrote samples", "wrote samples.png"]
     assert sorted(p.name for p in (tmp_path / "samples").glob("*.png")) == [f"{k:08d}.png" for k in range(5)]
     assert np.asarray(Image.open("samples/00000000.png")).shape == (8, 8)
@@ -52,7 +52,7 @@ def test_everything_at_once_as_json(command, runs, data, tmp_path):
     assert "the training set" in facts["prior_words"]
     assert facts["note"].startswith("leakage: ")
     assert "residual dependence on 40 images: correlation" in err
-    assert "without compile" in err
+    assert "--compile has no effect on cpu" in err
     assert np.load("set.npz")["seeds"].tolist() == [2, 3, 4, 9]
     assert Image.open("a.gif").n_frames > 8
     width, height = Image.open("s.png").size
@@ -100,7 +100,7 @@ MISTAKES = [
     (["sample", "later"], "has checkpoint version 2, expected 1"),
     (["sample", "good", "--steps", "0"], "steps: got 0"),
     (["sample", "good", "--n", "0"], "--n: got 0"),
-    (["sample", "good", "--n", "2", "--seeds", "0-1"], "leave --n and --seed away"),
+    (["sample", "good", "--n", "2", "--seeds", "0-1"], "--seeds excludes --n and --seed"),
     (["sample", "good", "--seeds", "5-2"], "runs backwards"),
     (["sample", "good", "--seeds", "all"], "--seeds expects"),
     (["sample", "good", "--seed", "-1"], "a seed ≥ 0"),
@@ -115,9 +115,9 @@ MISTAKES = [
     (["sample", "good", "--out", "a.png", "--grid", "b.png"], "is a grid already"),
     (["sample", "good", "--grid", "g.jpg"], "--grid must end in .png"),
     (["sample", "good", "--out", "new", "--grid", "new/g.png"], "--grid new/g.png would lie among the samples"),
-    (["sample", "good", "--out", "new", "--strip", "./new/../new/s.png"], "taken for one: put it beside new"),
+    (["sample", "good", "--out", "new", "--strip", "./new/../new/s.png"], "read as one: write it outside new"),
     (["sample", "good", "--images", "data"], "prior 'gaussian' is in the checkpoint and needs no image"),
-    (["sample", "good", "--images", "nowhere"], "leave --images away, or choose --prior simulate"),
+    (["sample", "good", "--images", "nowhere"], "drop --images, or choose --prior simulate"),
     (["sample", "good", "--n", "2", "--seed", str(2**62 - 1)], f"seeds must lie below 2^62, got {2**62}"),
     (["sample", "good", "--strip", "a.png", "--animation", "a.png"], "same file"),
     (["sample", "good", "--animation", "a.mp4"], "--animation must end in .gif"),

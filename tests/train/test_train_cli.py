@@ -137,15 +137,15 @@ def test_fine_tuning_from_a_published_file(command, tmp_path):
     ("words", "expected"),
     [
         (["cifar10-anisotropc"], "did you mean 'cifar10-anisotropic'"),
-        (["cifar10-anisotropic"], "say where cifar10 lies"),
-        ([], "say what to train on"),
+        (["cifar10-anisotropic"], "give --data PATH (cifar10's archive"),
+        ([], "no data to train on"),
         (["heat", "--data", "nowhere"], "nowhere"),
         (["cifar10-ve", "--set", "leraning_rate=1"], "unknown key 'leraning_rate'"),
         (["cifar10-ve", "--set", "lr"], "KEY=VALUE"),
         (["cifar10-ve", "--set", "network.droput=1"], "did you mean 'dropout'"),
         (["cifar10-ve", "--set", "learns=scor"], "did you mean 'score'"),
         (["cifar10-ve", "--dry-run", "--set", "learns=score"], "the drift is known"),
-        (["celeba64-heat"], "say where celeba lies"),
+        (["celeba64-heat"], "give --data PATH (celeba's archive"),
         (["cifar10-ve", "--resume", "sometimes"], "unknown --resume"),
         (["heat", "--data", "empty"], "empty"),
         (["cifar10-ve", "--data", "prepared"], "the data are 1×16×16"),
@@ -167,7 +167,7 @@ def test_data_prepare(command, tmp_path):
     (source / "bad.png").write_bytes(b"not a picture")
     told = command("data", "prepare", "photos", "--output", "set", "--size", 8, "--channels", 3)
     assert told.exit_code == 0, told.output
-    assert "left out bad.png" in told.output
+    assert "skipped bad.png" in told.output
     assert "picked" not in told.output
     for number, (words, picked) in enumerate(
         [

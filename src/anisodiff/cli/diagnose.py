@@ -1,23 +1,23 @@
-"""``anisodiff diagnose``: does a process forget its start?"""
+"""``anisodiff diagnose``: measure whether a process forgets its start."""
 
 import json
 import math
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 from rich.console import Console
 from rich.table import Table
-from torch import Tensor
 
 from anisodiff.cli import common
-from anisodiff.data import is_dataset, open_dataset, open_source, read_images
-from anisodiff.forgetting import Forgetting, forgetting, forgetting_figure
-from anisodiff.io.figures import FIGURES, caption, save_figure
-from anisodiff.io.images import to_unit
-from anisodiff.runtime.devices import pick_device
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from anisodiff.forgetting import Forgetting
 
 
-def _table(title: str, result: Forgetting) -> Table:
+def _table(title: str, result: "Forgetting") -> Table:
     table = Table(title=title, title_justify="left", show_header=False)
     table.add_row("images", f"{result.images} at {result.size[0]}x{result.size[1]}")
     table.add_row("signal-to-noise at T, mean to finest", "  ".join(f"{v:.2g}" for v in result.snr))
@@ -33,8 +33,11 @@ def _table(title: str, result: Forgetting) -> Table:
     return table
 
 
-def _images(folder: Path, size: int, most: int) -> Tensor:
-    """Pictures brought to size², or images that `data prepare` has brought there."""
+def _images(folder: Path, size: int, most: int) -> "Tensor":
+    """Images of a folder at size², or of a dataset prepared at that size."""
+    from anisodiff.data import is_dataset, open_dataset, open_source, read_images
+    from anisodiff.io.images import to_unit
+
     if not is_dataset(folder):
         found = read_images(open_source(folder), size=(size, size), channels=3, most=most)
         if len(found) < 2:
@@ -49,21 +52,25 @@ def _images(folder: Path, size: int, most: int) -> Tensor:
 
 
 def diagnose(
-    folder: Path = typer.Argument(..., help="A folder or zip of images, or a prepared dataset."),
+    folder: Path = typer.Argument(..., help="Read a folder or zip of images, or a prepared dataset."),
     process: str = common.PROCESS,
     config: Path = common.CONFIG,
     overrides: list[str] = common.SET,
-    size: int = typer.Option(32, "--size", min=3, help="Images are cropped and resized to size x size."),
+    size: int = typer.Option(32, "--size", min=3, help="Crop and resize to SIZE x SIZE pixels."),
     most: int = typer.Option(500, "--images", min=2, help="Use at most this many images."),
-    output: Path = typer.Option(None, "--output", "-o", help="Also a plot: .png, .pdf or .svg."),
-    as_json: bool = typer.Option(False, "--json", help="Print the numbers as JSON instead of a table."),
+    output: Path = common.output(None, "Write a plot: .png, .pdf or .svg."),
+    as_json: bool = common.JSON,
     seed: int = common.SEED,
     device: str = common.DEVICE,
 ) -> None:
-    """Measure what the terminal state of a process still knows of its source, and say what to change.
+    """Measure what the terminal state of a process still tells of its source, and what to change.
 
     Example: anisodiff diagnose photos/ --process anisotropic --size 32
     """
+    from anisodiff.forgetting import forgetting, forgetting_figure
+    from anisodiff.io.figures import FIGURES, caption, save_figure
+    from anisodiff.runtime.devices import pick_device
+
     if output is not None and output.suffix.lower() not in FIGURES:
         raise ValueError(f"--output must end in .png, .pdf or .svg, got {output}")
     title, shown = common.pick_process(process, config, overrides, size)

@@ -1,16 +1,10 @@
-"""``anisodiff forward``: see a process."""
+"""``anisodiff forward``: draw the trajectory of a forward process."""
 
 from pathlib import Path
 
-import numpy as np
-import torch
 import typer
 
 from anisodiff.cli import common
-from anisodiff.io import figures
-from anisodiff.io.atomic import replacing
-from anisodiff.io.images import load_photo, sample_photo
-from anisodiff.runtime.devices import pick_device
 
 
 def _times(text: str | None, T: float) -> list[float]:
@@ -26,21 +20,19 @@ def _times(text: str | None, T: float) -> list[float]:
 
 
 def forward(
-    photo: Path = typer.Argument(None, help="An image file; without one, a photograph that comes along is used."),
+    photo: Path = typer.Argument(None, help="Read an image; default: the shipped photograph."),
     process: str = common.PROCESS,
     config: Path = common.CONFIG,
     overrides: list[str] = common.SET,
-    size: int = typer.Option(
-        128, "--size", min=3, max=2048, help="The photo's center square is resized to size x size."
-    ),
-    times: str = typer.Option(None, "--times", help="Comma-separated, in [0, T]. Default: six times from 0 to T."),
-    output: Path = typer.Option(Path("forward.png"), "--output", "-o", help="The figure: .png, .pdf or .svg."),
-    animation: Path = typer.Option(None, "--animation", help="Also an animation: .gif, or .png for APNG."),
-    frames: int = typer.Option(40, "--frames", min=2, max=1000, help="Frames of the animation."),
-    states: Path = typer.Option(None, "--states", help="Also the raw states: .npz with `times` and `states`."),
+    size: int = typer.Option(128, "--size", min=3, max=2048, help="Crop and resize to SIZE x SIZE pixels."),
+    times: str = typer.Option(None, "--times", help="Show these times in [0, T], e.g. 0,0.5,1; default six."),
+    output: Path = common.output(Path("forward.png"), "Write the figure: .png, .pdf or .svg."),
+    animation: Path = typer.Option(None, "--animation", help="Write an animation: .gif, or .png for APNG."),
+    frames: int = typer.Option(40, "--frames", min=2, max=1000, help="Set the number of frames of the animation."),
+    states: Path = typer.Option(None, "--states", help="Write `times` and `states` into an .npz."),
     gallery: bool = typer.Option(False, "--gallery", help="Draw the paper's first figure instead."),
     design: bool = typer.Option(False, "--design", help="Draw the paper's design figure instead."),
-    transitions: bool = typer.Option(False, "--transitions", help="Draw the plot of the transitions instead."),
+    transitions: bool = typer.Option(False, "--transitions", help="Draw the schedules' transitions instead."),
     seed: int = common.SEED,
     device: str = common.DEVICE,
 ) -> None:
@@ -48,6 +40,14 @@ def forward(
 
     Example: anisodiff forward photo.jpg --process anisotropic --size 128 --animation photo.gif
     """
+    import numpy as np
+    import torch
+
+    from anisodiff.io import figures
+    from anisodiff.io.atomic import replacing
+    from anisodiff.io.images import load_photo, sample_photo
+    from anisodiff.runtime.devices import pick_device
+
     if sum([gallery, design, transitions]) > 1:
         raise ValueError("--gallery, --design and --transitions exclude one another; give one")
     if output.suffix.lower() not in figures.FIGURES:

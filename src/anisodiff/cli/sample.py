@@ -1,4 +1,4 @@
-"""``anisodiff sample``: images from a checkpoint alone."""
+"""``anisodiff sample``: generate images with a trained model."""
 
 import json
 import os
@@ -9,43 +9,36 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from anisodiff.cli import common
-from anisodiff.runtime.devices import pick_device
 
-if TYPE_CHECKING:  # imported when it runs: --help stays quick
+if TYPE_CHECKING:
     from torch import Tensor
 
     from anisodiff.generation import Generator, Outcome
 
 SHOWN, FOLLOWED = 64, 4
-"""Images of a grid beside other output, and samples whose trajectory is drawn."""
+"""Images in a grid, and samples whose trajectory is drawn."""
 
 
 def sample(
-    checkpoint: Path = typer.Argument(
-        ..., help="A run's folder (its newest checkpoint), a checkpoint's, or cifar10-tiny, which comes along."
-    ),
-    out: Path | None = typer.Option(
-        None, "--out", "--output", "-o", help="A folder, or a .zip, .npz or .png (a grid). Without it: samples/."
-    ),
-    n: int | None = typer.Option(None, "--n", "-n", help="How many: seeds SEED, SEED+1, …; default 64."),
-    seeds: str | None = typer.Option(None, "--seeds", help="Which, in place of --n: 0-49999, or 3,5,10-19."),
-    seed: int = typer.Option(0, "--seed", help="The first seed of --n."),
-    steps: int = typer.Option(50, "--steps", help="Evaluations of the network for each image."),
-    sampler: str = typer.Option("auto", "--sampler", help="auto: the model's usual; exponential, ode, heun, …"),
-    prior: str = typer.Option("gaussian", "--prior", help="gaussian, simulate, conditional, heldout."),
-    images: Path | None = typer.Option(None, "--images", help="Images for a prior: prepared, a folder, a zip."),
-    batch: int | None = typer.Option(None, "--batch", help="Images at a time; changes no image."),
-    grid: Path | None = typer.Option(None, "--grid", help=f"Also a PNG with the first {SHOWN} images."),
-    strip: Path | None = typer.Option(
-        None, "--strip", help=f"Also a PNG: {FOLLOWED} samples on their way from noise."
-    ),
-    animation: Path | None = typer.Option(None, "--animation", help="The same as a .gif, or .png for APNG."),
-    compile: bool = typer.Option(False, "--compile/--no-compile", help="Compile the network (CUDA): for thousands."),
-    precision: str = typer.Option("auto", "--precision", help="Inside the network: bf16, fp32; auto: bf16 on CUDA."),
-    as_json: bool = typer.Option(False, "--json", help="Print the outcome as JSON."),
+    checkpoint: Path = common.CHECKPOINT,
+    out: Path | None = common.output(None, "Write a folder, .zip, .npz or .png; default samples/."),
+    n: int | None = typer.Option(None, "--n", "-n", help="Generate this many images; default 64."),
+    seeds: str | None = typer.Option(None, "--seeds", help="Choose the seeds: 0-49999, or 3,5,10-19."),
+    seed: int = typer.Option(0, "--seed", help="Set the first seed; image k has SEED + k."),
+    steps: int = common.NFE,
+    sampler: str = common.SAMPLER,
+    prior: str = typer.Option("gaussian", "--prior", help="Start: gaussian, simulate, conditional or heldout."),
+    images: Path | None = typer.Option(None, "--images", help="Read the images that a prior starts from."),
+    batch: int | None = typer.Option(None, "--batch", help="Set images per batch; the images stay the same."),
+    grid: Path | None = typer.Option(None, "--grid", help=f"Write the first {SHOWN} images into one PNG."),
+    strip: Path | None = typer.Option(None, "--strip", help=f"Draw {FOLLOWED} trajectories from noise into a PNG."),
+    animation: Path | None = typer.Option(None, "--animation", help="Animate them: .gif, or .png for APNG."),
+    compile: bool = typer.Option(False, "--compile/--no-compile", help="Compile the network (CUDA only)."),
+    precision: str = typer.Option("auto", "--precision", help="Compute in bf16 or fp32; auto: bf16 on CUDA."),
+    as_json: bool = common.JSON,
     device: str = common.DEVICE,
 ) -> None:
-    """Generate images. It may be killed at any moment; the same command again makes what is missing.
+    """Generate images. The job may be killed at any moment; the same command makes the missing images.
 
     Example: anisodiff sample run --out faces --n 64 --steps 50
 
@@ -55,6 +48,7 @@ def sample(
     """
     from anisodiff.generation import load, write_samples
     from anisodiff.generation.job import check_out
+    from anisodiff.runtime.devices import pick_device
     from anisodiff.runtime.distributed import Distributed
 
     if out is None:
@@ -66,19 +60,19 @@ def sample(
     say = _speaker(distributed.leads, as_json)
     generator = load(checkpoint, distributed.device, images, compile=compile, precision=precision, say=say)
     if compile and distributed.device.type != "cuda":
-        say(f"on a {distributed.device.type} without compile: the network runs as it is")
+        say(f"--compile has no effect on {distributed.device.type}")
     route, start = generator.route(sampler, steps), generator.start(prior)
     if images is not None and start.pool is None:
         raise ValueError(
-            f"prior {prior!r} is in the checkpoint and needs no image: leave --images away, "
+            f"prior {prior!r} is in the checkpoint and needs no images: drop --images, "
             "or choose --prior simulate, conditional or heldout"
         )
     say(f"prior {start.name}: {start.words}")
-    with common.progress("what the prior leaks") as bar:
+    with common.progress("leakage of the prior") as bar:
         leakage = start.leakage(generator.device, bar) if distributed.leads else None
     if note := start.note(leakage):
         say(note)
-    say(f"sampler {route.sampler}: {route.nfe} evaluations of the network for each image")
+    say(f"sampler {route.sampler}: {route.nfe} NFE per image")
     try:
         with common.plain_warnings(), common.progress(f"{len(chosen)} images, network evaluations") as bar:
             outcome = write_samples(
@@ -86,7 +80,7 @@ def sample(
                 distributed=distributed, say=say, progress=bar if distributed.leads else lambda _, __: None,
             )  # fmt: skip
     except KeyboardInterrupt:
-        say("stopped: finished images are kept; the same command again makes the rest")
+        say("stopped: finished images are kept; the same command makes the rest")
         raise
     if not distributed.leads:
         return
@@ -105,7 +99,7 @@ def _seeds(n: int | None, text: str | None, first: int) -> tuple[int, ...]:
 
     if text is not None:
         if n is not None or first:
-            raise ValueError("--seeds says which samples: leave --n and --seed away")
+            raise ValueError("--seeds excludes --n and --seed: give one of them")
         return parse_seeds(text)
     count = 64 if n is None else n
     if not 1 <= count <= MOST or first < 0:
@@ -120,21 +114,21 @@ def _check_pictures(out: Path, grid: Path | None, strip: Path | None, animation:
         if path is not None and path.suffix.lower() not in kinds:
             raise ValueError(f"{name} must end in {' or '.join(kinds)}, got {path}")
         if path is not None and out.resolve() in path.resolve().parents:
-            raise ValueError(f"{name} {path} would lie among the samples and be taken for one: put it beside {out}")
+            raise ValueError(f"{name} {path} would lie among the samples and be read as one: write it outside {out}")
     if grid is not None and out.suffix.lower() == ".png":
-        raise ValueError(f"--out {out} is a grid already: leave --grid away, or write to a folder, .zip or .npz")
+        raise ValueError(f"--out {out} is a grid already: drop --grid, or write to a folder, .zip or .npz")
     given = [path.resolve() for path in (out, grid, strip, animation) if path is not None]
     if len(set(given)) < len(given):
         raise ValueError("--out, --grid, --strip and --animation: two of them are the same file; give other names")
 
 
 def _speaker(leads: bool, as_json: bool) -> Callable[[str], None]:
-    """Lines of the first process; beside JSON they go to standard error."""
+    """Prints in the first process only; on standard error if standard output is JSON."""
     return lambda line: typer.echo(line, err=as_json) if leads else None
 
 
 def _draw_grid(outcome: "Outcome", path: Path) -> None:
-    """The first images as they were written."""
+    """Draw the first images, read back from what was written."""
     from anisodiff.generation.pictures import save_grid
     from anisodiff.metrics.images import image_set, walk
 
@@ -151,7 +145,7 @@ def _draw_paths(
     strip: Path | None,
     animation: Path | None,
 ) -> list[Path]:
-    """Run a few seeds again and look at every step."""
+    """Sample a few seeds again, and draw every step."""
     from anisodiff.generation.pictures import save_movie, save_strip
 
     times: list[float] = []
@@ -182,7 +176,7 @@ def _tell(outcome: "Outcome", written: list[Path], note: str | None, as_json: bo
         return
     if outcome.made:
         typer.echo(
-            f"{outcome.made} of {outcome.count} images made: {outcome.spent} evaluations of the network, "
+            f"{outcome.made} of {outcome.count} images made: {outcome.spent} network evaluations, "
             f"{outcome.seconds:.1f} s, {rate:.3g} images/s"
         )
     for path in written if outcome.made else written[1:]:

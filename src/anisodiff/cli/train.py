@@ -1,33 +1,28 @@
-"""``anisodiff train``: learn the score of a process on a set of images."""
+"""``anisodiff train``: train a model on a set of images, or resume its training."""
 
 import json
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
 import typer
-import yaml
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-from torch import Tensor
 
 from anisodiff import notation
 from anisodiff.cli import common
-from anisodiff.data import Dataset, Source, guess, is_dataset, named_source, open_dataset, open_source, prepare
-from anisodiff.models.base import Model
-from anisodiff.registry import TRAINED
-from anisodiff.runtime.devices import pick_device
+from anisodiff.cli.names import complete_recipe
 from anisodiff.runtime.durations import about
-from anisodiff.training import preview
-from anisodiff.training.config import TrainConfig
-from anisodiff.training.contract import Hooks
-from anisodiff.training.estimate import Estimate, estimate
-from anisodiff.training.loop import train as run_training
-from anisodiff.training.model import Plan, process_of
-from anisodiff.training.recipes import RECIPES, SUMMARY, for_dataset, for_images, recipe
-from anisodiff.training.setup import check_data
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+    from anisodiff.data import Dataset, Source
+    from anisodiff.models.base import Model
+    from anisodiff.training.config import TrainConfig
+    from anisodiff.training.contract import Hooks
 
 
 def _changes(items: list[str], seed: int | None, images: int | None) -> dict[str, Any]:
@@ -38,6 +33,9 @@ def _changes(items: list[str], seed: int | None, images: int | None) -> dict[str
 
 def _own_process(name: str) -> str | None:
     """The process of a recipe for one's own images; None for a named recipe."""
+    from anisodiff.registry import TRAINED
+    from anisodiff.training.recipes import RECIPES
+
     if name == "":
         return "anisotropic"
     if name in TRAINED:
@@ -47,8 +45,10 @@ def _own_process(name: str) -> str | None:
     return None
 
 
-def _prepared(source: Source, output: Path, size: tuple[int, int] | None, channels: int | None) -> Dataset:
-    """Images that are prepared beside the run first."""
+def _prepared(source: "Source", output: Path, size: tuple[int, int] | None, channels: int | None) -> "Dataset":
+    """Prepare the images in the folder of the run."""
+    from anisodiff.data import prepare
+
     with common.progress("preparing the images") as tick:
         made = prepare(source, output / "data", size=size, channels=channels, progress=tick)
     common.console.print(made.message, highlight=False, soft_wrap=True)
@@ -57,12 +57,16 @@ def _prepared(source: Source, output: Path, size: tuple[int, int] | None, channe
 
 @dataclass(frozen=True)
 class _Job:
-    config: TrainConfig
-    dataset: Dataset | None
+    config: "TrainConfig"
+    dataset: "Dataset | None"
 
 
 def _job(name: str, data: Path | None, output: Path, changes: dict[str, Any], dry: bool) -> _Job:
     """The config and the data of a command line."""
+    from anisodiff.data import is_dataset, named_source, open_dataset, open_source
+    from anisodiff.training.model import Plan
+    from anisodiff.training.recipes import recipe
+
     process = _own_process(name)
     if process is not None:
         return _own_job(process, data, output, changes, dry)
@@ -72,17 +76,22 @@ def _job(name: str, data: Path | None, output: Path, changes: dict[str, Any], dr
     if dry:
         return _Job(config, None)
     if data is None:
-        raise ValueError(f"say where {config.dataset} lies: --data PATH (its archive, or a prepared dataset)")
+        raise ValueError(f"no data for {name}: give --data PATH ({config.dataset}'s archive, or a prepared dataset)")
     Plan.of(config)  # contradictions show before hours of preparing
     source = named_source(config.dataset, data) if config.dataset else open_source(data)
     return _Job(config, _prepared(source, output, config.size, config.channels))
 
 
 def _own_job(process: str, data: Path | None, output: Path, changes: dict[str, Any], dry: bool) -> _Job:
-    """The same for one's own images: what is not said is picked, and said."""
+    """The same for one's own images: chooses what was not given, and prints the choice."""
+    from anisodiff.data import guess, is_dataset, open_dataset, open_source
+    from anisodiff.training.config import TrainConfig
+    from anisodiff.training.model import Plan
+    from anisodiff.training.recipes import for_dataset, for_images
+
     if data is None:
         if not dry:
-            raise ValueError("say what to train on: a recipe, or --data PATH with your own images")
+            raise ValueError("no data to train on: give a recipe, or --data PATH with your own images")
         return _Job(for_images(50_000, 3, (32, 32), process, changes)[0], None)
     if is_dataset(data):
         dataset = open_dataset(data)
@@ -94,7 +103,7 @@ def _own_job(process: str, data: Path | None, output: Path, changes: dict[str, A
         seen = guess(source)
         config, words = for_images(len(source), channels or seen.channels, size or seen.size, process, changes)
         Plan.of(config)  # contradictions show before hours of preparing
-        if dry:  # look, but write nothing
+        if dry:
             common.console.print(words, highlight=False, soft_wrap=True)
             return _Job(config, None)
         dataset = _prepared(source, output, size, channels)
@@ -106,8 +115,15 @@ def _own_job(process: str, data: Path | None, output: Path, changes: dict[str, A
 _LONG = 14 * 86400.0
 
 
-def _dry(job: _Job, device: torch.device, as_json: bool) -> None:
-    """Print what the run would be; nothing is written."""
+def _dry(job: _Job, device: "torch.device", as_json: bool) -> None:
+    """Print config, parameters, memory and time; write nothing."""
+    import torch
+    import yaml
+
+    from anisodiff.training.estimate import estimate
+    from anisodiff.training.model import Plan
+    from anisodiff.training.setup import check_data
+
     plan = Plan.of(job.config)
     if job.dataset is not None:
         check_data(job.config, job.dataset)
@@ -115,8 +131,8 @@ def _dry(job: _Job, device: torch.device, as_json: bool) -> None:
     else:
         few = torch.rand(64, job.config.channels, *job.config.size, generator=torch.Generator().manual_seed(0))
     said: list[str] = []
-    with common.progress("trying a few steps"):
-        found: Estimate = estimate(job.config, device, few, said.append)
+    with common.progress("timing a few steps"):
+        found = estimate(job.config, device, few, said.append)
     numbers = {
         **asdict(found),
         "config": job.config.to_dict(),
@@ -147,23 +163,21 @@ def _dry(job: _Job, device: torch.device, as_json: bool) -> None:
 
 
 def train(
-    name: str = typer.Argument("", metavar="[RECIPE]", help=f"A recipe ({SUMMARY}), or a process."),
-    data: Path = typer.Option(None, "--data", help="A prepared dataset, an archive, a folder or zip of images."),
-    output: Path = typer.Option(Path("run"), "--output", "-o", help="Folder for checkpoints and log."),
-    overrides: list[str] = typer.Option([], "--set", help="KEY=VALUE, e.g. --set lr=1e-4 --set network.dropout=0."),
-    resume: str = typer.Option("auto", "--resume", help="auto continues the run in the folder; never refuses to."),
-    start: Path = typer.Option(
-        None, "--from", help="Begin a new run with the weights of this run, checkpoint, or score_sde_pytorch file."
+    name: str = typer.Argument(
+        "", metavar="[RECIPE]", help="Choose a recipe or a process.", autocompletion=complete_recipe
     ),
-    images: int = typer.Option(None, "--images", min=0, help="Images seen in all; 0: the start of the run alone."),
-    dry_run: bool = typer.Option(
-        False, "--dry-run", help="Print recipe, parameters, memory and time; train nothing."
-    ),
-    as_json: bool = typer.Option(False, "--json", help="Print the outcome as JSON."),
-    seed: int = typer.Option(None, "--seed", min=0, help="Everything random follows from it."),
+    data: Path = typer.Option(None, "--data", help="Read a dataset, an archive, a folder or zip of images."),
+    output: Path = common.output(Path("run"), "Write checkpoints and log into this folder."),
+    overrides: list[str] = typer.Option([], "--set", help="Override a key, e.g. --set lr=1e-4; repeatable."),
+    resume: str = typer.Option("auto", "--resume", help="auto: resume if a run exists. never: fail if one exists."),
+    start: Path = typer.Option(None, "--from", help="Start from the weights of a run or score_sde file."),
+    images: int = typer.Option(None, "--images", min=0, help="Train for this many images; 0: only set up the run."),
+    dry_run: bool = typer.Option(False, "--dry-run", help="Print parameters, memory and time; train nothing."),
+    as_json: bool = common.JSON,
+    seed: int = typer.Option(None, "--seed", min=0, help="Set the random seed of the run."),
     device: str = common.DEVICE,
 ) -> None:
-    """Train a model. It may be killed at any moment; the same command again continues it.
+    """Train a model. The run may be killed at any moment; the same command resumes it.
 
     Example: anisodiff train cifar10-anisotropic --data cifar-10-python.tar.gz --output run
 
@@ -173,13 +187,16 @@ def train(
 
     On several GPUs: accelerate launch -m anisodiff train …, or torchrun --nproc-per-node 8 -m anisodiff train …
     """
+    from anisodiff.runtime.devices import pick_device
+    from anisodiff.training.loop import train as run_training
+
     if resume not in ("auto", "never"):
         raise ValueError(f"unknown --resume {resume!r}; {notation.nearest(resume, ('auto', 'never'))}")
     where = pick_device(device)
-    leads = os.environ.get("RANK", "0") == "0"  # of several processes the first speaks
+    leads = os.environ.get("RANK", "0") == "0"  # only the first of several processes prints
     common.console.quiet = not leads
     changes = _changes(overrides, seed, images)
-    if start is not None and start.is_file():  # a published network: keep what it was given and asked for
+    if start is not None and start.is_file():  # a published network: keep its inputs and outputs
         changes = {"parameterization": "ve", **changes}
     job = _job(name, data, output, changes, dry_run)
     if dry_run:
@@ -208,17 +225,20 @@ def train(
         typer.echo(json.dumps({**asdict(outcome), "checkpoint": str(outcome.checkpoint)}))
         return
     loss = "" if outcome.loss is None else f", loss {outcome.loss:.4f}"
-    left_out = f", {outcome.skipped} bad batches left out" if outcome.skipped else ""
+    skipped = f", {outcome.skipped} bad batches skipped" if outcome.skipped else ""
     ended = "finished" if outcome.finished else "stopped"
-    typer.echo(f"{ended} at step {outcome.step}: {outcome.images} images seen{loss}{left_out}")
+    typer.echo(f"{ended} at step {outcome.step}: {outcome.images} images seen{loss}{skipped}")
     if outcome.checkpoint is not None:
         common.wrote(outcome.checkpoint)
 
 
-def _hooks(bar: Progress, output: Path, config: TrainConfig) -> Hooks:
+def _hooks(bar: Progress, output: Path, config: "TrainConfig") -> "Hooks":
     """Lines, a bar with images per second and remaining time, the prior, and grids of samples in ``samples/``."""
+    from anisodiff.training import preview
+    from anisodiff.training.contract import Hooks
+    from anisodiff.training.model import process_of
 
-    def on_interval(model: Model, step: int, prior: Mapping[str, Tensor] | None) -> None:
+    def on_interval(model: "Model", step: int, prior: "Mapping[str, Tensor] | None") -> None:
         if prior is not None:
             grid = preview.sample_grid(model, prior, t_min=config.t_min, process=process_of(config))
             preview.write_grid(grid, output / "samples" / f"step-{step:08d}.png")
