@@ -88,17 +88,6 @@ def get_tensors(path: Path) -> dict[str, Tensor]:
         raise ValueError(f"cannot read {path}: {' '.join(str(error).split())}") from None
 
 
-def get_json(path: Path) -> dict[str, Any]:
-    """Read a mapping; anything else is a ValueError."""
-    try:
-        values = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError) as error:
-        raise ValueError(f"cannot read {path}: {getattr(error, 'strerror', None) or 'no valid JSON'}") from None
-    if not isinstance(values, dict):
-        raise ValueError(f"cannot read {path}: expected keys and values, got {type(values).__name__}")
-    return values
-
-
 def sha256(path: Path) -> str:
     """The checksum of a file."""
     code = hashlib.sha256()
