@@ -7,9 +7,8 @@ from torch import nn
 
 import anisodiff
 from anisodiff.data import prepare
-from anisodiff.generation.pictures import to_pixels
-from anisodiff.generation.running import START, keys_of
-from anisodiff.generation.seeds import parse_seeds, write_seeds
+from anisodiff.generation.figures import to_pixels
+from anisodiff.generation.reverse import START, keys_of, parse_seeds, write_seeds
 from anisodiff.noise import KeyedNoise
 from anisodiff.priors import GaussianPrior
 from anisodiff.samplers import SAMPLERS
@@ -131,7 +130,7 @@ def test_a_checkpoint_without_a_prior_fits_one_to_images(runs, data, tmp_path):
     start = anisodiff.load(tmp_path / "bare", "cpu", data).start("gaussian")
     assert isinstance(start.prior, GaussianPrior)
     assert start.leakage(torch.device("cpu")) is None
-    assert "fitted just now" in start.words
+    assert "fitted just now" in start.description
 
 
 def test_heldout_images_are_told_by_their_pixels(runs, data, tmp_path):
@@ -146,7 +145,7 @@ def test_heldout_images_are_told_by_their_pixels(runs, data, tmp_path):
     for training in (data, data.path, data.path.parent / "raw.npy", same):
         with pytest.raises(ValueError, match="outside the training set"):
             generator.prior("heldout", training)
-    assert "the training set" in generator.start("simulate", same).words
+    assert "the training set" in generator.start("simulate", same).description
     note = generator.start("simulate", same).note(generator.start("simulate", same).leakage(torch.device("cpu")))
     assert note.startswith("leakage: ")
     assert "correlation 0." in note

@@ -2,7 +2,7 @@
 
 import contextlib
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -13,7 +13,8 @@ from anisodiff import notation
 from anisodiff.processes import Process
 from anisodiff.processes.config import check_keys, read_file
 from anisodiff.processes.presets import OVERRIDES, TRAINED, build
-from anisodiff.runtime.progress import stages
+from anisodiff.runtime.progress import Progress
+from anisodiff.runtime.progress import progress as progress_on
 
 console = Console(stderr=True)
 
@@ -53,14 +54,10 @@ def pick_process(name: str, config: Path | None, overrides: list[str], size: int
 
 
 @contextlib.contextmanager
-def progress(what: str) -> Iterator[Callable[[int, int], None]]:
-    """Progress with remaining time on standard error, a bar on a terminal, else a line now and then.
-
-    Yields the function to call with (done, total).
-    """
-    with stages(console) as tell:
-        tell(what, 0, None)
-        yield lambda done, total: tell(what, done, total)
+def progress(what: str) -> Iterator[Progress]:
+    """Progress with remaining time on standard error."""
+    with progress_on(console, what) as tick:
+        yield tick
 
 
 def wrote(path: Path) -> None:

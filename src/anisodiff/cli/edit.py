@@ -12,8 +12,8 @@ from anisodiff.cli import common
 from anisodiff.runtime.devices import pick_device
 
 if TYPE_CHECKING:  # imported when it runs: --help stays quick
+    from anisodiff.editing.editor import Editor
     from anisodiff.editing.job import EditConfig
-    from anisodiff.editing.methods import Method
     from anisodiff.editing.sweep import Sweep
 
 STRENGTH, SWEPT, MOST = 0.7, 4, 100_000
@@ -42,9 +42,7 @@ def edit(
     out: Path = typer.Option(Path("edits"), "--out", "--output", "-o", help="A folder for the results."),
     figure: Path | None = typer.Option(None, "--figure", help="Also a .png, .pdf or .svg: input, strokes, results."),
     also: list[Path] = typer.Option([], "--also", help="Another checkpoint for the figure; may be given again."),
-    sweep: Path | None = typer.Option(
-        None, "--sweep", help="Also a .png: faithfulness against realism; picks the strength where none is given."
-    ),
+    sweep: Path | None = typer.Option(None, "--sweep", help="Also draw a .png of results at eight strengths."),
     as_json: bool = typer.Option(False, "--json", help="Print the outcome as JSON."),
     device: str = common.DEVICE,
 ) -> None:
@@ -52,12 +50,12 @@ def edit(
 
     Example: anisodiff edit run photo.jpg --strokes 8 --strength 0.7 --candidates 4 --figure edit.png
 
-    Find the strength: anisodiff edit run painting.png --sweep sweep.png
+    Choose a strength by eye: anisodiff edit run painting.png --sweep sweep.png
 
     Restore: anisodiff edit run noisy.png --restore --t 0.6 --candidates 8
     """
+    from anisodiff.editing.editor import Painter, open_editor
     from anisodiff.editing.job import EditConfig, write_edits
-    from anisodiff.editing.methods import Painter, open_method
 
     asked = _asked(t, strength)
     _check(restore, strokes, smooth, position, repeats, candidates, asked, sweep)
@@ -67,7 +65,7 @@ def edit(
     painter = Painter(colors=strokes, smooth=smooth, position=position)
     where = pick_device(device)
     names = [checkpoint, *also]
-    methods = [open_method(path, images, mask, painter, where, say if path is checkpoint else None) for path in names]
+    methods = [open_editor(path, images, mask, painter, where, say if path is checkpoint else None) for path in names]
     main = methods[0]
     times = [method.times(asked) for method in methods] if asked is not None else []
     swept = None
@@ -80,13 +78,12 @@ def edit(
         if not within:
             _draw_sweep(main, swept, sweep, steps)
     if asked is None:
-        picked = STRENGTH if swept is None else swept.strengths[swept.elbow]
-        say(f"strength {picked:.2f}: {'the default' if swept is None else 'the elbow of the sweep'}")
-        times = [method.times(("strength", (picked,))) for method in methods]
+        say(f"strength {STRENGTH:.2f}: the default")
+        times = [method.times(("strength", (STRENGTH,))) for method in methods]
     plans = [
         EditConfig(
             times=chosen, seeds=seeds, steps=steps, sampler=sampler, repeats=repeats, restore=restore,
-            strokes=painter.words,
+            strokes=painter.description,
         )
         for chosen in times
     ]  # fmt: skip
@@ -155,7 +152,7 @@ def _check(
 
 
 def _check_files(out: Path, figure: Path | None, sweep: Path | None, also: Sequence[Path]) -> None:
-    from anisodiff.editing.records import check_out
+    from anisodiff.editing.job import check_out
     from anisodiff.io.figures import FIGURES
 
     check_out(out)
@@ -179,28 +176,26 @@ def _check_overwriting(figure: Path | None, sweep: Path | None, given: Sequence[
             raise ValueError(f"{name} {path} would lie among the pictures and be taken for one: put it elsewhere")
 
 
-def _draw_sweep(method: "Method", swept: "Sweep", path: Path, steps: int) -> None:
+def _draw_sweep(method: "Editor", swept: "Sweep", path: Path, steps: int) -> None:
     """The figure, and its values beside it as JSON."""
-    from anisodiff.editing.figure import sweep_figure
-    from anisodiff.editing.records import save_json
+    from anisodiff.editing.figures import sweep_figure
     from anisodiff.io.figures import save_figure
+    from anisodiff.io.records import write_json
 
     count, each = swept.results.shape[1:3]
-    told = (
-        f"{method.label}, {steps} evaluations a result; {count} paintings, {each} results of each at every strength"
-    )
+    told = f"{method.label}, {steps} NFE; RMSE of {count} paintings with {each} results each"
     save_figure(sweep_figure(swept, told), path)
-    save_json(path.with_name(f"{path.name}.json"), swept.as_dict())
+    write_json(path.with_name(f"{path.name}.json"), swept.as_dict())
 
 
 def _draw_figure(
-    methods: "Sequence[Method]",
+    methods: "Sequence[Editor]",
     plans: "Sequence[EditConfig]",
     out: Path,
     path: Path,
-    progress: Callable[[int, int], None],
+    progress: Callable[[int, int | None], None],
 ) -> None:
-    from anisodiff.editing.methods import compared
+    from anisodiff.editing.figures import editing_figure
     from anisodiff.io.figures import save_figure
 
-    save_figure(compared(methods, plans, out, progress), path)
+    save_figure(editing_figure(methods, plans, out, progress), path)

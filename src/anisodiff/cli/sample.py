@@ -14,7 +14,7 @@ from anisodiff.runtime.devices import pick_device
 if TYPE_CHECKING:  # imported when it runs: --help stays quick
     from torch import Tensor
 
-    from anisodiff.generation import Generator, Outcome
+    from anisodiff.generation import Generator, SamplingOutcome
 
 SHOWN, FOLLOWED = 64, 4
 """Images of a grid beside other output, and samples whose trajectory is drawn."""
@@ -73,7 +73,7 @@ def sample(
             f"prior {prior!r} is in the checkpoint and needs no image: leave --images away, "
             "or choose --prior simulate, conditional or heldout"
         )
-    say(f"prior {start.name}: {start.words}")
+    say(f"prior {start.name}: {start.description}")
     with common.progress("what the prior leaks") as bar:
         leakage = start.leakage(generator.device, bar) if distributed.leads else None
     if note := start.note(leakage):
@@ -101,15 +101,15 @@ def sample(
 
 def _seeds(n: int | None, text: str | None, first: int) -> tuple[int, ...]:
     from anisodiff.generation import parse_seeds
-    from anisodiff.generation.seeds import MOST
+    from anisodiff.generation.reverse import MOST_SEEDS
 
     if text is not None:
         if n is not None or first:
             raise ValueError("--seeds says which samples: leave --n and --seed away")
         return parse_seeds(text)
     count = 64 if n is None else n
-    if not 1 <= count <= MOST or first < 0:
-        raise ValueError(f"--n: got {count} samples from seed {first}, expected 1 to {MOST:,} from a seed ≥ 0")
+    if not 1 <= count <= MOST_SEEDS or first < 0:
+        raise ValueError(f"--n: got {count} samples from seed {first}, expected 1 to {MOST_SEEDS:,} from a seed ≥ 0")
     return tuple(range(first, first + count))
 
 
@@ -133,9 +133,9 @@ def _speaker(leads: bool, as_json: bool) -> Callable[[str], None]:
     return lambda line: typer.echo(line, err=as_json) if leads else None
 
 
-def _draw_grid(outcome: "Outcome", path: Path) -> None:
+def _draw_grid(outcome: "SamplingOutcome", path: Path) -> None:
     """The first images as they were written."""
-    from anisodiff.generation.pictures import save_grid
+    from anisodiff.generation.figures import save_grid
     from anisodiff.metrics.images import image_set, walk
 
     first = next(walk(image_set(outcome.path), SHOWN, limit=SHOWN))
@@ -152,7 +152,7 @@ def _draw_paths(
     animation: Path | None,
 ) -> list[Path]:
     """Run a few seeds again and look at every step."""
-    from anisodiff.generation.pictures import save_movie, save_strip
+    from anisodiff.generation.figures import save_movie, save_strip
 
     times: list[float] = []
     states: list[Tensor] = []
@@ -169,7 +169,7 @@ def _draw_paths(
     return [path for path in (strip, animation) if path is not None]
 
 
-def _tell(outcome: "Outcome", written: list[Path], note: str | None, as_json: bool) -> None:
+def _tell(outcome: "SamplingOutcome", written: list[Path], note: str | None, as_json: bool) -> None:
     rate = outcome.made / max(outcome.seconds, 1e-9)
     if as_json:
         facts = {

@@ -120,10 +120,14 @@ def find(path: str | Path, say: Callable[[str], None] = lambda _: None) -> Check
             say(line)
         return found
     if not skipped:
-        raise ValueError(f"{path} holds no checkpoint: expected a run's folder ({folder_of('RUN')}/…) or a checkpoint's")
+        raise ValueError(
+            f"{path} holds no checkpoint: expected a run's folder ({folder_of('RUN')}/…) or a checkpoint's"
+        )
     reason = skipped[0].removeprefix("skipped a damaged checkpoint: ")
     if "checkpoint version" in reason:
-        raise ValueError(f"{reason}; this anisodiff reads version {MANIFEST.version}: install the version that wrote it")
+        raise ValueError(
+            f"{reason}; this anisodiff reads version {MANIFEST.version}: install the version that wrote it"
+        )
     raise ValueError(f"{reason}: the checkpoint is incomplete or damaged; copy it again, or take another")
 
 

@@ -40,7 +40,8 @@ class RecordKind:
     def new(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """A record of ``values``, in the form in which it will be read back (lists for tuples)."""
         header = {"format": self.format, "version": self.version, "anisodiff": anisodiff.__version__}
-        return plain({**header, **values})
+        record: dict[str, Any] = plain({**header, **values})
+        return record
 
     def read(self, path: Path) -> dict[str, Any] | None:
         """The record in a file; None where there is no file."""

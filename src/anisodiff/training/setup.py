@@ -113,7 +113,9 @@ def describe(plan: Plan, dataset: Dataset) -> dict[str, Any]:
 def differences(saved: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]:
     """What keeps a run from being continued as another, each difference in words."""
     # process and network are compared as resolved: two notations of one process are equal
-    old, new = ({key: record.get(key, {}) for key in ("process", "config", "network", "data")} for record in (saved, wanted))
+    old, new = (
+        {key: record.get(key, {}) for key in ("process", "config", "network", "data")} for record in (saved, wanted)
+    )
     old["config"] = completed(old["config"])
     free = (*(f"config.{key}" for key in (*FREE, "process", "network")), "data.images", "data.source")
     return [line.removeprefix("config.") for line in records.differences(old, new, may_change=free)]
