@@ -90,6 +90,25 @@ def test_a_finished_result_is_kept_and_the_rest_is_made(command, runs):
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == after
 
 
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("[]", "expected keys and values, got list"),
+        ('{"format": "anisodiff edits", "version": 2}', "has edits version 2, expected 3"),
+        ('{"format": "anisodiff edits", "version": 3, "strengths": 1}', "strengths: got int, expected dict"),
+    ],
+)
+def test_a_malformed_record_is_one_line(command, runs, text, says):
+    save("ramp.png", pixels(3)[2, 0])
+    Path("made").mkdir()
+    Path("made/edit.json").write_text(text)
+    code, _, err = command("edit", runs("heat"), "ramp.png", "--t", 0.5, "--steps", 4, "--out", "made", *CPU)
+    assert code == 2
+    assert says in err
+    assert err.count("\n") == 1
+    assert files("made") == ["edit.json"]
+
+
 def test_no_space_left_is_one_line_and_nothing_is_lost(command, runs, monkeypatch):
     save("ramp.png", pixels(3)[2, 0])
     words = ["edit", runs("heat"), "ramp.png", "--t", 0.5, "--steps", 4, "-n", 5, "--out", "made", *CPU]

@@ -54,7 +54,8 @@ def test_a_mask_limits_what_is_measured(runs, pictures, tmp_path):
     assert [point["noise_level"] for point in points] == pytest.approx([0.3 / 0.7, 0.6 / 0.4])
     save_figure(sweep_figure(found, "a note"), tmp_path / "s.png")
     width, height = Image.open(tmp_path / "s.png").size
-    assert width > 1.4 * height  # the painting and two strengths; two paintings
+    assert width == int((3 * 1.78 + 0.08) * 160)  # the painting and two strengths, 1.7 inches each
+    assert height > 2 * 1.7 * 160  # two paintings
 
 
 def test_default_strengths_are_within_the_range(runs):

@@ -193,6 +193,12 @@ def test_a_diverging_sample_is_said_and_not_written(runs):
         generator.sample(2, seed=5, steps=4)
 
 
+def test_a_generator_says_what_it_is(runs):
+    generator = anisodiff.load(runs("heat"), "cpu")
+    count = sum(weight.numel() for weight in generator.model.network.parameters())
+    assert repr(generator) == f"Generator({runs('heat')}: process heat, images 1×8×8, {count:,} parameters, on cpu)"
+
+
 def test_seeds_read_back():
     assert parse_seeds("0-3") == (0, 1, 2, 3)
     assert parse_seeds("7, 9-10,3") == (3, 7, 9, 10)

@@ -218,6 +218,25 @@ def test_other_settings_are_refused(generator, data, tmp_path, change, says):
     assert files(tmp_path / "out") == before
 
 
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("{", "no valid JSON"),
+        ('{"format": "anisodiff edits"}', "is no record of samples"),
+        ('{"format": "anisodiff samples", "version": 1, "seeds": "0"}', "has samples version 1, expected 2"),
+        ('{"format": "anisodiff samples", "version": 2}', "seeds: got nothing, expected str"),
+        ('{"format": "anisodiff samples", "version": 2, "seeds": "x"}', "whole numbers and ranges"),
+    ],
+)
+def test_a_malformed_protocol_is_one_line(generator, tmp_path, text, says):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "protocol.json").write_text(text)
+    with pytest.raises(ValueError, match=says) as caught:
+        write_samples(generator, range(3), tmp_path / "out", steps=4)
+    assert "\n" not in str(caught.value)
+    assert (tmp_path / "out" / "protocol.json").read_text() == text
+
+
 def test_another_checkpoint_is_refused(generator, runs, tmp_path):
     write_samples(generator, range(3), tmp_path / "out", steps=12)
     with pytest.raises(ValueError, match="checkpoint was"):

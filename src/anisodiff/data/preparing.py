@@ -10,7 +10,6 @@ import json
 import os
 import shutil
 import struct
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -23,8 +22,8 @@ from anisodiff.data.guessing import guess
 from anisodiff.data.named import open_source
 from anisodiff.data.publishing import already, disk_named, partial, publish
 from anisodiff.data.source import DecodeError, Source
+from anisodiff.runtime.progress import Progress
 
-Progress = Callable[[int, int], None]
 HEADER = 128  # bytes, fixed, so that the final count can be written over the first one
 
 

@@ -1,4 +1,4 @@
-"""A user's mistake is one line on standard error and exit code 2, for the command and for modules that are run."""
+"""Errors of the user: one line on standard error and exit code 2, for the command and for modules that are run."""
 
 import sys
 from collections.abc import Iterator
@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def in_one_line() -> Iterator[None]:
-    """Turn ValueError, OSError and lack of memory into a line."""
+    """Turn ValueError, OSError and MemoryError into one line and exit code 2."""
     try:
         yield
     except (ValueError, OSError, MemoryError) as error:

@@ -11,12 +11,12 @@ Every function that reports progress takes a `Progress`, called with (done, tota
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Protocol
-
-import rich.progress as bars
-from rich.console import Console
+from typing import TYPE_CHECKING, Protocol
 
 from anisodiff.runtime.durations import about
+
+if TYPE_CHECKING:  # rich is imported where a bar is drawn
+    from rich.console import Console
 
 Progress = Callable[[int, int | None], None]
 """(done, total); total is None where it is unknown."""
@@ -58,11 +58,13 @@ def lines(
 
 
 @contextmanager
-def stages(console: Console, *, shown: bool = True) -> Iterator[StageProgress]:
+def stages(console: "Console", *, shown: bool = True) -> Iterator[StageProgress]:
     """Several stages, one after the other or interleaved; bars disappear at the end."""
     if not shown or not console.is_terminal:
         yield lines(lambda line: console.print(line, highlight=False, soft_wrap=True) if shown else None)
         return
+    import rich.progress as bars
+
     display = bars.Progress(
         bars.TextColumn("{task.description}"), bars.BarColumn(), bars.MofNCompleteColumn(),
         bars.TextColumn("{task.fields[note]}"), bars.TimeRemainingColumn(), console=console, transient=True,
@@ -82,7 +84,7 @@ def stages(console: Console, *, shown: bool = True) -> Iterator[StageProgress]:
 
 
 @contextmanager
-def progress(console: Console, what: str, *, shown: bool = True) -> Iterator[Progress]:
+def progress(console: "Console", what: str, *, shown: bool = True) -> Iterator[Progress]:
     """One stage, named ``what``."""
     with stages(console, shown=shown) as tell:
         tell(what, 0, None)
