@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -73,6 +74,27 @@ def test_a_block_that_fails_frees_the_lock(tmp_path):
 
         assert in_child(other) == 0
     assert list(tmp_path.iterdir()) == []
+
+
+def test_waiting_for_a_lock(tmp_path):
+    """The holder frees it after a moment; one that waits longer gets it, one that waits less does not."""
+    held, go = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with locked(tmp_path / "a.lock"):
+            held.set()
+            go.wait(10)
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    held.wait(10)
+    with locked(tmp_path / "a.lock", wait=0.1) as free:
+        assert not free
+    threading.Timer(0.2, go.set).start()
+    with locked(tmp_path / "a.lock", wait=10) as free:
+        assert free
+        assert go.is_set()
+    holder.join()
 
 
 def test_many_processes_take_turns(tmp_path):

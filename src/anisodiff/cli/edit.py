@@ -183,7 +183,7 @@ def _draw_sweep(method: "Editor", swept: "Sweep", path: Path, steps: int) -> Non
     from anisodiff.io.records import write_json
 
     count, each = swept.results.shape[1:3]
-    told = f"{method.label}, {steps} NFE; RMSE of {count} paintings with {each} results each"
+    told = f"{method.label}, {steps} NFE; RMSE over {count} paintings × {each} seeds"
     save_figure(sweep_figure(swept, told), path)
     write_json(path.with_name(f"{path.name}.json"), swept.as_dict())
 

@@ -1,4 +1,4 @@
-"""A folder that is either finished or not there: written under a hidden name, renamed at the end."""
+"""A folder that is complete or absent: written under a hidden name, renamed at the end."""
 
 import errno
 import os
@@ -63,7 +63,7 @@ def partial(out: Path) -> Iterator[Path]:
     except OSError as error:
         raise ValueError(f"cannot write below {out.parent} ({error.strerror}): choose another folder") from error
     try:
-        with locked(_lock_of(folder)):
+        with locked(_lock_of(folder), wait=10.0):  # a process that tidies up may hold it for a moment
             yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)

@@ -105,7 +105,7 @@ def _check_shape(what: str, got: tuple[int, ...], expected: tuple[int, ...]) -> 
     if got != expected:
         shapes = ["×".join(map(str, shape)) for shape in (got, expected)]
         raise ValueError(
-            f"{what}: got {shapes[0]} (channels, height, width), the model makes {shapes[1]}; prepare them anew"
+            f"{what}: got {shapes[0]} (channels, height, width), the model makes {shapes[1]}; prepare them again"
         )
 
 

@@ -67,7 +67,7 @@ def read_protocol(out: str | Path) -> dict[str, Any] | None:
 
 
 def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
-    """What keeps a job from continuing another, in words. More seeds than before are no obstacle."""
+    """What keeps a job from continuing another, as lines. It may have more seeds."""
     grown = set(parse_seeds(old["seeds"])) <= set(parse_seeds(new["seeds"]))
     free = MAY_CHANGE if grown else tuple(key for key in MAY_CHANGE if key != "seeds")
     return records.differences(old, new, may_change=free)

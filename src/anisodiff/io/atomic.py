@@ -52,14 +52,14 @@ def replacing(path: str | Path) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def locked(path: Path) -> Iterator[bool]:
-    """Try to hold the lock file ``path``: True, or False where another process holds it.
+def locked(path: Path, wait: float = 0.0) -> Iterator[bool]:
+    """Hold the lock file ``path``: True, or False where another process still holds it after ``wait`` seconds.
 
     The operating system frees the lock of a killed process; the empty file that is left then blocks nobody.
     """
     lock = FileLock(path)
     try:
-        lock.acquire(blocking=False)
+        lock.acquire(timeout=wait)
     except Timeout:
         yield False
         return

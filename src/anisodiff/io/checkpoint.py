@@ -162,7 +162,7 @@ class Store:
         return found
 
     def save(self, snapshot: Snapshot) -> Path:
-        """Write a checkpoint; on any failure the older ones are as they were, and OSError says why."""
+        """Write a checkpoint; a failure is an OSError and leaves the older ones unchanged."""
         folder = folder_of(self.run)
         target = folder / f"{_STEP}{snapshot.step:08d}"
         if target.name in self.good:
@@ -203,11 +203,11 @@ class Store:
 
     def _prune(self) -> None:
         """Leave the newest good ones, and nothing older; never fails, for the new one is already there."""
-        kept = sorted(self.good, key=_number)[-self.keep :]
-        if len(kept) < self.keep:
-            return  # an older one may be whole, too: nobody has looked
+        good = sorted(self.good, key=_number)[-self.keep :]
+        if len(good) < self.keep:
+            return  # an older one may be complete, too: it was not checked
         for old in _steps(folder_of(self.run)):
-            if _number(old.name) < _number(kept[0]):
+            if _number(old.name) < _number(good[0]):
                 try:
                     self.observe(f"prune {old.name}")
                     hidden = old.with_name(f"{_PARTIAL}{old.name}")  # a kill in between leaves no half checkpoint

@@ -92,7 +92,7 @@ def differences(
 
 
 def merged(old: Mapping[str, Any] | None, new: Mapping[str, Any], may_grow: Collection[str]) -> dict[str, Any]:
-    """``new`` with the entries that the growing tables of ``old`` have besides."""
+    """``new``, with the additional entries of the growing tables of ``old``."""
     return {**new, **({} if old is None else {key: {**old.get(key, {}), **new[key]} for key in may_grow})}
 
 
@@ -102,7 +102,7 @@ def plain(values: Any) -> Any:
 
 
 def write_json(path: Path, values: Mapping[str, Any]) -> None:
-    """Write plain values, whole or not at all."""
+    """Write plain values; the file is complete or absent."""
     with replacing(path) as temporary:
         temporary.write_text(json.dumps(values, indent=1, ensure_ascii=False), encoding="utf-8")
 
