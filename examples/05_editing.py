@@ -1,4 +1,4 @@
-"""Editing: strokes from a photograph, forth and back, a mask, and a strength picked by a sweep.
+"""Editing: strokes from a photograph, SDEdit, a mask, and a sweep over strengths.
 
     python examples/05_editing.py --checkpoint RUN --image photo.jpg
 
@@ -16,7 +16,7 @@ import torch
 import anisodiff
 from anisodiff.data import prepare
 from anisodiff.editing import edit, strength_of_t, strokes, sweep, t_of_strength
-from anisodiff.editing.figure import comparison_figure, sweep_figure
+from anisodiff.editing.figures import comparison_figure, sweep_figure
 from anisodiff.editing.inputs import read_picture
 from anisodiff.io.figures import save_figure
 from anisodiff.io.images import sample_photo
@@ -59,9 +59,9 @@ def main() -> None:
     print(f"painting: {len(torch.unique(painting.flatten(1), dim=1).mT)} colors")
 
     found = sweep(generator, painting[None], seeds=range(4), steps=args.steps)
-    s = found.strengths[found.elbow]
+    s = found.strengths[4]  # chosen by eye in sweep.png
     t = t_of_strength(generator.model, s)
-    print(f"picked: strength {s:.2f}, t = {t:.3f} (back: {strength_of_t(generator.model, t):.2f})")
+    print(f"chosen: strength {s:.2f}, t = {t:.3f} (strength at t: {strength_of_t(generator.model, t):.2f})")
     both = edit(generator, painting.expand(2, -1, -1, -1), seeds=[0, 1], t=t, steps=args.steps)
     mask = torch.zeros(size)
     mask[: size[0] // 2] = 1.0  # only the upper half

@@ -145,7 +145,8 @@ def test_a_killed_run_leaves_nothing_that_looks_finished(tmp_path: Path) -> None
     )
     assert os.WTERMSIG(status) == signal.SIGKILL
     assert not (tmp_path / "out").exists()
-    (left,) = leftovers(tmp_path)
+    left, lock = sorted(leftovers(tmp_path))
+    assert lock == f"{left}.lock"
     assert not is_dataset(tmp_path / left)
     os.utime(tmp_path / left, (1, 1))  # long ago
     assert prepare(root, tmp_path / "out").made

@@ -5,7 +5,7 @@ import torch
 
 from anisodiff.dct import dct2, idct2
 from anisodiff.generation import Generator
-from anisodiff.generation.generator import Origin
+from anisodiff.generation.generator import CheckpointOrigin
 from anisodiff.training.model import Plan, Trained
 
 from ..generation.conftest import data, runs  # noqa: F401
@@ -31,7 +31,9 @@ class Exact:
         images = 0.5 + 0.2 * (gaussian_images(400, SIZE) - 0.5)
         statistics = plan.process.estimate_statistics(images.float())
         trained = Trained(plan=plan, model=plan.model(Nothing(), statistics), prior=None, meta={})
-        self.generator = Generator(trained, Origin(path="", model="", prior=None), device=torch.device("cpu"))
+        self.generator = Generator(
+            trained, CheckpointOrigin(path="", model="", prior=None), device=torch.device("cpu")
+        )
         self.mean, self.power = float(statistics.mean), statistics.data.to(F64)
 
     def images(self, count: int, seed: int = 0) -> torch.Tensor:

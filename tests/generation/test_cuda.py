@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import anisodiff
-from anisodiff.generation.pictures import to_pixels
+from anisodiff.generation.figures import to_pixels
 
 from .test_generator import shake
 

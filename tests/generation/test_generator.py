@@ -7,9 +7,8 @@ from torch import nn
 
 import anisodiff
 from anisodiff.data import prepare
-from anisodiff.generation.pictures import to_pixels
-from anisodiff.generation.running import START, keys_of
-from anisodiff.generation.seeds import parse_seeds, write_seeds
+from anisodiff.generation.figures import to_pixels
+from anisodiff.generation.reverse import START, keys_of, parse_seeds, write_seeds
 from anisodiff.noise import KeyedNoise
 from anisodiff.priors import GaussianPrior
 from anisodiff.registry import SAMPLERS
@@ -131,7 +130,7 @@ def test_a_checkpoint_without_a_prior_fits_one_to_images(runs, data, tmp_path):
     start = anisodiff.load(tmp_path / "bare", "cpu", data).start("gaussian")
     assert isinstance(start.prior, GaussianPrior)
     assert start.leakage(torch.device("cpu")) is None
-    assert "fitted just now" in start.words
+    assert "fitted just now" in start.description
 
 
 def test_heldout_images_are_told_by_their_pixels(runs, data, tmp_path):
@@ -146,7 +145,7 @@ def test_heldout_images_are_told_by_their_pixels(runs, data, tmp_path):
     for training in (data, data.path, data.path.parent / "raw.npy", same):
         with pytest.raises(ValueError, match="outside the training set"):
             generator.prior("heldout", training)
-    assert "the training set" in generator.start("simulate", same).words
+    assert "the training set" in generator.start("simulate", same).description
     note = generator.start("simulate", same).note(generator.start("simulate", same).leakage(torch.device("cpu")))
     assert note.startswith("leakage: ")
     assert "correlation 0." in note
@@ -192,6 +191,12 @@ def test_a_diverging_sample_is_said_and_not_written(runs):
     generator.model.network = Broken()
     with pytest.raises(ValueError, match="seeds 5 to 6 are not finite"):
         generator.sample(2, seed=5, steps=4)
+
+
+def test_a_generator_says_what_it_is(runs):
+    generator = anisodiff.load(runs("heat"), "cpu")
+    count = sum(weight.numel() for weight in generator.model.network.parameters())
+    assert repr(generator) == f"Generator({runs('heat')}: process heat, images 1×8×8, {count:,} parameters, on cpu)"
 
 
 def test_seeds_read_back():

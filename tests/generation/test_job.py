@@ -13,7 +13,7 @@ from torch import nn
 
 import anisodiff
 from anisodiff.generation import read_protocol, write_samples
-from anisodiff.generation.pictures import to_pixels
+from anisodiff.generation.figures import to_pixels
 from anisodiff.metrics import image_set, walk
 from anisodiff.metrics.protocol import Generation
 
@@ -113,7 +113,7 @@ def test_one_file_is_joined_from_parts_that_survive(generator, tmp_path, suffix)
     parts = tmp_path / f"out{suffix}.parts"
     assert len(list(parts.glob("*.png"))) == 5
     assert not out.exists()
-    with pytest.raises(ValueError, match="evaluations was 3, now 4"):
+    with pytest.raises(ValueError, match="nfe was 3, now 4"):
         write_samples(generator, range(12), out, steps=4)
     assert write_samples(generator, range(12), out, steps=3).made == 7
     assert out.read_bytes() == calm.read_bytes()
@@ -129,7 +129,7 @@ def test_one_file_is_joined_from_parts_that_survive(generator, tmp_path, suffix)
         with pytest.raises(ValueError, match="is finished"):
             write_samples(generator, range(20), out, steps=3)
         out.with_name(f"{out.name}.json").unlink()
-        with pytest.raises(ValueError, match="nothing says how"):
+        with pytest.raises(ValueError, match=r"out\..*\.json is missing: choose another --out"):
             write_samples(generator, range(12), out, steps=3)
     else:
         assert write_samples(generator, range(12), out, steps=4).made == 12
@@ -191,7 +191,7 @@ def test_a_folder_grows_and_is_mended(generator, tmp_path):
     assert write_samples(generator, range(9), folder, steps=3, batch=2).made == 5
     assert read_protocol(folder)["seeds"] == "0-8"
     assert {name: first[name] for name in first if name != "protocol.json"}.items() <= files(folder).items()
-    with pytest.raises(ValueError, match="seeds was 0-8, now 0-3"):
+    with pytest.raises(ValueError, match="seeds was '0-8', now '0-3'"):
         write_samples(generator, range(4), folder, steps=3)
     whole = files(folder)
     (folder / "00000002.png").write_bytes(whole["00000002.png"][:40])  # as after a crash of the machine
@@ -203,9 +203,9 @@ def test_a_folder_grows_and_is_mended(generator, tmp_path):
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"steps": 5}, "evaluations was 4, now 5"),
+        ({"steps": 5}, "nfe was 4, now 5"),
         ({"sampler": "ode", "steps": 7}, "sampler was"),
-        ({"prior": "simulate"}, "prior was gaussian, now simulate"),
+        ({"prior": "simulate"}, "prior was 'gaussian', now 'simulate'"),
     ],
 )
 def test_other_settings_are_refused(generator, data, tmp_path, change, says):
@@ -216,6 +216,25 @@ def test_other_settings_are_refused(generator, data, tmp_path, change, says):
         write_samples(generator, range(3), tmp_path / "out", **{"steps": 4, **change})
     assert "\n" not in str(caught.value)
     assert files(tmp_path / "out") == before
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("{", "no valid JSON"),
+        ('{"format": "anisodiff edits"}', "is no record of samples"),
+        ('{"format": "anisodiff samples", "version": 1, "seeds": "0"}', "has samples version 1, expected 2"),
+        ('{"format": "anisodiff samples", "version": 2}', "seeds: got nothing, expected str"),
+        ('{"format": "anisodiff samples", "version": 2, "seeds": "x"}', "whole numbers and ranges"),
+    ],
+)
+def test_a_malformed_protocol_is_one_line(generator, tmp_path, text, says):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "protocol.json").write_text(text)
+    with pytest.raises(ValueError, match=says) as caught:
+        write_samples(generator, range(3), tmp_path / "out", steps=4)
+    assert "\n" not in str(caught.value)
+    assert (tmp_path / "out" / "protocol.json").read_text() == text
 
 
 def test_another_checkpoint_is_refused(generator, runs, tmp_path):
@@ -229,7 +248,7 @@ def test_foreign_files_and_busy_folders_are_left_alone(generator, tmp_path):
 
     (tmp_path / "photos").mkdir()
     Image.new("L", (8, 8)).save(tmp_path / "photos" / "00000000.png")
-    with pytest.raises(ValueError, match="no samples of ours"):
+    with pytest.raises(ValueError, match="files that are not samples"):
         write_samples(generator, range(3), tmp_path / "photos", steps=2)
     (tmp_path / "file").write_text("x")
     with pytest.raises(ValueError, match="is a file"):

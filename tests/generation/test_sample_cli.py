@@ -49,7 +49,7 @@ def test_everything_at_once_as_json(command, runs, data, tmp_path):
     assert (facts["count"], facts["made"], facts["nfe"], facts["prior"]) == (4, 4, 12, "simulate")
     assert facts["spent"] == 48
     assert facts["leakage"]["images"] == len(data)
-    assert "the training set" in facts["prior_words"]
+    assert "the training set" in facts["prior_description"]
     assert facts["note"].startswith("leakage: ")
     assert "residual dependence on 40 images: correlation" in err
     assert "--compile has no effect on cpu" in err
@@ -69,7 +69,7 @@ def test_heldout_images_are_used_and_named(command, runs, tmp_path):
     code, out, err = command("sample", runs("heat"), *words, *CPU)
     assert code == 0, err
     assert "prior heldout: the forward process run from 6 images of others, which are not the training set" in out
-    assert "note: samples carry something of these held-out images" in out
+    assert "note: samples depend on these held-out images" in out
     assert json.loads((tmp_path / "grid.png.json").read_text())["prior"] == "heldout"
 
 
@@ -80,7 +80,7 @@ def test_help_has_an_example(command):
     assert "cifar10-tiny" in out
 
 
-def test_a_sampler_that_goes_astray_is_one_line_on_standard_error(command, runs):
+def test_a_sampler_that_diverges_is_one_line_on_standard_error(command, runs):
     """Tamed steps cannot take away the noise of σ = 50."""
     words = ["sample", runs("ve"), "--sampler", "euler(norm=image)", "--steps", 6, "--n", 2, "--out", "out", *CPU]
     code, out, err = command(*words)
@@ -107,7 +107,7 @@ MISTAKES = [
     (["sample", "good", "--batch", "0"], "batch: got 0"),
     (["sample", "good", "--sampler", "eulre"], "did you mean 'euler'"),
     (["sample", "good", "--prior", "heldot", "--images", "data"], "did you mean 'heldout'"),
-    (["sample", "good", "--prior", "simulate"], "say where they lie with --images"),
+    (["sample", "good", "--prior", "simulate"], "give their place with --images"),
     (["sample", "good", "--prior", "heldout", "--images", "data"], "outside the training set"),
     (["sample", "good", "--prior", "simulate", "--images", "color"], "the model makes 1×8×8"),
     (["sample", "good", "--prior", "simulate", "--images", "none"], "none"),
@@ -123,7 +123,7 @@ MISTAKES = [
     (["sample", "good", "--animation", "a.mp4"], "--animation must end in .gif"),
     (["sample", "good", "--precision", "fp8"], "precision: got 'fp8'"),
     (["sample", "good", "--device", "tpu"], "unknown device"),
-    (["sample", "good", "--out", "taken"], "no samples of ours"),
+    (["sample", "good", "--out", "taken"], "files that are not samples"),
     (["sample", "reverse_drift", "--out", "new", "--sampler", "ode"], "needs the score by itself"),
     (["sample", "good", "--out", "data/meta.json/out"], "cannot write"),
 ]

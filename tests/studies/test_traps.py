@@ -41,7 +41,7 @@ def test_what_would_fail_after_training_is_said_before(command, tmp_path):
     out = tmp_path / "out"
     refused(command("compare", "ve", *SHORT, "--reference", "nowhere"), "nowhere: neither a path nor a named set")
     refused(command("compare", "ve", *SHORT, "--network", "none.pt"), "none.pt: no such file")
-    refused(command("compare", "ve", "heat:from=nowhere", *SHORT), "heat:from=nowhere': nowhere holds no whole")
+    refused(command("compare", "ve", "heat:from=nowhere", *SHORT), "heat:from=nowhere': no such folder: nowhere")
     refused(command("compare", "ve", *SHORT, "--edit", "photo0.png", out=tmp_path / "edits"), "edit: got one picture")
     words = ("compare", "ve", "cifar10-tiny", *SHORT)  # the shipped model, of another size
     refused(command(*words), "'cifar10-tiny': it makes images of 3×32×32 (channels, height, width), --data has 1×8×8")

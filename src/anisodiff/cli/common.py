@@ -2,7 +2,7 @@
 
 import contextlib
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -11,7 +11,8 @@ from rich.console import Console
 
 from anisodiff import notation
 from anisodiff.cli.names import complete_process
-from anisodiff.runtime.progress import stages
+from anisodiff.runtime.progress import Progress
+from anisodiff.runtime.progress import progress as progress_on
 
 if TYPE_CHECKING:
     from anisodiff.processes import Process
@@ -66,11 +67,10 @@ def pick_process(name: str, config: Path | None, overrides: list[str], size: int
 
 
 @contextlib.contextmanager
-def progress(what: str) -> Iterator[Callable[[int, int], None]]:
-    """Show progress on standard error; yields the function to call with (done, total)."""
-    with stages(console) as tell:
-        tell(what, 0, None)
-        yield lambda done, total: tell(what, done, total)
+def progress(what: str) -> Iterator[Progress]:
+    """Progress with remaining time on standard error."""
+    with progress_on(console, what) as tick:
+        yield tick
 
 
 def wrote(path: Path) -> None:

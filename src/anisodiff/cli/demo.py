@@ -71,9 +71,9 @@ def _forward(photo: "Tensor", output: Path, seed: int) -> None:
 
 def _backward(output: Path, samples: int, steps: int, seed: int, device: "torch.device") -> None:
     """Images from noise, two of them with their trajectory; and images from strokes."""
-    from anisodiff.editing.figure import comparison_figure
-    from anisodiff.generation import Step, load
-    from anisodiff.generation.pictures import save_grid, save_strip, to_pixels
+    from anisodiff.editing.figures import comparison_figure
+    from anisodiff.generation import SamplingStep, load
+    from anisodiff.generation.figures import save_grid, save_strip, to_pixels
     from anisodiff.io import figures
 
     generator = load(MODEL, device=device)
@@ -81,7 +81,7 @@ def _backward(output: Path, samples: int, steps: int, seed: int, device: "torch.
     begin = time.perf_counter()
     with common.progress(f"{samples} images, {steps} NFE each") as tick:
 
-        def look(step: Step) -> None:
+        def look(step: SamplingStep) -> None:
             done = step.seeds[0] - seed + len(step.seeds) * step.number / step.of
             tick(int(done), samples)
             if seed in step.seeds:
@@ -97,7 +97,7 @@ def _backward(output: Path, samples: int, steps: int, seed: int, device: "torch.
         _from_strokes(generator, images[0], seed, steps)
     ]
     titles = ["generated", f"{COLORS} strokes", *(f"seed {k}" for k in range(seed, seed + len(rows[0]) - 2))]
-    words = f"{MODEL}: strokes, edited with strength {STRENGTH:g} and {steps} NFE"
+    words = f"{MODEL}: strokes, SDEdit with strength {STRENGTH:g} and {steps} NFE"
     figure = comparison_figure(rows, titles, [words])
     figures.save_figure(figure, output / "edit.png")
     common.wrote(output / "edit.png")

@@ -11,8 +11,8 @@ import typer
 from anisodiff.cli import common
 
 if TYPE_CHECKING:
+    from anisodiff.editing.editor import Editor
     from anisodiff.editing.job import EditConfig
-    from anisodiff.editing.methods import Method
     from anisodiff.editing.sweep import Sweep
 
 STRENGTH, SWEPT, MOST = 0.7, 4, 100_000
@@ -39,7 +39,7 @@ def edit(
     out: Path = common.output(Path("edits"), "Write the results into this folder."),
     figure: Path | None = typer.Option(None, "--figure", help="Draw inputs and results: .png, .pdf or .svg."),
     also: list[Path] = typer.Option([], "--also", help="Add a checkpoint to the figure; repeatable."),
-    sweep: Path | None = typer.Option(None, "--sweep", help="Plot faithfulness against realism over the strength."),
+    sweep: Path | None = typer.Option(None, "--sweep", help="Draw results at eight strengths: .png."),
     as_json: bool = common.JSON,
     device: str = common.DEVICE,
 ) -> None:
@@ -47,12 +47,12 @@ def edit(
 
     Example: anisodiff edit run photo.jpg --strokes 8 --strength 0.7 --candidates 4 --figure edit.png
 
-    Find the strength: anisodiff edit run painting.png --sweep sweep.png
+    Choose a strength by eye: anisodiff edit run painting.png --sweep sweep.png
 
     Restore: anisodiff edit run noisy.png --restore --t 0.6 --candidates 8
     """
+    from anisodiff.editing.editor import Painter, open_editor
     from anisodiff.editing.job import EditConfig, write_edits
-    from anisodiff.editing.methods import Painter, open_method
     from anisodiff.runtime.devices import pick_device
 
     asked = _asked(t, strength)
@@ -63,7 +63,7 @@ def edit(
     painter = Painter(colors=strokes, smooth=smooth, position=position)
     where = pick_device(device)
     names = [checkpoint, *also]
-    methods = [open_method(path, images, mask, painter, where, say if path is checkpoint else None) for path in names]
+    methods = [open_editor(path, images, mask, painter, where, say if path is checkpoint else None) for path in names]
     main = methods[0]
     times = [method.times(asked) for method in methods] if asked is not None else []
     swept = None
@@ -76,13 +76,12 @@ def edit(
         if not within:
             _draw_sweep(main, swept, sweep, steps)
     if asked is None:
-        picked = STRENGTH if swept is None else swept.strengths[swept.elbow]
-        say(f"strength {picked:.2f}: {'the default' if swept is None else 'the elbow of the sweep'}")
-        times = [method.times(("strength", (picked,))) for method in methods]
+        say(f"strength {STRENGTH:.2f}: the default")
+        times = [method.times(("strength", (STRENGTH,))) for method in methods]
     plans = [
         EditConfig(
             times=chosen, seeds=seeds, steps=steps, sampler=sampler, repeats=repeats, restore=restore,
-            strokes=painter.words,
+            strokes=painter.description,
         )
         for chosen in times
     ]  # fmt: skip
@@ -151,7 +150,7 @@ def _check(
 
 
 def _check_files(out: Path, figure: Path | None, sweep: Path | None, also: Sequence[Path]) -> None:
-    from anisodiff.editing.records import check_out
+    from anisodiff.editing.job import check_out
     from anisodiff.io.figures import FIGURES
 
     check_out(out)
@@ -175,26 +174,26 @@ def _check_overwriting(figure: Path | None, sweep: Path | None, given: Sequence[
             raise ValueError(f"{name} {path} would lie among the pictures and be read as one: write it elsewhere")
 
 
-def _draw_sweep(method: "Method", swept: "Sweep", path: Path, steps: int) -> None:
+def _draw_sweep(method: "Editor", swept: "Sweep", path: Path, steps: int) -> None:
     """The figure, and its values beside it as JSON."""
-    from anisodiff.editing.figure import sweep_figure
-    from anisodiff.editing.records import save_json
+    from anisodiff.editing.figures import sweep_figure
     from anisodiff.io.figures import save_figure
+    from anisodiff.io.records import write_json
 
     count, each = swept.results.shape[1:3]
-    told = f"{method.label}, {steps} NFE per result; {count} paintings, {each} results of each at every strength"
+    told = f"{method.label}, {steps} NFE; RMSE over {count} paintings × {each} seeds"
     save_figure(sweep_figure(swept, told), path)
-    save_json(path.with_name(f"{path.name}.json"), swept.as_dict())
+    write_json(path.with_name(f"{path.name}.json"), swept.as_dict())
 
 
 def _draw_figure(
-    methods: "Sequence[Method]",
+    methods: "Sequence[Editor]",
     plans: "Sequence[EditConfig]",
     out: Path,
     path: Path,
-    progress: Callable[[int, int], None],
+    progress: Callable[[int, int | None], None],
 ) -> None:
-    from anisodiff.editing.methods import compared
+    from anisodiff.editing.figures import editing_figure
     from anisodiff.io.figures import save_figure
 
-    save_figure(compared(methods, plans, out, progress), path)
+    save_figure(editing_figure(methods, plans, out, progress), path)

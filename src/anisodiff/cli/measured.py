@@ -30,7 +30,7 @@ def from_checkpoint(
 
     model = load(path, device=where, images=starts, say=say)
     start, route = model.start(prior), model.route(sampler, steps)
-    say(f"{path}: {n} samples, {route.sampler} with {route.nfe} evaluations; prior: {start.words}")
+    say(f"{path}: {n} samples, {route.sampler} with {route.nfe} evaluations; prior: {start.description}")
     origin = Origin(
         generation=Generation(nfe=route.nfe, prior=start.name, seed=seed),
         seeds=tuple(range(seed, seed + n)),

@@ -13,7 +13,7 @@ from anisodiff.cli import common
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from anisodiff.generation import Generator, Outcome
+    from anisodiff.generation import Generator, SamplingOutcome
 
 SHOWN, FOLLOWED = 64, 4
 """Images in a grid, and samples whose trajectory is drawn."""
@@ -67,7 +67,7 @@ def sample(
             f"prior {prior!r} is in the checkpoint and needs no images: drop --images, "
             "or choose --prior simulate, conditional or heldout"
         )
-    say(f"prior {start.name}: {start.words}")
+    say(f"prior {start.name}: {start.description}")
     with common.progress("leakage of the prior") as bar:
         leakage = start.leakage(generator.device, bar) if distributed.leads else None
     if note := start.note(leakage):
@@ -95,15 +95,15 @@ def sample(
 
 def _seeds(n: int | None, text: str | None, first: int) -> tuple[int, ...]:
     from anisodiff.generation import parse_seeds
-    from anisodiff.generation.seeds import MOST
+    from anisodiff.generation.reverse import MOST_SEEDS
 
     if text is not None:
         if n is not None or first:
             raise ValueError("--seeds excludes --n and --seed: give one of them")
         return parse_seeds(text)
     count = 64 if n is None else n
-    if not 1 <= count <= MOST or first < 0:
-        raise ValueError(f"--n: got {count} samples from seed {first}, expected 1 to {MOST:,} from a seed ≥ 0")
+    if not 1 <= count <= MOST_SEEDS or first < 0:
+        raise ValueError(f"--n: got {count} samples from seed {first}, expected 1 to {MOST_SEEDS:,} from a seed ≥ 0")
     return tuple(range(first, first + count))
 
 
@@ -127,9 +127,9 @@ def _speaker(leads: bool, as_json: bool) -> Callable[[str], None]:
     return lambda line: typer.echo(line, err=as_json) if leads else None
 
 
-def _draw_grid(outcome: "Outcome", path: Path) -> None:
+def _draw_grid(outcome: "SamplingOutcome", path: Path) -> None:
     """Draw the first images, read back from what was written."""
-    from anisodiff.generation.pictures import save_grid
+    from anisodiff.generation.figures import save_grid
     from anisodiff.metrics.images import image_set, walk
 
     first = next(walk(image_set(outcome.path), SHOWN, limit=SHOWN))
@@ -146,7 +146,7 @@ def _draw_paths(
     animation: Path | None,
 ) -> list[Path]:
     """Sample a few seeds again, and draw every step."""
-    from anisodiff.generation.pictures import save_movie, save_strip
+    from anisodiff.generation.figures import save_movie, save_strip
 
     times: list[float] = []
     states: list[Tensor] = []
@@ -163,7 +163,7 @@ def _draw_paths(
     return [path for path in (strip, animation) if path is not None]
 
 
-def _tell(outcome: "Outcome", written: list[Path], note: str | None, as_json: bool) -> None:
+def _tell(outcome: "SamplingOutcome", written: list[Path], note: str | None, as_json: bool) -> None:
     rate = outcome.made / max(outcome.seconds, 1e-9)
     if as_json:
         facts = {

@@ -17,7 +17,7 @@ from anisodiff.cli import common
 from anisodiff.cli.feature_network import INPUTS, pick_network
 from anisodiff.io.atomic import without_folders
 from anisodiff.runtime.devices import pick_device
-from anisodiff.runtime.progress import Tell
+from anisodiff.runtime.progress import StageProgress
 
 if TYPE_CHECKING:  # imported when it runs: --help stays quick
     from anisodiff.data import Dataset
@@ -104,7 +104,12 @@ def open_data(contenders: "Sequence[Contender]", asked: Asked) -> "Dataset":
 
 
 def study_of(
-    asked: Asked, terms: "Terms", dataset: "Dataset", deadline: "Deadline", tell: Tell, note: Callable[[Any], Any]
+    asked: Asked,
+    terms: "Terms",
+    dataset: "Dataset",
+    deadline: "Deadline",
+    tell: StageProgress,
+    note: Callable[[Any], Any],
 ) -> "Study":
     """The runner; ``note`` gets the identity of the measure when it is first used, and may refuse it."""
     from anisodiff.experiments import Study, Yardstick

@@ -10,7 +10,7 @@ import json
 import os
 import shutil
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -24,8 +24,8 @@ from anisodiff.data.publishing import already, disk_named, partial, publish
 from anisodiff.data.source import Source
 from anisodiff.io.images import Fit, Resample
 from anisodiff.io.picture_files import Item, Skipped, legible
+from anisodiff.runtime.progress import Progress
 
-Progress = Callable[[int, int], None]
 HEADER = 128  # bytes, fixed, so that the final count can be written over the first one
 
 

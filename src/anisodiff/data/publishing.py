@@ -1,18 +1,17 @@
-"""A folder that is either finished or not there: written under a hidden name, renamed at the end."""
+"""A folder that is complete or absent: written under a hidden name, renamed at the end."""
 
 import errno
-import fcntl
 import os
 import shutil
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from anisodiff.data.dataset import VERSION, read_meta
-from anisodiff.io.atomic import sync_folder
+from anisodiff.io.atomic import locked, sync_folder
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 STALE = 60.0  # seconds an unlocked hidden folder must be old: another process may be about to lock it
@@ -48,37 +47,30 @@ def disk_named(out: Path) -> Iterator[None]:
 
 @contextmanager
 def partial(out: Path) -> Iterator[Path]:
-    """A hidden folder beside the target, gone afterwards in any case; leftovers of killed runs go as well."""
+    """A hidden folder beside the target, removed afterwards in any case; leftovers of killed processes go as well.
+
+    Its lock lies beside it (NAME.lock), not in it: it is renamed into place while the lock is held.
+    """
     prefix = f".{out.name}.partial-"
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        for old in [path for path in out.parent.iterdir() if path.name.startswith(prefix)]:
-            with suppress(FileNotFoundError), _locked(old) as free:  # another process may tidy up too
-                if free and time.time() - old.stat().st_mtime > STALE:
+        left = {path.name.removesuffix(".lock") for path in out.parent.iterdir() if path.name.startswith(prefix)}
+        for old in (out.parent / name for name in left):
+            with locked(_lock_of(old)) as free:
+                if free and old.is_dir() and time.time() - old.stat().st_mtime > STALE:
                     shutil.rmtree(old, ignore_errors=True)
         folder = Path(tempfile.mkdtemp(prefix=prefix, dir=out.parent))
     except OSError as error:
         raise ValueError(f"cannot write below {out.parent} ({error.strerror}): choose another folder") from error
     try:
-        with _locked(folder):
+        with locked(_lock_of(folder), wait=10.0):  # a process that tidies up may hold it for a moment
             yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-@contextmanager
-def _locked(folder: Path) -> Iterator[bool]:
-    """Hold a folder's lock, which dies with the process; False where another process holds it."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            free = True
-        except BlockingIOError:
-            free = False
-        yield free
-    finally:
-        os.close(handle)
+def _lock_of(folder: Path) -> Path:
+    return folder.with_name(f"{folder.name}.lock")
 
 
 def publish(folder: Path, out: Path, identity: dict[str, Any]) -> None:

@@ -20,7 +20,7 @@ from anisodiff.experiments.measuring import Yardstick
 from anisodiff.experiments.scoring import Scorer
 from anisodiff.experiments.training import Pace, measured_training, train_under
 from anisodiff.generation import PRIORS
-from anisodiff.generation.loading import open_checkpoint
+from anisodiff.io.checkpoint import find
 from anisodiff.pretrained import shipped
 from anisodiff.registry import build_sampler
 from anisodiff.training import Plan, TrainConfig, newest
@@ -93,7 +93,7 @@ def check(contenders: Sequence[Contender], configs: Sequence[TrainConfig | None]
     points = dict[tuple[str, int], str]()
     for one, config in zip(contenders, configs):
         try:
-            meta = {} if config is not None else open_checkpoint(one.base).meta
+            meta = {} if config is not None else find(one.base).meta
             resolved = config or TrainConfig.from_dict(meta["config"])
             if one.of is not None:
                 images = int(meta["images"])
@@ -168,7 +168,7 @@ def _code(path: str | None) -> str | None:
     if Path(path).is_file():
         with Path(path).open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
-    return open_checkpoint(path).codes["model.safetensors"]
+    return find(path).codes["model.safetensors"]
 
 
 @dataclass(kw_only=True)

@@ -25,7 +25,7 @@ from anisodiff.experiments.budget import Deadline
 from anisodiff.experiments.layout import Place, read_json, save_json
 from anisodiff.experiments.measuring import Yardstick
 from anisodiff.experiments.sampling import Chunks, Failed, Maker
-from anisodiff.generation.pool import open_pool
+from anisodiff.generation.priors import open_pool
 from anisodiff.io.atomic import replacing
 from anisodiff.io.images import SUFFIXES, to_bytes
 from anisodiff.metrics import Survey, image_set

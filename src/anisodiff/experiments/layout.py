@@ -17,7 +17,7 @@ from typing import Any
 
 import anisodiff
 from anisodiff.io.atomic import replacing
-from anisodiff.io.tensor_files import get_json
+from anisodiff.io.records import read_json as get_json
 from anisodiff.training.config import completed
 
 FORMAT, VERSION = "anisodiff study", 1

@@ -10,7 +10,7 @@ from PIL import Image, ImageDraw
 
 from anisodiff.experiments.edits import SHOWN as EDITED
 from anisodiff.experiments.numbers import Row, over_images
-from anisodiff.generation.pictures import enlarged, tiled
+from anisodiff.generation.figures import enlarged, tiled
 from anisodiff.io.atomic import replacing
 from anisodiff.io.figures import canvas, save_figure
 

@@ -200,9 +200,9 @@ def machine(device: torch.device) -> str:
 
 def measured_training(run: Path) -> dict[str, Any]:
     """The same facts of a checkpoint that was given; its time is that of its log, where there is one."""
-    from anisodiff.generation.loading import open_checkpoint
+    from anisodiff.io.checkpoint import find
 
-    saved = open_checkpoint(run)
+    saved = find(run)
     images = int(saved.meta["images"])
     meter = Meter(record for record in read_log(run) if record["images"] <= images)
     return {"images": images, "steps": saved.step, "seconds": meter.seconds(images) or None, "given": True}

@@ -1,6 +1,6 @@
 """Figures of forward processes. Every figure's caption carries the parameters it was made with."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +13,11 @@ from anisodiff.io.images import to_display
 from anisodiff.processes import Process
 from anisodiff.processes.presets import DESIGN, GALLERY
 from anisodiff.registry import process
+from anisodiff.runtime.progress import Progress
 from anisodiff.schedules import ExponentialToIsotropic, Power
 
 FIGURES = (".png", ".pdf", ".svg")
 INK, PALE = "#222222", "#777777"
-Progress = Callable[[int, int], None]
 
 
 def caption(shown: Process) -> str:

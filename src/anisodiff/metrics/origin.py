@@ -108,7 +108,7 @@ def ordered_fingerprint(images: ImageSet, path: Path, channels: int) -> tuple[st
 
 def sources_of(seeds: tuple[int, ...], count: int) -> tuple[int, ...]:
     """Which of ``count`` images each seed starts from under a prior that starts from images."""
-    from anisodiff.generation.running import START, keys_of
+    from anisodiff.generation.reverse import START, keys_of
     from anisodiff.noise import KeyedNoise
     from anisodiff.priors import choose
 

@@ -7,7 +7,6 @@ aloud. Once seen it is kept in the cache as a prepared dataset, checked against 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from anisodiff.metrics.images import ImageSet, image_set
 from anisodiff.metrics.statistics import is_statistics, load_statistics
 from anisodiff.metrics.survey import Survey
 from anisodiff.metrics.values import Settings
+from anisodiff.runtime.progress import Progress
 
 REFUSED = "another resolution is refused"
 FIXED = ("cifar10", "fashion-mnist")  # recognized by content, in any packing
@@ -62,7 +62,7 @@ def _named(
     size: tuple[int, int],
     cache: Path,
     say: Say,
-    progress: Callable[[int, int], None] | None,
+    progress: Progress | None,
 ) -> Reference:
     name, split = _name_and_split(text)
     label = f"{name}/{split}"
@@ -110,7 +110,7 @@ def open_reference(
     data: Path | None = None,
     cache: Path | None = None,
     say: Say = silent,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> Reference:
     """``cifar10/train``, or a prepared dataset, folder, zip or npz, or a file of statistics made with ``network``.
 

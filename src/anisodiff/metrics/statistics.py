@@ -20,8 +20,9 @@ from anisodiff.metrics.features import UNKNOWN, FeatureNetwork
 from anisodiff.metrics.frechet import GaussianStatistics
 from anisodiff.metrics.images import ImageSet, fingerprint_of, image_digests, walk
 from anisodiff.metrics.pixels import PixelStatistics
-from anisodiff.metrics.survey import Progress, Survey, no_progress, survey
+from anisodiff.metrics.survey import Survey, survey
 from anisodiff.metrics.workers import ALONE, Workers
+from anisodiff.runtime.progress import Progress, no_progress
 
 FORMAT, SEPARATOR = "survey 2", " | "
 PIXELS = ("spectrum", "orientation", "coherence", "magnitude", "projections")

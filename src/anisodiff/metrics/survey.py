@@ -5,7 +5,6 @@ images ──network──▶ features, logits;   images ──▶ pixel statist
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -18,12 +17,7 @@ from anisodiff.metrics.pixels import PixelStatistics, pixel_statistics
 from anisodiff.metrics.rows import Gathering, in_order
 from anisodiff.metrics.sliced import directions
 from anisodiff.metrics.workers import ALONE, Workers
-
-Progress = Callable[[int, int | None], None]
-
-
-def no_progress(done: int, total: int | None) -> None:
-    """Show nothing."""
+from anisodiff.runtime.progress import Progress, no_progress
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

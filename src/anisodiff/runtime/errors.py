@@ -1,4 +1,4 @@
-"""A user's mistake is one line on standard error and exit code 2, for the command and for modules that are run."""
+"""Errors of the user: one line on standard error and exit code 2, for the command and for modules that are run."""
 
 import os
 import sys

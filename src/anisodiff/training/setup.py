@@ -11,6 +11,7 @@ from torch import nn
 
 import anisodiff
 from anisodiff.data import Dataset
+from anisodiff.io import records
 from anisodiff.models.base import Model
 from anisodiff.runtime.distributed import Distributed
 from anisodiff.statistics import SpectralStatistics
@@ -111,16 +112,10 @@ def describe(plan: Plan, dataset: Dataset) -> dict[str, Any]:
 
 def differences(saved: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]:
     """What keeps a run from being continued as another, each difference in words."""
-    found = []
-    saved = {**saved, "config": completed(saved.get("config", {}))}
-    # process and network as resolved: other words for the same thing are the same
-    for what, free in (("process", ()), ("config", (*FREE, "process", "network")), ("network", ())):
-        old, new = saved.get(what, {}), wanted[what]
-        for key in sorted({*old, *new} - set(free)):
-            if old.get(key) != new.get(key):
-                name = key if what == "config" else f"{what}.{key}"
-                found.append(f"{name} was {old.get(key)!r}, now {new.get(key)!r}")
-    before, now = (str(x.get("data", {}).get("fingerprint")) for x in (saved, wanted))
-    if before != now:
-        found.append(f"data had fingerprint {before[:12]}, now {now[:12]}")
-    return found
+    # process and network are compared as resolved: two notations of one process are equal
+    old, new = (
+        {key: record.get(key, {}) for key in ("process", "config", "network", "data")} for record in (saved, wanted)
+    )
+    old["config"] = completed(old["config"])
+    free = (*(f"config.{key}" for key in (*FREE, "process", "network")), "data.images", "data.source")
+    return [line.removeprefix("config.") for line in records.differences(old, new, may_change=free)]

@@ -70,13 +70,13 @@ def save_strip(states: Sequence[Tensor], times: Sequence[float], path: str | Pat
     draw = ImageDraw.Draw(canvas)
     for column, i in enumerate(chosen):
         lowered = any(low for _, low in drawn[column :: len(chosen)])
-        words = "image" if times[i] == 0 else f"t = {times[i]:.3g}{', scaled' if lowered else ''}"
-        draw.text((_GAP + column * (tiles[0].shape[1] + _GAP), 1), words, fill="black")
+        label = "image" if times[i] == 0 else f"t = {times[i]:.3g}{', scaled' if lowered else ''}"
+        draw.text((_GAP + column * (tiles[0].shape[1] + _GAP), 1), label, fill="black")
     with replacing(path) as temporary:
         canvas.save(temporary)
 
 
 def save_movie(states: Sequence[Tensor], path: str | Path, most: int = 60) -> None:
-    """Trajectories side by side as an animation from noise to images and back; states [B, C, H, W]."""
+    """Trajectories side by side as an animation from noise to images, then reversed; states [B, C, H, W]."""
     frames = [torch.cat(list(states[i].cpu()), dim=-1) for i in chosen_steps(len(states), most)]
     save_animation(frames, path)

@@ -8,7 +8,7 @@ import stat
 import numpy as np
 import pytest
 
-from anisodiff.generation.store import Store
+from anisodiff.generation.job import SampleFolder
 from anisodiff.io.atomic import atomic, replacing
 from anisodiff.metrics.cache import load_arrays, store_arrays
 from tests.children import in_child
@@ -27,7 +27,7 @@ def write_arrays(path, seed: int) -> None:
 
 
 def write_image(path, seed: int) -> None:
-    Store(path.parent).put(int(path.stem), np.random.default_rng(seed).integers(0, 256, (9, 9, 3), np.uint8))
+    SampleFolder(path.parent).put(int(path.stem), np.random.default_rng(seed).integers(0, 256, (9, 9, 3), np.uint8))
 
 
 def die_in_the_middle(write, path) -> None:
@@ -58,7 +58,7 @@ def test_a_writer_killed_midway_leaves_the_older_file(tmp_path, write, name):
     if write is write_arrays:
         assert load_arrays(path, "key") is not None
     if write is write_image:
-        Store(tmp_path).begin({}, [7])
+        SampleFolder(tmp_path).begin({}, [7])
         assert not half.exists()
 
 
