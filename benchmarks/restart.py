@@ -13,11 +13,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import torch
+from anisodiff.training.pieces import export, join
 
 from anisodiff.data import open_dataset
 from anisodiff.io.checkpoint import newest
 from anisodiff.training import TrainConfig, read_log, train
-from anisodiff.training.pieces import export, join
 
 NETWORK = {"size": "small", "nf": 32, "multipliers": [1, 1], "blocks": 1, "dropout": 0.0}
 

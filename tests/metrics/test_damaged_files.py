@@ -11,7 +11,8 @@ import pytest
 from PIL import Image
 
 from anisodiff.data import prepare
-from anisodiff.metrics import Report, fingerprint, image_set
+from anisodiff.metrics import Report, image_set
+from anisodiff.metrics.images import fingerprint
 
 from .conftest import TINY, Run, random_images, save_folder
 

@@ -7,17 +7,15 @@ import torch
 from scipy.stats import wasserstein_distance
 from torch import Tensor
 
-from anisodiff.metrics import (
+from anisodiff.metrics.edges import LARGEST, MAGNITUDES, edge_distance, edge_statistics
+from anisodiff.metrics.pixel_metrics import (
     directions,
-    edge_distance,
-    edge_statistics,
     project,
+    radii,
     sliced_wasserstein,
     spectrum_error,
     spectrum_statistics,
 )
-from anisodiff.metrics.edges import LARGEST, MAGNITUDES
-from anisodiff.metrics.spectra import radii
 
 from .conftest import random_images
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 import anisodiff
 from anisodiff.dct import idct2
 from anisodiff.estimation import estimate_statistics
-from anisodiff.metrics.sliced import directions, sliced_wasserstein
+from anisodiff.metrics.pixel_metrics import directions, sliced_wasserstein
 from anisodiff.models.score import ScoreModel
 from anisodiff.models.time_density import draw_times
 from anisodiff.noise import KeyedNoise
