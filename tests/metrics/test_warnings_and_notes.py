@@ -111,8 +111,8 @@ def test_an_empty_environment_variable_names_no_file(monkeypatch: pytest.MonkeyP
 def test_a_rate_of_nothing_is_not_certain(pooled: FeatureNetwork, tmp_path: Path) -> None:
     reference, strangers = random_images(30, seed=1), random_images(12, seed=2)
     report = evaluate(
-        strangers, reference, network=pooled, generation=Generation(sources=(29,) * 12), context=Context(cache=tmp_path),
-        metrics=("memorization",),
+        strangers, reference, network=pooled, generation=Generation(sources=(29,) * 12),
+        context=Context(cache=tmp_path), metrics=("memorization",),
     )  # fmt: skip
     for name in ("source_recovered_features", "source_recovered_pixels"):
         assert report[name].value == 0

@@ -1,4 +1,4 @@
-"""Figures of a study: curves with a line a contender, and sheets of pictures side by side."""
+"""Figures of a study: curves with one line per run, and sheets of pictures side by side."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 
 from anisodiff.experiments.edits import SHOWN as EDITED
-from anisodiff.experiments.numbers import Row, over_images
+from anisodiff.experiments.results import Row, over_images
 from anisodiff.generation.pictures import enlarged, tiled
 from anisodiff.io.atomic import replacing
 from anisodiff.io.figures import canvas, save_figure
@@ -20,10 +20,10 @@ Pixels = NDArray[np.uint8]
 
 
 def draw_all(rows: Sequence[Row], priors: Sequence[str], out: Path) -> dict[str, str]:
-    """Every figure that there are results for, in results/figures; name → path relative to the page."""
+    """Every figure that has results, in results/figures; name → path relative to the page."""
     folder, found = out / "results" / "figures", dict[str, str]()
     drawn = {
-        "training": _training(rows), "images": _images(rows, priors), "nfe": _evaluations(rows, priors),
+        "training": _training(rows), "images": _images(rows, priors), "nfe": _nfe(rows, priors),
         "edits": _edits(rows),
     }  # fmt: skip
     for name, figure in drawn.items():
@@ -39,7 +39,7 @@ def draw_all(rows: Sequence[Row], priors: Sequence[str], out: Path) -> dict[str,
 
 
 def tidy(axes: Any, **settings: Any) -> None:
-    """The house style of a plot."""
+    """Set labels, and the common style of all plots."""
     axes.set(**settings)
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(alpha=0.2)
@@ -78,7 +78,7 @@ def _training(rows: Sequence[Row]) -> Any:
 
 
 def _images(rows: Sequence[Row], priors: Sequence[str]) -> Any:
-    """FID over images seen of runs whose checkpoints were given, a panel a prior."""
+    """FID over images seen of given checkpoints, a panel a prior."""
     found = {prior: curves for prior in priors if (curves := over_images(rows, prior))}
     if not found:
         return None
@@ -90,8 +90,8 @@ def _images(rows: Sequence[Row], priors: Sequence[str]) -> Any:
     return figure
 
 
-def _evaluations(rows: Sequence[Row], priors: Sequence[str]) -> Any:
-    """FID over evaluations of the network, a panel a prior; only where somebody has several."""
+def _nfe(rows: Sequence[Row], priors: Sequence[str]) -> Any:
+    """FID over NFE, a panel a prior; only where a run has several."""
     if not any(len({steps for _, steps in row.columns}) > 1 for row in rows):
         return None
     figure = canvas(5.2 * len(priors), 3.8)
@@ -102,7 +102,7 @@ def _evaluations(rows: Sequence[Row], priors: Sequence[str]) -> Any:
             points = [(row.nfe(n), row.metric(n, "fid")) for n in names]
             curves.append((row.label, [(x.mean, y) for x, y in points if x is not None and y is not None]))
         _lines(axes, curves)
-        tidy(axes, xscale="log", xlabel="evaluations of the network", ylabel="FID", title=f"prior {prior}")
+        tidy(axes, xscale="log", xlabel="NFE", ylabel="FID", title=f"prior {prior}")
         ticks = sorted({x for _, points in curves for x, _ in points})
         axes.set_xticks(ticks, [f"{x:g}" for x in ticks], fontsize=8)
         axes.minorticks_off()
@@ -126,12 +126,12 @@ def _edits(rows: Sequence[Row]) -> Any:
 
 
 def _edits_of(row: Row) -> list[str]:
-    """Names of a contender's edits, ascending in strength."""
+    """Names of a run's edits, ascending in strength."""
     return sorted({n for r in row.results for n in r if n.startswith("edit-")}, key=lambda n: float(n[5:]))
 
 
 def _mark(axes: Any, marks: Sequence[tuple[str, tuple[float, float]]]) -> None:
-    """Words beside points; of points with the same words that lie together the first has them."""
+    """Words beside points; of close points with the same words only the first has them."""
     taken = list[tuple[str, NDArray[np.float64]]]()
     for words, point in marks:
         here = axes.transData.transform(point) * 72 / axes.figure.dpi
@@ -170,7 +170,7 @@ def _sheets(rows: Sequence[Row], priors: Sequence[str]) -> Image.Image | None:
         for row in rows:
             if column := row.main(prior):
                 path = row.places[0].results / f"{column}.npz"
-                strips.append((f"{row.label}, {column.replace('-', ', ')} evaluations".strip(), _read(path)))
+                strips.append((f"{row.label}, {column.replace('-', ', ')} NFE".strip(), _read(path)))
     return _stacked([(_ascii(words), pictures) for words, pictures in strips], ACROSS)
 
 
@@ -201,5 +201,5 @@ def _beside(blocks: Sequence[Image.Image]) -> Image.Image | None:
 
 
 def _ascii(words: str) -> str:
-    """The small font knows no more."""
+    """All that the small font has."""
     return words.encode("ascii", "replace").decode()

@@ -1,8 +1,7 @@
-"""Images of many seeds on the disk, one file for every batch; what is there is not made again.
+"""Samples on disk, one file per batch; a batch that exists is not generated again.
 
-FOLDER/FIRST-LAST.npz    images uint8 [n, C, H, W] of the seeds FIRST … LAST, the seconds they took, whether these
-                         hold what only a first batch costs (compilation, recording), and how many evaluations
-                         each took of a sampler that decides so itself
+FOLDER/FIRST-LAST.npz    images uint8 [n, C, H, W] of the seeds FIRST … LAST, the seconds they took, ``warm``: whether
+                         an earlier batch has paid for compilation, and the NFE of each under an adaptive sampler
 """
 
 import time
@@ -26,34 +25,33 @@ from anisodiff.metrics import ImageSet
 from anisodiff.samplers import Dopri5
 
 SHOWN = 32
-"""Images kept among the results, to be looked at."""
+"""Images kept among the results."""
 
 
 class Failed(Exception):
-    """A contender cannot do what was asked: a result, not the end of a study."""
+    """A run cannot do what was asked: a result, not the end of a study."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Column:
-    """A prior and a number of evaluations."""
+    """A prior and an NFE."""
 
     prior: str
     steps: int
 
     @property
     def name(self) -> str:
-        """For files."""
         return f"{self.prior}-{self.steps}"
 
 
 @dataclass(frozen=True)
 class Chunks:
-    """The files of a folder."""
+    """The batches in a folder."""
 
     folder: Path
 
     def ranges(self) -> list[tuple[int, int, Path]]:
-        """(first, one past the last, file), ascending; what a crash cut off is not there."""
+        """(first, last + 1, file), ascending; files cut off by a crash are left out."""
         found = []
         for path in self.folder.glob("*-*.npz"):
             first, last = path.stem.split("-")
@@ -62,7 +60,7 @@ class Chunks:
         return sorted(found)
 
     def missing(self, n: int, batch: int) -> Iterator[range]:
-        """Rows of 0 … n − 1 that are not there, at most ``batch`` at a time."""
+        """Missing rows of 0 … n − 1, at most ``batch`` at a time."""
         done = 0
         for first, end in [*((a, b) for a, b, _ in self.ranges()), (n, n)]:
             while done < min(first, n):
@@ -80,13 +78,11 @@ class Chunks:
             )  # fmt: skip
 
     def walk(self) -> Iterator[NDArray[np.uint8]]:
-        """The images of file after file."""
         for _, _, path in self.ranges():
             with np.load(path, allow_pickle=False) as stored:
                 yield stored["images"]
 
     def first(self, n: int) -> NDArray[np.uint8]:
-        """The first ``n`` images."""
         held: list[NDArray[np.uint8]] = []
         for images in self.walk():
             held.append(images)
@@ -104,11 +100,11 @@ class Chunks:
         return sum(s for s, _ in usual) / sum(n for _, n in usual)
 
     def nfe(self) -> float | None:
-        """What a sample took in the mean, where the sampler decided; None where it was the same for all."""
+        """Mean NFE of an adaptive sampler; None where it is the same for all."""
         found = list[int]()
         for _, _, path in self.ranges():
             with np.load(path, allow_pickle=False) as stored:
-                found += stored["nfe"].tolist() if "nfe" in stored else []
+                found += stored["nfe"].tolist()
         return sum(found) / len(found) if found else None
 
     def image_set(self, name: str, n: int) -> ImageSet:
@@ -127,8 +123,8 @@ class Chunks:
         return ImageSet(name=name, open=read, count=n)
 
 
-class Maker:
-    """A generator that fills folders; its first batch is marked."""
+class SampleWriter:
+    """Fills folders with samples of one generator; its first batch is marked."""
 
     def __init__(self, generator: Generator, batch: int | None = None) -> None:
         self.generator, self.batch, self.warm = generator, batch or generator.batch, False
@@ -143,9 +139,9 @@ class Maker:
         tell: Callable[[int], None],
         spent: Callable[[], Sequence[int]] = tuple,
     ) -> bool:
-        """Rows 0 … n − 1 by ``make``; whether all are there. What ``make`` refuses is a `Failed`.
+        """Write rows 0 … n − 1 by ``make``; whether all are there. A ValueError of ``make`` is a `Failed`.
 
-        ``spent``: the evaluations of the samples made last, where they differ.
+        ``spent``: NFE of the last samples, where they differ.
         """
         took = 0.0
         for rows in chunks.missing(n, self.batch):
@@ -173,7 +169,7 @@ class Maker:
         say: Callable[[str], None],
         tell: Callable[[int], None],
     ) -> dict[str, Any] | None:
-        """Samples of the seeds 0 … n − 1; their protocol, or None where the deadline came first."""
+        """Write samples of the seeds 0 … n − 1; their protocol, or None where the deadline came first."""
         generator = self.generator
         try:
             start, route = generator.start(column.prior), generator.route(sampler, column.steps)
@@ -211,5 +207,5 @@ class Maker:
         if not self.fill(chunks, n, make, deadline, tell, spent):
             return None
         if (mean := chunks.nfe()) is not None:
-            protocol["evaluations_made"] = mean
+            protocol["mean_nfe"] = mean
         return {**protocol, "seconds_per_image": chunks.seconds_per_image(), "batch": self.batch}
