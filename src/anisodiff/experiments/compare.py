@@ -111,10 +111,11 @@ class RunEvaluation:
             return all(self._point(number, stages) for number in passed)
         if "failed" in trained:
             return True
-        pieces = [partial(self._column, column) for column in self.columns]
-        pieces += [partial(self._point, number) for number in self.points]
-        pieces += [partial(self._edit, strength) for strength in self.strengths]
-        return all(piece(stages) for piece in pieces)
+        return (
+            all(self._guarded(column.name, partial(self._column, column, stages)) for column in self.columns)
+            and all(self._point(number, stages) for number in self.points)
+            and all(self._edit(strength, stages) for strength in self.strengths)
+        )
 
     def missing(self) -> list[str]:
         trained = read_json(self.place.trained)
@@ -152,7 +153,9 @@ class RunEvaluation:
         )
 
     def _guarded(self, name: str, work: Callable[[], bool]) -> bool:
-        """A run that cannot do it gets a line in the table in place of a number."""
+        """Do what has no result yet; a run that cannot gets a line in the table in place of a number."""
+        if self._result(name).is_file():
+            return True
         try:
             return work()
         except Failed as error:
@@ -161,11 +164,6 @@ class RunEvaluation:
             return True
 
     def _column(self, column: Column, stages: Sequence[str]) -> bool:
-        if self._result(column.name).is_file():
-            return True
-        return self._guarded(column.name, partial(self._make_column, column, stages))
-
-    def _make_column(self, column: Column, stages: Sequence[str]) -> bool:
         folder, study = self.place.work / column.name, self.study
         chunks = Chunks(folder)
         if "sample" in stages:
@@ -190,8 +188,6 @@ class RunEvaluation:
 
     def _point(self, number: int, stages: Sequence[str]) -> bool:
         name = f"track-{number}"
-        if self._result(name).is_file():
-            return True
         return self._guarded(name, partial(self._make_point, number, name, stages))
 
     def _make_point(self, number: int, name: str, stages: Sequence[str]) -> bool:
@@ -234,9 +230,8 @@ class RunEvaluation:
 
     def _edit(self, strength: float, stages: Sequence[str]) -> bool:
         assert self.paintings is not None
-        if self._result(file_of(strength)).is_file():
-            self.paintings.check(read_json(self._result(file_of(strength))), self._result(file_of(strength)))
-            return True
+        path = self._result(file_of(strength))
+        self.paintings.check(read_json(path), path)
         return self._guarded(file_of(strength), partial(self._make_edit, self.paintings, strength, stages))
 
     def _make_edit(self, paintings: Paintings, strength: float, stages: Sequence[str]) -> bool:

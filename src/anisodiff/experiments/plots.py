@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 
 from anisodiff.experiments.edits import SHOWN as EDITED
-from anisodiff.experiments.results import Row, over_images
+from anisodiff.experiments.results import Number, Row, over_images
 from anisodiff.generation.pictures import enlarged, tiled
 from anisodiff.io.atomic import replacing
 from anisodiff.io.figures import canvas, save_figure
@@ -17,6 +17,7 @@ from anisodiff.io.figures import canvas, save_figure
 ACROSS, SIDE, CAPTION = 16, 64, 14
 BESIDE, GAP = 4, 10
 Pixels = NDArray[np.uint8]
+Curves = Sequence[tuple[str, Sequence[tuple[float, Number]]]]
 
 
 def draw_all(rows: Sequence[Row], priors: Sequence[str], out: Path) -> dict[str, str]:
@@ -45,7 +46,7 @@ def tidy(axes: Any, **settings: Any) -> None:
     axes.grid(alpha=0.2)
 
 
-def _lines(axes: Any, curves: Sequence[tuple[str, list[tuple[float, Any]]]]) -> bool:
+def _lines(axes: Any, curves: Curves) -> bool:
     """A line with error bars for each; whether there is any."""
     drawn = False
     for number, (label, points) in enumerate(curves):
@@ -61,53 +62,56 @@ def _lines(axes: Any, curves: Sequence[tuple[str, list[tuple[float, Any]]]]) -> 
     return drawn
 
 
+def _panels(panels: Sequence[tuple[dict[str, Any], Curves]]) -> Any:
+    """Curves beside each other, each panel with its settings; None where there are no points."""
+    figure = canvas(5.2 * max(len(panels), 1), 3.8)
+    drawn = False
+    for axes, (settings, curves) in zip(np.atleast_1d(figure.subplots(1, len(panels) or 1)), panels):
+        drawn = _lines(axes, curves) or drawn
+        tidy(axes, ylabel="FID", **settings)
+        if settings.get("xscale") == "log":
+            ticks = sorted({x for _, points in curves for x, _ in points})
+            axes.set_xticks(ticks, [f"{x:g}" for x in ticks], fontsize=8)
+            axes.minorticks_off()
+    figure.tight_layout()
+    return figure if drawn else None
+
+
+def _curve(row: Row, points: Sequence[tuple[Number | None, Number | None]]) -> tuple[str, list[tuple[float, Number]]]:
+    return row.label, [(x.mean, y) for x, y in points if x is not None and y is not None]
+
+
 def _training(rows: Sequence[Row]) -> Any:
     """FID over seconds, and over images."""
-    figure = canvas(10.0, 3.8)
-    drawn = False
-    for axes, key, words in zip(figure.subplots(1, 2), ("seconds", "images"), ("training time, s", "images seen")):
+    panels = []
+    for key, words in (("seconds", "training time, s"), ("images", "images seen")):
         curves = []
         for row in rows:
             names = sorted({n for r in row.results for n in r if n.startswith("track-")}, key=lambda n: int(n[6:]))
-            points = [(row.fact(n, key), row.fact(n, "fid")) for n in names]
-            curves.append((row.label, [(x.mean, y) for x, y in points if x is not None and y is not None]))
-        drawn = _lines(axes, curves) or drawn
-        tidy(axes, xlabel=words, ylabel="FID")
-    figure.tight_layout()
-    return figure if drawn else None
+            curves.append(_curve(row, [(row.fact(n, key), row.fact(n, "fid")) for n in names]))
+        panels.append(({"xlabel": words}, curves))
+    return _panels(panels)
 
 
 def _images(rows: Sequence[Row], priors: Sequence[str]) -> Any:
     """FID over images seen of given checkpoints, a panel a prior."""
     found = {prior: curves for prior in priors if (curves := over_images(rows, prior))}
-    if not found:
-        return None
-    figure = canvas(5.2 * len(found), 3.8)
-    for axes, (prior, curves) in zip(np.atleast_1d(figure.subplots(1, len(found))), found.items()):
-        _lines(axes, [(run, list(points.items())) for run, points in curves.items()])
-        tidy(axes, xlabel="images seen", ylabel="FID", title=f"prior {prior}")
-    figure.tight_layout()
-    return figure
+    return _panels([
+        ({"xlabel": "images seen", "title": f"prior {prior}"}, [(run, list(c.items())) for run, c in curves.items()])
+        for prior, curves in found.items()
+    ])  # fmt: skip
 
 
 def _nfe(rows: Sequence[Row], priors: Sequence[str]) -> Any:
     """FID over NFE, a panel a prior; only where a run has several."""
     if not any(len({steps for _, steps in row.columns}) > 1 for row in rows):
         return None
-    figure = canvas(5.2 * len(priors), 3.8)
-    for axes, prior in zip(np.atleast_1d(figure.subplots(1, len(priors))), priors):
-        curves = []
-        for row in rows:
-            names = [f"{p}-{steps}" for p, steps in row.columns if p == prior]
-            points = [(row.nfe(n), row.metric(n, "fid")) for n in names]
-            curves.append((row.label, [(x.mean, y) for x, y in points if x is not None and y is not None]))
-        _lines(axes, curves)
-        tidy(axes, xscale="log", xlabel="NFE", ylabel="FID", title=f"prior {prior}")
-        ticks = sorted({x for _, points in curves for x, _ in points})
-        axes.set_xticks(ticks, [f"{x:g}" for x in ticks], fontsize=8)
-        axes.minorticks_off()
-    figure.tight_layout()
-    return figure
+    panels = []
+    for prior in priors:
+        columns = {row.name: [f"{p}-{steps}" for p, steps in row.columns if p == prior] for row in rows}
+        curves = [_curve(row, [(row.nfe(n), row.metric(n, "fid")) for n in columns[row.name]]) for row in rows]
+        panels.append(({"xscale": "log", "xlabel": "NFE", "title": f"prior {prior}"}, curves))
+    return _panels(panels)
 
 
 def _edits(rows: Sequence[Row]) -> Any:

@@ -14,8 +14,6 @@ with W₁ the 1-Wasserstein distance of the normalized histograms, on the circle
 inequality.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch
@@ -35,14 +33,6 @@ class EdgeStatistics:
     coherence: Tensor
     magnitude: Tensor
 
-    def merge(self, other: EdgeStatistics) -> EdgeStatistics:
-        """Statistics of both sets together."""
-        return EdgeStatistics(
-            orientation=self.orientation + other.orientation,
-            coherence=self.coherence + other.coherence,
-            magnitude=self.magnitude + other.magnitude,
-        )
-
 
 @dataclass(frozen=True, kw_only=True)
 class EdgeDistance:
@@ -56,11 +46,10 @@ class EdgeDistance:
 
 def no_edges() -> EdgeStatistics:
     """Statistics of images in which no window fits."""
-    return EdgeStatistics(
-        orientation=torch.zeros(ORIENTATIONS, dtype=torch.float64),
-        coherence=torch.zeros(COHERENCES, dtype=torch.float64),
-        magnitude=torch.zeros(MAGNITUDES, dtype=torch.float64),
+    orientation, coherence, magnitude = (
+        torch.zeros(bins, dtype=torch.float64) for bins in (ORIENTATIONS, COHERENCES, MAGNITUDES)
     )
+    return EdgeStatistics(orientation=orientation, coherence=coherence, magnitude=magnitude)
 
 
 def _histogram(position: Tensor, bins: int, weights: Tensor | None) -> Tensor:
@@ -114,8 +103,6 @@ def edge_distance(first: EdgeStatistics, second: EdgeStatistics) -> EdgeDistance
     coherence = float(_cumulative_gap(first.coherence, second.coherence).abs().sum() / COHERENCES)
     magnitude = float(_cumulative_gap(first.magnitude, second.magnitude).abs().sum() * (LARGEST / MAGNITUDES))
     return EdgeDistance(
-        value=orientation / 90 + coherence + magnitude / LARGEST,
-        orientation=orientation,
-        coherence=coherence,
+        value=orientation / 90 + coherence + magnitude / LARGEST, orientation=orientation, coherence=coherence,
         magnitude=magnitude,
-    )
+    )  # fmt: skip

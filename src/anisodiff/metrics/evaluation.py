@@ -1,15 +1,14 @@
 """From two sets of images to a report: every metric, each number with its protocol."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch
 
+import anisodiff
 from anisodiff.metrics.features import FeatureNetwork
 from anisodiff.metrics.images import ImageSet, Source, image_set, peek
 from anisodiff.metrics.memorization import Gallery, Memorization, look_for_copies
-from anisodiff.metrics.protocol import Generation, Protocol, Report, Settings, Value, package_version
+from anisodiff.metrics.protocol import Generation, Protocol, Report, Settings, Value
 from anisodiff.metrics.references import Reference
 from anisodiff.metrics.statistics import cached_survey
 from anisodiff.metrics.survey import Context, Survey, survey
@@ -29,7 +28,7 @@ class _Known:
     statistics: Survey | None
 
     @classmethod
-    def of(cls, source: Source | Survey | Reference, batch_size: int) -> _Known:
+    def of(cls, source: Source | Survey | Reference, batch_size: int) -> "_Known":
         name, split = None, ""
         if isinstance(source, Reference):
             name, split, source = source.name, source.split, source.content
@@ -150,23 +149,11 @@ def evaluate(
         else:
             values += MEASURE[name](pair)
     protocol = Protocol(
-        samples=measured.name,
-        samples_fingerprint=ours.fingerprint,
-        samples_count=ours.count,
-        reference=expected.name,
-        reference_split=expected.split,
-        reference_fingerprint=theirs.fingerprint,
-        reference_count=theirs.count,
-        size="×".join(map(str, ours.size)),
-        network=network.name,
-        weights=network.weights,
-        resize=network.resize,
-        precision=network.precision,
-        settings=settings.describe(),
-        heldout_fingerprint=None if held is None else held.fingerprint,
-        nfe=generation.nfe,
-        prior=generation.prior,
-        seed=generation.seed,
-        version=package_version(),
-    )
+        samples=measured.name, samples_fingerprint=ours.fingerprint, samples_count=ours.count,
+        reference=expected.name, reference_split=expected.split, reference_fingerprint=theirs.fingerprint,
+        reference_count=theirs.count, size="×".join(map(str, ours.size)), network=network.name,
+        weights=network.weights, resize=network.resize, precision=network.precision,
+        settings=settings.describe(), heldout_fingerprint=None if held is None else held.fingerprint,
+        nfe=generation.nfe, prior=generation.prior, seed=generation.seed, version=anisodiff.__version__,
+    )  # fmt: skip
     return Report(protocol=protocol, values=tuple(values))

@@ -21,8 +21,6 @@ The published scores use the 1008-way head of the 2015-12-05 network. Another cl
 reports label it by the classifier's name.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -91,9 +89,7 @@ def kernel_distance(
 
 
 def distance_rows(x: Tensor, y: Tensor, *, chunk: int | None = None) -> Iterator[tuple[int, Tensor]]:
-    """Yield (first row, squared distances ``[rows,m]``) of ``x`` ``[n,D]`` to ``y`` ``[m,D]``, chunk by
-    chunk.
-    """
+    """Yield (first row, squared distances ``[rows,m]``) of ``x`` ``[n,D]`` to ``y`` ``[m,D]``, chunk by chunk."""
     y = y.double()
     y2 = y.square().sum(dim=1)
     chunk = chunk or max(1, CHUNK_ENTRIES // max(len(y), 1))
@@ -141,12 +137,9 @@ def prdc(real: Tensor, generated: Tensor, *, k: int = 5, chunk: int | None = Non
         covered.append(inside.any(dim=1))
         recalled.append((d2 < generated_radii).any(dim=1))
     return PRDC(
-        precision=float((balls > 0).double().mean()),
-        recall=float(torch.cat(recalled).double().mean()),
-        density=float(balls.double().mean() / k),
-        coverage=float(torch.cat(covered).double().mean()),
-        k=k,
-    )
+        precision=float((balls > 0).double().mean()), recall=float(torch.cat(recalled).double().mean()),
+        density=float(balls.double().mean() / k), coverage=float(torch.cat(covered).double().mean()), k=k,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,8 +6,6 @@ precision, and the precision the weights were stored in. Features are computed i
 said otherwise: TF32 keeps 10 bits of a product and moves small FIDs visibly.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -118,13 +116,9 @@ def function_network(
     ``weights`` says which function it is (a hash, a version): without it statistics of references are not cached.
     """
     return FeatureNetwork(
-        name=name,
-        weights=weights,
-        resize=resize,
-        precision=precision,
-        forward=lambda images: (function(images), None),
-        device=torch.device(device),
-    )
+        name=name, weights=weights, resize=resize, precision=precision,
+        forward=lambda images: (function(images), None), device=torch.device(device),
+    )  # fmt: skip
 
 
 def extract(network: FeatureNetwork, batches: Iterator[Tensor]) -> tuple[Tensor, Tensor | None]:

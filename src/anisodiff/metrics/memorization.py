@@ -10,8 +10,6 @@ Pixels are compared as whole numbers 0 … 255: their squared distances are exac
 depend on how the sets are cut into batches.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np
@@ -121,9 +119,7 @@ def _share(train: Tensor, heldout: Tensor, *, matched: int) -> Share:
 
 
 def closer_to_training(samples: Tensor, training: Tensor, heldout: Tensor, *, generator: torch.Generator) -> Share:
-    """Share of samples ``[n,D]`` nearer to training than to held-out features, both cut to one size at
-    random.
-    """
+    """Share of samples ``[n,D]`` nearer to training than to held-out features, both cut to one size at random."""
     matched = min(len(training), len(heldout))
     cut = [
         side[torch.randperm(len(side), generator=generator)[:matched].to(side.device)] for side in (training, heldout)
@@ -152,11 +148,9 @@ def source_recovery(samples: Tensor, gallery: Tensor, source: Tensor) -> Recover
     rank = torch.cat(ranks).double()
     rate = float((rank == 0).double().mean())
     return Recovery(
-        rate=rate,
-        standard_error=binomial_error(rate, len(rank)),
-        chance=1 / len(gallery),
+        rate=rate, standard_error=binomial_error(rate, len(rank)), chance=1 / len(gallery),
         median_rank=float(rank.median()),
-    )
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -224,12 +218,9 @@ def look_for_copies(
             pick(training.images, by_pixel.index.cpu()[first], batch_size=batch_size),
         )
     return Memorization(
-        by_feature=by_feature,
-        by_pixel=by_pixel,
-        feature_share=feature_share,
-        pixel_share=pixel_share,
+        by_feature=by_feature, by_pixel=by_pixel, feature_share=feature_share, pixel_share=pixel_share,
         sheet=sheet,
-    )
+    )  # fmt: skip
 
 
 def _picture(image: Tensor, zoom: int) -> Image.Image:

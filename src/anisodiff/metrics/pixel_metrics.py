@@ -17,8 +17,6 @@ f in cycles per pixel; the mean (r=0) and the corners beyond Nyquist are left ou
 the triangle inequality.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -72,12 +70,6 @@ class SpectrumStatistics:
     count: int
     total: Tensor
 
-    def merge(self, other: SpectrumStatistics) -> SpectrumStatistics:
-        """Statistics of both sets together."""
-        if self.total.shape != other.total.shape:
-            raise ValueError(f"spectra of different lengths: {len(self.total)} and {len(other.total)}")
-        return SpectrumStatistics(count=self.count + other.count, total=self.total + other.total)
-
     @property
     def power(self) -> Tensor:
         """P(r) ``[R]``."""
@@ -120,19 +112,9 @@ class PixelStatistics:
     edges: EdgeStatistics
     projections: Tensor
 
-    def to_tensors(self) -> dict[str, Tensor]:
-        """Plain tensors by name: sums over the images, and ``projections`` with a row an image."""
-        return {
-            "spectrum": self.spectrum.total,
-            "orientation": self.edges.orientation,
-            "coherence": self.edges.coherence,
-            "magnitude": self.edges.magnitude,
-            "projections": self.projections,
-        }
-
     @staticmethod
-    def from_tensors(t: Mapping[str, Tensor]) -> PixelStatistics:
-        """The inverse of :meth:`to_tensors`."""
+    def of(t: Mapping[str, Tensor]) -> "PixelStatistics":
+        """From sums of :func:`pixel_statistics` over batches, and the projections of all images."""
         return PixelStatistics(
             spectrum=SpectrumStatistics(count=len(t["projections"]), total=t["spectrum"]),
             edges=EdgeStatistics(orientation=t["orientation"], coherence=t["coherence"], magnitude=t["magnitude"]),
@@ -140,18 +122,12 @@ class PixelStatistics:
         )
 
 
-def pixel_statistics(images: Tensor, theta: Tensor) -> PixelStatistics:
-    """uint8 ``[B,3,H,W]`` and directions ``[3HW,P]`` → statistics of one batch, kept on the CPU; images too small for
-    edges have none.
+def pixel_statistics(images: Tensor, theta: Tensor) -> dict[str, Tensor]:
+    """uint8 ``[B,3,H,W]`` and directions ``[3HW,P]`` → statistics of one batch, on the CPU; all but ``projections``
+    are sums over the images. Images too small for edges have none.
     """
-    spectrum = spectrum_statistics(images)
     edges = edge_statistics(images) if min(images.shape[-2:]) >= SMALLEST else no_edges()
-    return PixelStatistics(
-        spectrum=SpectrumStatistics(count=spectrum.count, total=spectrum.total.cpu()),
-        edges=EdgeStatistics(
-            orientation=edges.orientation.cpu(),
-            coherence=edges.coherence.cpu(),
-            magnitude=edges.magnitude.cpu(),
-        ),
-        projections=project(images, theta).cpu(),
-    )
+    found = {
+        "spectrum": spectrum_statistics(images).total, **vars(edges), "projections": project(images, theta)
+    }  # fmt: skip
+    return {name: tensor.cpu() for name, tensor in found.items()}

@@ -1,16 +1,12 @@
-"""The protocol line: everything that must be equal before two numbers may be compared.
+"""Settings, protocol and report: everything that must be equal before two numbers may be compared.
 
-A number without its protocol is not a result: FID depends on the number of samples, the reference and its
-split, the weights, the resize and the arithmetic. Comparing reports of different protocols is refused unless
-forced.
+FID depends on the number of samples, the reference and its split, the weights, the resize and the arithmetic.
+Comparing reports of different protocols is refused unless forced.
 """
-
-from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import torch
@@ -20,14 +16,6 @@ WHICH_SAMPLES = frozenset({"samples", "samples_fingerprint", "seed"})
 HASHES = frozenset({"reference_fingerprint", "heldout_fingerprint", "weights"})
 LABELS = frozenset({"reference", "reference_split"})
 OPEN = frozenset({"heldout_fingerprint"})  # differs only where both reports have it
-
-
-def package_version() -> str:
-    """Version of the installed package."""
-    try:
-        return version("anisodiff")
-    except PackageNotFoundError:
-        return "not installed"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,9 +86,7 @@ def _short(name: str, value: object) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Protocol:
-    """Carried with every number. ``samples``, its fingerprint and ``seed`` say which samples; the rest says
-    how.
-    """
+    """Carried with every number. ``samples``, its fingerprint and ``seed`` say which samples; the rest says how."""
 
     samples: str
     samples_fingerprint: str
@@ -135,7 +121,7 @@ class Protocol:
             f"{self.precision}; {self.settings}; anisodiff {self.version}"
         )
 
-    def differences(self, other: Protocol) -> tuple[str, ...]:
+    def differences(self, other: "Protocol") -> tuple[str, ...]:
         """``name: mine ≠ theirs`` for every field that must agree and does not.
 
         What a reference is called does not matter while its pixels are the same.
@@ -192,7 +178,7 @@ class Report:
         return json.dumps(asdict(self), indent=1)
 
     @staticmethod
-    def from_json(text: str) -> Report:
+    def from_json(text: str) -> "Report":
         """The inverse of :meth:`to_json`; refuses a text of another shape."""
         try:
             data: Mapping[str, Any] = json.loads(text)

@@ -4,8 +4,6 @@ A named set is looked for at the path given, then in the cache, then at its defa
 Once found it is kept in the cache as a prepared dataset, checked against its fingerprint whenever it is used.
 """
 
-from __future__ import annotations
-
 import shutil
 from dataclasses import dataclass
 from functools import partial

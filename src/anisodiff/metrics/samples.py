@@ -6,8 +6,6 @@ Keys of a protocol, all optional: nfe, prior, seed, seeds, count, channels, prio
 A generated batch is dropped after its use, so any number of samples takes the memory of one batch.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import zipfile
@@ -124,7 +122,7 @@ def read_origin(samples: Path) -> Origin:
             prior=_text(values, "prior"),
             seed=_number(values, "seed"),
             sources=None if sources is None else tuple(sources),
-        ),
+        ),  # fmt: skip
         seeds=None if seeds is None else parse_seeds(seeds),
         prior_images=_text(values, "prior_images"),
         channels=_number(values, "channels") or 3,
@@ -203,12 +201,9 @@ def generate_samples(
     start, route = model.start(prior), model.route(sampler, steps)
     context.say(f"{name}: {n} samples, {route.sampler} with {route.nfe} evaluations; prior: {start.words}")
     origin = Origin(
-        generation=Generation(nfe=route.nfe, prior=start.name, seed=seed),
-        seeds=tuple(range(seed, seed + n)),
-        prior_images=None if start.pool is None else start.pool.fingerprint,
-        channels=model.channels,
-        count=n,
-    )
+        generation=Generation(nfe=route.nfe, prior=start.name, seed=seed), seeds=tuple(range(seed, seed + n)),
+        prior_images=None if start.pool is None else start.pool.fingerprint, channels=model.channels, count=n,
+    )  # fmt: skip
     images = generated(
         model, n, name=name, seed=seed, steps=steps, sampler=sampler, prior=prior, distributed=context.distributed
     )

@@ -5,8 +5,6 @@ with a wrong checksum is computed again. The fingerprint ignores the order of th
 too, and the rows come back in the order of the container that asks.
 """
 
-from __future__ import annotations
-
 import hashlib
 from dataclasses import replace
 from itertools import zip_longest
@@ -35,15 +33,13 @@ def _key(fingerprint: str, network: FeatureNetwork, settings: Settings) -> str:
 
 def _to_arrays(made: Survey) -> dict[str, np.ndarray]:
     return {
-        **{name: tensor.cpu().numpy() for name, tensor in made.pixels.to_tensors().items()},
-        "features": made.features.cpu().numpy(),
-        "mean": made.gaussian.mean.cpu().numpy(),
-        "scatter": made.gaussian.scatter.cpu().numpy(),
-        "size": np.array(made.size),
+        **{name: tensor.cpu().numpy() for name, tensor in vars(made.pixels.edges).items()},
+        "spectrum": made.pixels.spectrum.total.cpu().numpy(), "projections": made.pixels.projections.cpu().numpy(),
+        "features": made.features.cpu().numpy(), "mean": made.gaussian.mean.cpu().numpy(),
+        "scatter": made.gaussian.scatter.cpu().numpy(), "size": np.array(made.size),
         "digests": np.frombuffer(b"".join(made.digests), dtype=np.uint8).reshape(-1, 32),
-        "name": np.array(made.name),
-        "split": np.array(made.split),
-    }
+        "name": np.array(made.name), "split": np.array(made.split),
+    }  # fmt: skip
 
 
 def _from_arrays(arrays: dict[str, np.ndarray], name: str, split: str, device: torch.device) -> Survey:
@@ -51,16 +47,11 @@ def _from_arrays(arrays: dict[str, np.ndarray], name: str, split: str, device: t
     height, width = (int(v) for v in arrays["size"])
     on = {n: torch.from_numpy(arrays[n]).to(device) for n in ("features", "mean", "scatter")}
     return Survey(
-        name=name,
-        size=(height, width),
-        digests=digests,
-        features=on["features"],
-        logits=None,
+        name=name, size=(height, width), digests=digests, features=on["features"], logits=None,
         gaussian=GaussianStatistics(count=len(on["features"]), mean=on["mean"], scatter=on["scatter"]),
-        pixels=PixelStatistics.from_tensors({n: torch.from_numpy(arrays[n]) for n in PIXELS}),
-        kept=torch.empty(0, 3, height, width, dtype=torch.uint8),
-        split=split,
-    )
+        pixels=PixelStatistics.of({n: torch.from_numpy(arrays[n]) for n in PIXELS}),
+        kept=torch.empty(0, 3, height, width, dtype=torch.uint8), split=split,
+    )  # fmt: skip
 
 
 def _in_order(arrays: dict[str, np.ndarray], wanted: tuple[bytes, ...]) -> dict[str, np.ndarray]:

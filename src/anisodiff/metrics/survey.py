@@ -6,8 +6,6 @@ Of W processes, process r handles the batches r, r+W, r+2W, …; all gather the 
 every process ends with the numbers that a single one would have found.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
@@ -149,7 +147,7 @@ def survey(
             found["digests"] = found["digests"].view(len(batch), -1)
             batch = batch.to(network.device)
             features, logits = network(batch, pad_to=batch_size if sizes else 0)
-            sums = pixel_statistics(batch, theta).to_tensors()
+            sums = pixel_statistics(batch, theta)
             found |= {"features": features.to(device), "projections": sums.pop("projections")}
             if logits is not None:
                 found["logits"] = logits.to(device)
@@ -165,15 +163,12 @@ def survey(
     joined, logits = held["features"].to(network.device), held.get("logits")
     sums = {name: held[name].sum(dim=0) for name in ("spectrum", "orientation", "coherence", "magnitude")}
     return Survey(
-        name=images.name,
-        size=size,
-        digests=tuple(row.tobytes() for row in held["digests"].numpy()),
+        name=images.name, size=size, digests=tuple(row.tobytes() for row in held["digests"].numpy()),
         features=require_features(joined, f"{network.name} features of {images.name}"),
-        logits=None if logits is None else logits.to(network.device),
-        gaussian=gaussian_statistics(joined),
-        pixels=PixelStatistics.from_tensors({**sums, "projections": held["projections"]}),
+        logits=None if logits is None else logits.to(network.device), gaussian=gaussian_statistics(joined),
+        pixels=PixelStatistics.of({**sums, "projections": held["projections"]}),
         kept=torch.cat(first)[:keep] if first else torch.empty(0, 3, *size, dtype=torch.uint8),
-    )
+    )  # fmt: skip
 
 
 def _merged(parts: Sequence[tuple[dict[str, Tensor], list[int]]]) -> dict[str, Tensor]:

@@ -1,7 +1,5 @@
 """The metrics as values of a report: from two surveyed sets to numbers with notes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -142,15 +140,9 @@ def _memorization(pair: Pair) -> list[Value]:
 
 
 MEASURE: Mapping[str, Callable[[Pair], list[Value]]] = {
-    "fid": _fid,
-    "kid": _kid,
-    "is": _score,
-    "prdc": _prdc,
-    "sliced": _sliced,
-    "spectrum": _spectrum,
-    "edges": _edges,
-    "memorization": _memorization,
-}
+    "fid": _fid, "kid": _kid, "is": _score, "prdc": _prdc, "sliced": _sliced, "spectrum": _spectrum,
+    "edges": _edges, "memorization": _memorization,
+}  # fmt: skip
 METRICS = tuple(MEASURE)
 
 
