@@ -17,7 +17,7 @@ BUDGET = "10min"
 
 def compare(
     names: list[str] = typer.Argument(
-        None, metavar="RUN…", help="Compare recipes (RECIPE[:KEY=VALUE;…]), processes, checkpoints."),
+        None, metavar="RUN…", help="Compare RECIPE[:KEY=VALUE;…], processes, checkpoints."),
     data: Path = study.DATA,
     out: Path = typer.Option(Path("compare"), "--out", "--output", "-o", help="Write the study to this folder."),
     budget: str = typer.Option(None, "--budget", help=f"Set the training time of each run. Default: {BUDGET}."),

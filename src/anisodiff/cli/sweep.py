@@ -12,7 +12,7 @@ from anisodiff.runtime.progress import stages as bars
 def sweep(
     name: str = typer.Argument("", metavar="RUN", help="Sweep over RECIPE[:KEY=VALUE;…], or a process."),
     grid: list[str] = typer.Option(
-        [], "--grid", help="Try the values KEY=V1,V2,… (or V1|V2); repeatable: all pairs."),
+        [], "--grid", help="Try values KEY=V1,V2,… (or V1|V2); repeatable: all pairs."),
     data: Path = study.DATA,
     out: Path = typer.Option(Path("sweep"), "--out", "--output", "-o", help="Write the sweep to this folder."),
     budget: str = typer.Option(None, "--budget", help="Set the training time of each point."),

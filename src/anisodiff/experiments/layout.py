@@ -1,4 +1,4 @@
-"""The files of a study. The state of the work is what lies on the disk:
+"""The files of a study, which are the state of the work:
 
 OUT/results/     small, all that the page needs: settings, numbers, sheets, figures. Carry this away
   study.json               the settings of the study; a command with other settings is refused

@@ -122,23 +122,26 @@ def _caveats(rows: Sequence[Row], priors: Sequence[str]) -> list[str]:
     return ["\n".join(f"- {line}" for line in lines)] if lines else []
 
 
-def _metrics_table(rows: Sequence[Row], prior: str) -> str:
-    found = {row.name: [row.metric(row.main(prior) or "", name) for name in METRICS] for row in rows}
-    lowest = [best([found[row.name][k] for row in rows]) if m in _MARKED else None for k, m in enumerate(METRICS)]
-    table = [["run", *METRICS]]
-    table += [[row.label, *(cell(n, low) for n, low in zip(found[row.name], lowest))] for row in rows]
+def _grid(head: str, rows: Sequence[Row], columns: Sequence[tuple[str, list[Number | None], bool]]) -> str:
+    """One row per run; columns of (title, numbers, whether the lowest is marked)."""
+    lowest = [best(numbers) if marked else None for _, numbers, marked in columns]
+    table = [[head, *(title for title, _, _ in columns)]]
+    for k, row in enumerate(rows):
+        table.append([row.label, *(cell(numbers[k], low) for (_, numbers, _), low in zip(columns, lowest))])
     return aligned(table, widest=60)
+
+
+def _metrics_table(rows: Sequence[Row], prior: str) -> str:
+    found = [(m, [row.metric(row.main(prior) or "", m) for row in rows], m in _MARKED) for m in METRICS]
+    return _grid("run", rows, found)
 
 
 def _over_nfe(rows: Sequence[Row], priors: Sequence[str]) -> list[str]:
     parts = []
     for prior in priors:
         steps = sorted({count for row in rows for name, count in row.columns if name == prior})
-        lowest = {count: best([row.metric(f"{prior}-{count}", "fid") for row in rows]) for count in steps}
-        table = [[f"FID, prior {prior}, NFE", *map(str, steps)]]
-        for row in rows:
-            table.append([row.label, *(cell(row.metric(f"{prior}-{c}", "fid"), lowest[c]) for c in steps)])
-        parts.append(aligned(table, widest=60))
+        found = [(str(c), [row.metric(f"{prior}-{c}", "fid") for row in rows], True) for c in steps]
+        parts.append(_grid(f"FID, prior {prior}, NFE", rows, found))
     return parts
 
 
@@ -176,18 +179,14 @@ def _track_words(rows: Sequence[Row], n: int) -> str:
 
 
 def _track_table(rows: Sequence[Row]) -> str:
-    """One row per run, one column per evaluation: named by its images where all have as many, else by its number."""
-    points = sorted({int(n[6:]) for row in rows for r in row.results for n in r if n.startswith("track-")})
-    lines = [["images seen, or number"], *([row.label] for row in rows)]
-    for point in points:
+    """One column per evaluation: named by its images where all runs have as many, else by its number."""
+    columns = []
+    for point in sorted({int(n[6:]) for row in rows for r in row.results for n in r if n.startswith("track-")}):
         file = f"track-{point}"
         seen = {round(images.mean) for row in rows if (images := row.fact(file, "images")) is not None}
-        found = [row.fact(file, "fid") for row in rows]
-        lowest = best(found) if len(seen) == 1 else None
-        lines[0].append(f"{seen.pop():,}" if len(seen) == 1 else str(point))
-        for line, number in zip(lines[1:], found):
-            line.append(cell(number, lowest))
-    return aligned(lines, widest=60)
+        equal = len(seen) == 1
+        columns.append((f"{seen.pop():,}" if equal else str(point), [row.fact(file, "fid") for row in rows], equal))
+    return _grid("images seen, or number", rows, columns)
 
 
 def _edit_words(study: dict[str, Any]) -> str:

@@ -77,14 +77,15 @@ class Chunks:
                 nfe=np.array(nfe, dtype=np.int64),
             )  # fmt: skip
 
-    def walk(self) -> Iterator[NDArray[np.uint8]]:
+    def read(self, *keys: str) -> Iterator[tuple[Any, ...]]:
+        """The arrays of these names, file after file."""
         for _, _, path in self.ranges():
             with np.load(path, allow_pickle=False) as stored:
-                yield stored["images"]
+                yield tuple(stored[key] for key in keys)
 
     def first(self, n: int) -> NDArray[np.uint8]:
         held: list[NDArray[np.uint8]] = []
-        for images in self.walk():
+        for (images,) in self.read("images"):
             held.append(images)
             if sum(map(len, held)) >= n:
                 break
@@ -92,19 +93,13 @@ class Chunks:
 
     def seconds_per_image(self) -> float:
         """Without first batches, unless there are no others."""
-        times = []
-        for _, _, path in self.ranges():
-            with np.load(path, allow_pickle=False) as stored:
-                times.append((float(stored["seconds"]), len(stored["images"]), bool(stored["warm"])))
+        times = [(float(s), len(i), bool(warm)) for s, i, warm in self.read("seconds", "images", "warm")]
         usual = [(s, n) for s, n, warm in times if warm] or [(s, n) for s, n, _ in times]
         return sum(s for s, _ in usual) / sum(n for _, n in usual)
 
     def nfe(self) -> float | None:
         """Mean NFE of an adaptive sampler; None where it is the same for all."""
-        found = list[int]()
-        for _, _, path in self.ranges():
-            with np.load(path, allow_pickle=False) as stored:
-                found += stored["nfe"].tolist()
+        found = [count for (counts,) in self.read("nfe") for count in counts.tolist()]
         return sum(found) / len(found) if found else None
 
     def image_set(self, name: str, n: int) -> ImageSet:
@@ -112,7 +107,7 @@ class Chunks:
 
         def read(size: int) -> Iterator[Tensor]:
             rest = np.empty((0,), dtype=np.uint8)
-            for images in self.walk():
+            for (images,) in self.read("images"):
                 rest = images if not len(rest) else np.concatenate([rest, images])
                 while len(rest) >= size:
                     yield torch.from_numpy(rest[:size].copy())

@@ -58,7 +58,7 @@ class StudySettings:
                 raise ValueError(f"{name}: got {list(given)}, expected different ones{_of(known)}, one at least")
 
     def fixed(self) -> dict[str, Any]:
-        """What may not change while a study goes on; steps, priors, seeds and runs may grow."""
+        """Settings that may not change in a study; steps, priors, seeds and runs may grow."""
         return {
             "budget": str(self.budget), "n": self.n, "track": self.track,
             "track_n": self.track_n if self.track else None, "keep_weights": self.keep_weights,

@@ -1,7 +1,7 @@
 """A sweep: one run with many values of some fields, on a grid or by successive halving.
 
 Successive halving (Jamieson & Talwalkar 2016): all points with a small budget, the best 1/η with η times as much, and
-so on until one is left. A point that goes on continues its training.
+so on until one is left. The training of a point continues in the next round.
 """
 
 import hashlib

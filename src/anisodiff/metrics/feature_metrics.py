@@ -68,8 +68,7 @@ class KernelDistance:
 def kernel_distance(
     x: Tensor, y: Tensor, *, generator: torch.Generator, block: int = 1000, degree: int = 3
 ) -> KernelDistance:
-    """KID: both sides are shuffled and cut into disjoint blocks; the blocks are independent, so the error is
-    honest.
+    """KID: both sides are shuffled and cut into disjoint blocks, which are independent.
 
     Sets with fewer than ten blocks use smaller blocks, down to ten images, so that a standard error exists.
     """

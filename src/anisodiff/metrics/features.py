@@ -2,8 +2,8 @@
 ``[B,D]``.
 
 Everything that changes the numbers is part of the value and goes into the protocol: preprocessing, arithmetic
-precision, and the precision the weights were stored in. Features are computed in float32 with TF32 off unless
-said otherwise: TF32 keeps 10 bits of a product and moves small FIDs visibly.
+precision, and the precision the weights were stored in. Features are computed in float32 with TF32 off by default:
+TF32 keeps 10 bits of a product and moves small FIDs visibly.
 """
 
 from collections.abc import Callable, Iterator

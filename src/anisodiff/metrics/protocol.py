@@ -124,7 +124,7 @@ class Protocol:
     def differences(self, other: "Protocol") -> tuple[str, ...]:
         """``name: mine ≠ theirs`` for every field that must agree and does not.
 
-        What a reference is called does not matter while its pixels are the same.
+        The name of a reference does not matter while its pixels are the same.
         """
         same = self.reference_fingerprint == other.reference_fingerprint
         free = WHICH_SAMPLES | LABELS if same else WHICH_SAMPLES

@@ -22,7 +22,7 @@ FIXED = ("cifar10", "fashion-mnist")  # recognized by content, in any packing
 
 @dataclass(frozen=True, kw_only=True)
 class Reference:
-    """A set to compare with: what it is called, its images (or statistics), and the path they came from."""
+    """A set to compare with: its name, its images or statistics, and their path."""
 
     name: str
     split: str

@@ -35,7 +35,7 @@ ORDERED = 10**8  # samples are named by eight digits: from here on names and see
 
 
 class Model(Protocol):
-    """Anything that turns seeds into images ``[n,C,H,W]`` in [0,1], one image a seed whatever the batch."""
+    """Anything that turns seeds into images ``[n,C,H,W]`` in [0,1], one image per seed, independent of the batch."""
 
     def sample_seeds(self, seeds: Sequence[int], *, steps: int, sampler: str, prior: str) -> Tensor:
         """The images of these seeds."""
@@ -100,7 +100,7 @@ def _inside(samples: Path) -> bytes | None:
 
 
 def read_origin(samples: Path) -> Origin:
-    """The protocol that lies in a folder of samples or beside their file; an empty one where there is none."""
+    """The protocol in a folder of samples or beside their file; an empty one where there is none."""
     place = samples / NAME if samples.is_dir() else samples.with_name(f"{samples.name}.json")
     text = None if place.is_file() else _inside(samples)
     if text is not None:
@@ -116,13 +116,12 @@ def read_origin(samples: Path) -> Origin:
     sources, seeds = values.get("sources"), _text(values, "seeds")
     if sources is not None and not (isinstance(sources, list) and all(isinstance(i, int) for i in sources)):
         raise ValueError(f"{place}: sources must be a list of whole numbers, one a sample")
+    generation = Generation(
+        nfe=_number(values, "nfe"), prior=_text(values, "prior"), seed=_number(values, "seed"),
+        sources=None if sources is None else tuple(sources),
+    )  # fmt: skip
     return Origin(
-        generation=Generation(
-            nfe=_number(values, "nfe"),
-            prior=_text(values, "prior"),
-            seed=_number(values, "seed"),
-            sources=None if sources is None else tuple(sources),
-        ),  # fmt: skip
+        generation=generation,
         seeds=None if seeds is None else parse_seeds(seeds),
         prior_images=_text(values, "prior_images"),
         channels=_number(values, "channels") or 3,
@@ -155,7 +154,7 @@ def find_sources(
 ) -> tuple[int, ...] | None:
     """Which image of the reference each sample started from, or ``None`` where that is unknown or of no meaning.
 
-    ``samples``: how many samples the container holds; ``path``: where the reference lies.
+    ``samples``: how many samples the container holds; ``path``: of the reference.
     """
     if origin.generation.sources is not None:
         return origin.generation.sources
