@@ -5,16 +5,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from anisodiff.metrics import (
-    FeatureNetwork,
-    Preprocess,
-    dinov2,
-    extract,
-    float32_arithmetic,
-    function_network,
-    onnx,
-    torchscript,
-)
+from anisodiff.metrics import FeatureNetwork, Preprocess, dinov2, extract, function_network, onnx, torchscript
+from anisodiff.metrics.features import float32_arithmetic
 
 from .conftest import TINY_INPUT, TinyNet, random_images, save_network
 

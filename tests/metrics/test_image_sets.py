@@ -8,7 +8,8 @@ import pytest
 import torch
 from PIL import Image
 
-from anisodiff.metrics import fingerprint, image_set, walk
+from anisodiff.metrics import image_set, walk
+from anisodiff.metrics.images import fingerprint
 
 from .conftest import random_images, save_folder
 

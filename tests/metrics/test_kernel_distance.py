@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 from torchmetrics.image.kid import KernelInceptionDistance
 
-from anisodiff.metrics import kernel_distance, kernel_mmd2
+from anisodiff.metrics.feature_metrics import kernel_distance, kernel_mmd2
 
 from .test_frechet import Passing, features
 

@@ -13,8 +13,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from anisodiff.metrics import PublishedWeights
-from anisodiff.metrics.weights import load_torchscript
+from anisodiff.metrics.weights import PublishedWeights, load_torchscript
 
 from .conftest import save_network
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from prdc import compute_prdc
 
-from anisodiff.metrics import PRDC, prdc
+from anisodiff.metrics.feature_metrics import PRDC, prdc
 
 from .test_frechet import features
 

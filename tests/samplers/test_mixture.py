@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 import anisodiff
 from anisodiff.dct import idct2
-from anisodiff.metrics.sliced import directions, sliced_wasserstein
+from anisodiff.metrics.pixel_metrics import directions, sliced_wasserstein
 from anisodiff.models.base import ModelOptions
 from anisodiff.models.score import ScoreModel
 from anisodiff.models.time_density import draw_times

@@ -10,20 +10,20 @@ from anisodiff.runtime.progress import stages as bars
 
 
 def sweep(
-    name: str = typer.Argument("", metavar="RECIPE", help="RECIPE[:KEY=VALUE;…], or a process for your own images."),
+    name: str = typer.Argument("", metavar="RUN", help="Sweep over RECIPE[:KEY=VALUE;…], or a process."),
     grid: list[str] = typer.Option(
-        [], "--grid", help="KEY=V1,V2,… (or V1|V2); may be given again: all combinations. Brackets hold together."),
+        [], "--grid", help="Try values KEY=V1,V2,… (or V1|V2); repeatable: all pairs."),
     data: Path = study.DATA,
-    out: Path = typer.Option(Path("sweep"), "--out", "--output", "-o", help="Folder of the sweep."),
-    budget: str = typer.Option(None, "--budget", help="Training time of each point; compiling is free."),
+    out: Path = typer.Option(Path("sweep"), "--out", "--output", "-o", help="Write the sweep to this folder."),
+    budget: str = typer.Option(None, "--budget", help="Set the training time of each point."),
     images: int = study.IMAGES,
     halving: int = typer.Option(
-        None, "--halving", help="The best one in so many goes on with so many times the budget: 3."),
-    min_budget: str = typer.Option(None, "--min-budget", help="With --halving: the first round, 60s or 20000images."),
-    metric: str = typer.Option("fid", "--metric", help="What the table is sorted by and halving decides by."),
-    n: int = typer.Option(5000, "--n", "--count", help="Samples that are measured."),
+        None, "--halving", help="Continue the best 1 in N with N times the budget."),
+    min_budget: str = typer.Option(None, "--min-budget", help="Set the first round of --halving: 60s, 20000images."),
+    metric: str = typer.Option("fid", "--metric", help="Sort the table and halve by this metric."),
+    n: int = typer.Option(5000, "--n", "--count", help="Set the number of samples to measure."),
     steps: str = study.STEPS,
-    prior: str = typer.Option("gaussian", "--prior", help="Where sampling starts; the first of several decides."),
+    prior: str = typer.Option("gaussian", "--prior", help="Choose the prior; the first of several decides."),
     seeds: str = study.SEEDS,
     overrides: list[str] = study.SET,
     reference: str = study.REFERENCE,
@@ -37,7 +37,9 @@ def sweep(
     as_json: bool = study.JSON,
     device: str = common.DEVICE,
 ) -> None:  # fmt: skip
-    """Train, sample and measure one method with many values; a sorted table and a plot. The same command continues.
+    """Train, sample and measure one method with many values, and write a sorted table and a plot.
+
+    The same command continues.
 
     Example: anisodiff sweep cifar10-anisotropic-small --data cifar10 --grid 'process.diffusivity=geometric(0.1, 2),0' --budget 2min
 
@@ -47,19 +49,19 @@ def sweep(
     """  # noqa: E501
     from anisodiff.experiments import (
         Halving,
-        Terms,
-        check,
+        StudySettings,
         check_metric,
         check_names,
+        check_runs,
         configs,
-        describe,
-        entries,
+        describe_runs,
         open_study,
         parse_axis,
         parse_steps,
         points,
         read_study,
         run_sweep,
+        seed_runs,
         tags,
         write_sweep,
     )  # fmt: skip
@@ -71,10 +73,10 @@ def sweep(
         study.tell_end(page, [], as_json)
         return
     chosen = points(name, [parse_axis(text) for text in grid])
-    contenders = [one for one, _ in chosen]
-    check_names(contenders)
+    runs = [one for one, _ in chosen]
+    check_names(runs)
     length = _length(budget, images, halving, min_budget)
-    terms = Terms(
+    settings = StudySettings(
         budget=length, n=n, steps=parse_steps(steps), priors=tuple(part.strip() for part in prior.split(",")),
         seeds=study.whole_numbers(seeds, "--seeds"), batch=batch, compile=compile,
     )  # fmt: skip
@@ -83,18 +85,18 @@ def sweep(
         tf32=tf32, span=span, device=device, as_json=as_json,
     )  # fmt: skip
     deadline = study.deadline_of(asked)
-    dataset = study.open_data(contenders, asked)
-    found = configs(contenders, dataset, common.settings(overrides))
-    check(contenders, found, dataset)
-    everyone = entries(contenders, found, terms, out)
+    dataset = study.open_data(runs, asked)
+    found = configs(runs, dataset, common.settings(overrides))
+    check_runs(runs, found, dataset)
+    everyone = seed_runs(runs, found, settings, out)
     halved = None if halving is None else Halving(eta=halving, metric=metric)
-    rounds = tags(len(contenders), terms.budget, halved)
-    described = describe(everyone)
+    rounds = tags(len(runs), settings.budget, halved)
+    described = describe_runs(everyone)
     values = {one.name: point for one, point in chosen}
     for entry in everyone:
-        described[entry.place.name]["point"] = values[entry.contender.name]
+        described[entry.place.name]["point"] = values[entry.run.name]
     fixed = {
-        **terms.fixed(), "data": dataset.fingerprint[:16], "rounds": rounds, "prior": terms.priors[0],
+        **settings.fixed(), "data": dataset.fingerprint[:16], "rounds": rounds, "prior": settings.priors[0],
         "halving": None if halved is None else f"1 in {halved.eta} by {halved.metric}",
     }  # fmt: skip
 
@@ -103,10 +105,10 @@ def sweep(
 
     hold({})
     with bars(common.console) as tell:
-        runner = study.study_of(asked, terms, dataset, deadline, tell, hold)
-        done = run_sweep(runner, contenders, found, out, halved, study.say)
-    held = read_study(out, "sweep")  # by now with the measure
-    page = write_sweep(out, held, rounds, terms.priors[0], metric)
+        runner = study.study_of(asked, settings, dataset, deadline, tell, hold)
+        done = run_sweep(runner, runs, found, out, halved, study.say)
+    held = read_study(out, "sweep")  # by now with the evaluation
+    page = write_sweep(out, held, rounds, settings.priors[0], metric)
     if not as_json:
         typer.echo(page.read_text(encoding="utf-8").split("\n\n")[2])
     study.tell_end(page, [] if done else ["some points"], as_json)

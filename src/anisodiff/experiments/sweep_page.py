@@ -1,4 +1,4 @@
-"""What a sweep leaves: a sorted table, a plot (one field: a curve; two: a map; more: a panel each), raw JSON."""
+"""The page of a sweep: a sorted table, a plot (one field: a curve; two: a map; more: a panel each), raw JSON."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from anisodiff.experiments.layout import save_json
-from anisodiff.experiments.numbers import Number, Row, best, cell
 from anisodiff.experiments.plots import tidy
+from anisodiff.experiments.results import Number, Row, best, cell
 from anisodiff.experiments.sweep import HIGHER, METRICS, ranked
 from anisodiff.io.atomic import replacing
 from anisodiff.io.figures import canvas, save_figure
@@ -18,20 +18,20 @@ Point = tuple[Row, int, dict[str, str]]
 
 
 def write_sweep(out: Path, held: Mapping[str, Any], rounds: Sequence[str], prior: str, metric: str) -> Path:
-    """results/sweep.md, sweep.json and figures/sweep.png, from whatever results are there."""
+    """Write results/sweep.md, sweep.json and figures/sweep.png from the results so far."""
     found = ranked(out, held, rounds, prior, metric)
     keys = list(found[0][2])
     shown = [metric, *(name for name in METRICS if name != metric and name != "fid_infinity")]
     columns = {row.name: row.deciding(prior) for row, _, _ in found}
     numbers = {row.name: [row.metric(columns[row.name], name) for name in shown] for row, _, _ in found}
     halved = len(rounds) > 1
-    head = [*keys, *(["round"] if halved else []), *shown, "images seen", "training, s", "nfe"]
+    head = [*keys, *(["round"] if halved else []), *shown, "images seen", "optimizer steps", "training, s", "nfe"]
     table = [head]
     for row, number, values in found:
         rivals = [numbers[other.name][0] for other, n, _ in found if n == number]
         first, *rest = numbers[row.name]
         lowest = None if metric in HIGHER else best(rivals)
-        facts = [row.fact("train", "images"), row.fact("train", "seconds")]
+        facts = [row.fact("train", key) for key in ("images", "steps", "seconds")]
         facts.append(row.nfe(columns[row.name]))
         failed = row.words("train", "failed") or row.words(columns[row.name], "failed")
         cells = ["failed" if failed else cell(first, lowest), *map(_text, (*rest, *facts))]
@@ -41,7 +41,7 @@ def write_sweep(out: Path, held: Mapping[str, Any], rounds: Sequence[str], prior
     words = (
         f"{held['fixed']['n']} samples, prior {' or '.join(priors) or prior}, {held['fixed']['budget']} of training"
         f"{' in the first round' if halved else ''}, {seeds} seed{'s' if seeds > 1 else ''}; sorted by {metric}. "
-        f"≈: not shown to differ from the best{' of its round' if halved else ''} "
+        f"≈: no significant difference from the best{' of its round' if halved else ''} "
         f"({'under 10 %' if seeds == 1 else 'ranges overlap'})."
     )
     parts = ["# Sweep", words, aligned(table, widest=60)]

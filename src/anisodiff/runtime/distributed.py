@@ -63,6 +63,13 @@ class Distributed:
             dist.all_reduce(value)
         return value
 
+    def gather(self, value: Any) -> list[Any]:
+        """The values (any that can be pickled) of all processes, in the order of their ranks."""
+        found = [value] * self.world
+        if self.world > 1:
+            dist.all_gather_object(found, value)
+        return found
+
     def agree(self, choose: Callable[[], Any]) -> Any:
         """The value that ``choose`` returns on rank 0; its ValueError is raised in all processes."""
         answer: list[Any] = [None, None]

@@ -58,8 +58,15 @@ def calm(command, folder):
 
 def test_the_page_has_tables_protocol_and_figures(calm):
     page = (calm / "results" / "page.md").read_text()
-    head = next(line for line in page.splitlines() if line.startswith("| contender"))
-    for word in ("images seen", "training, ms/image", "FID, gaussian", "FID, simulate", "sampling, ms/image"):
+    head = next(line for line in page.splitlines() if line.startswith("| run"))
+    for word in (
+        "images seen",
+        "optimizer steps",
+        "training, ms/image",
+        "FID, gaussian",
+        "FID, simulate",
+        "sampling, ms/image",
+    ):
         assert word in head
     assert re.search(r"\| ve +\| 24 ", page)
     assert "kid | precision | recall | density | coverage | edges" in re.sub(" +", " ", page)
@@ -68,7 +75,7 @@ def test_the_page_has_tables_protocol_and_figures(calm):
     assert str(calm.parent) not in page
     assert "heat, prior simulate: leakage: samples carry something of the images" in page
     assert "heat, prior gaussian: leakage" not in page
-    assert "with one seed: the difference is not shown" in page
+    assert "with one seed: the difference is not significant" in page
     figures = re.findall(r"\]\((figures/[\w-]+\.png)\)", page)
     assert sorted(figures) == [
         f"figures/{name}.png" for name in ("edit-sheets", "edits", "nfe", "sheets", "training")
@@ -96,7 +103,7 @@ def test_the_results_are_small_and_complete(calm):
 def test_points_on_the_way_stand_in_a_table(calm):
     table = (calm / "results" / "page.md").read_text().partition("## FID over training time")[2]
     lines = [[c.strip() for c in line.split("|")[1:-1]] for line in table.splitlines() if line.startswith("|")]
-    assert lines[0] == ["images seen, or point", "16", "24"]
+    assert lines[0] == ["images seen, or number", "16", "24"]
     found = {row["name"]: row["results"][0] for row in rows(calm)}
     for name, *shown in lines[2:4]:
         known = [found[name][f"track-{point}"]["fid"] for point in (1, 2)]
@@ -152,21 +159,21 @@ def test_other_settings_are_refused_in_one_line(command, calm):
         assert words in err.splitlines()[-1]
 
 
-def test_a_contender_may_change_until_something_of_it_is_done(command, tmp_path):
+def test_a_run_may_change_until_something_of_it_is_done(command, tmp_path):
     def study(ve, heat):
         return command("compare", ve, heat, *COMMON, "--images", 8, "--steps", 4, "--only", "ve", "--stage", "train")
 
     assert study("ve", "heat")[0] == 0
     assert study("ve", "heat:lr=2e-3;name=heat")[0] == 0
     held = json.loads((tmp_path / "out" / "results" / "study.json").read_text())
-    assert held["contenders"]["heat"]["config"]["lr"] == 2e-3
+    assert held["runs"]["heat"]["config"]["lr"] == 2e-3
     code, _, err = study("ve:lr=2e-3;name=ve", "heat")
     assert code == 2
     assert "ve: lr was 0.001, now 0.002" in err
 
 
 def test_seeds_and_shared_runs_count_as_done(command):
-    """Seeds of one row are of one config, and a training that another contender shares is done for both."""
+    """Seeds of one row are of one config, and a training that another run shares is done for both."""
 
     def study(*words):
         return command("compare", *words, *COMMON, "--images", 8, "--steps", 4, "--stage", "train")
@@ -175,7 +182,7 @@ def test_seeds_and_shared_runs_count_as_done(command):
     for words, line in (
         (("ve:lr=2e-3;name=ve", "--seeds", "1"), "ve-seed1: lr was 0.001, now 0.002"),
         (("ve:lr=2e-3;name=ve", "--seeds", "2"), "ve-seed2: lr was 0.001, now 0.002"),
-        (("ve:steps=2;name=b", "--seeds", "0"), "b: run was ve, now b"),
+        (("ve:steps=2;name=b", "--seeds", "0"), "b: training was ve, now b"),
     ):
         code, _, err = study(*words)
         assert code == 2
@@ -204,9 +211,9 @@ def test_in_pieces_with_seeds_shared_runs_checkpoints_and_failures(command, calm
     assert json.loads(said) == {"finished": True, "missing": [], "page": str(out / "results" / "page.md")}
     page = (out / "results" / "page.md").read_text()
     assert re.search(r"\| ve +\| 8 .*± ", page)
-    assert "- Checkpoints that were given, whose training is not of this budget: given." in page
+    assert "- Given checkpoints, trained with another budget: given." in page
     assert "FID over images seen" not in page
-    assert "ode, prior gaussian, 1 evaluations: failed: " in page  # it takes two a step
+    assert "ode, prior gaussian, NFE 1: failed: " in page  # it takes two a step
     assert "10 samples heat" in page
 
 
@@ -217,14 +224,14 @@ def test_checkpoints_of_one_run_make_a_curve(command, calm, tmp_path):
     words = ("compare", *given, *common)
     code, _, err = command("compare", *given, f"{late}:sampler=ode;of=ve;name=twice", *common)
     assert code == 2
-    assert "of: late is a point of ve at 24 images, too; say another" in err
+    assert "of: late is a checkpoint of ve at 24 images, too" in err
     for stage in ("page", "train,page"):  # nothing to draw yet
         assert command(*words, "--stage", stage)[0] == 0
         assert "over images" not in (tmp_path / "out" / "results" / "page.md").read_text()
     assert command(*words)[0] == 0
     page = (tmp_path / "out" / "results" / "page.md").read_text()
-    assert page.startswith("# Comparison\n\n3 contenders, checkpoints that were given, 12 samples")
-    assert "not of this budget" not in page
+    assert page.startswith("# Comparison\n\n3 runs, given checkpoints, 12 samples")
+    assert "another budget" not in page
     table = page.partition("## FID over images seen")[2]
     rows = [[c.strip() for c in line.split("|")[1:-1]] for line in table.splitlines() if line.startswith("|")]
     assert rows[0] == ["FID, prior gaussian, images seen", "ve", "other"]
@@ -241,20 +248,20 @@ def test_checkpoints_of_one_run_make_a_curve(command, calm, tmp_path):
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        ((), "say who takes part"),
-        (("ve:of=run",), "of: for checkpoints; points of a run of this study come with --track"),
+        ((), "name the runs"),
+        (("ve:of=run",), "of: for checkpoints; runs of this study use --track"),
         (("cifar10-tiny:of=a/b;name=c",), "of: got 'a/b', expected letters, digits, dots, dashes: 'a-b'"),
         (("vee",), "no recipe, process or checkpoint 'vee'; did you mean 've'?"),
         (("ve:weighting",), "got 'weighting', expected KEY=VALUE"),
         (("flow-matching:weighting=noise",), "weighting: changes nothing for this process"),
         (("ve:weigting=noise",), "did you mean 'weighting'?"),
-        (("ve:seed=1",), "seed: the same for all contenders; say it with --seeds"),
+        (("ve:seed=1",), "seed: the same for all runs; say it with --seeds"),
         (("ve:sampler=odee",), "did you mean 'ode'?"),
         (("ve:sampler=heun",), "not for a"),
         (("anisotropic:learns=reverse_drift;sampler=ode",), "needs the score by itself"),
         (("anisotropic-paper:sampler=exponential",), "needs the drift as well"),
         (("ve:process.diffusivity=geometric(1",), "a bracket is not closed"),
-        (("ve", "ve"), "two contenders are called 've'"),
+        (("ve", "ve"), "two runs are called 've'"),
         (("ve:name=a/b",), "expected letters, digits, dots, dashes"),
         (("ve", "--budget", "soon"), "--budget: got 'soon', expected a time such as"),
         (("ve", "--budget", "1min", "--images", "4"), "give one of them"),
@@ -262,7 +269,7 @@ def test_checkpoints_of_one_run_make_a_curve(command, calm, tmp_path):
         (("ve", "--images", "4", "--steps", "0"), "steps: got '0'"),
         (("ve", "--images", "4", "--seeds", "a"), "--seeds: got 'a'"),
         (("ve", "--images", "4", "--stage", "trian"), "did you mean 'train'?"),
-        (("ve", "--images", "4", "--only", "heat"), "--only: no contender 'heat'"),
+        (("ve", "--images", "4", "--only", "heat"), "--only: no run 'heat'"),
         (("ve", "--images", "4", "--for", "1 day"), "--for: got '1 day'"),
         (("ve", "--images", "4", "--edit", "data", "--strengths", "2"), "strengths: got [2.0]"),
         (("ve", "--images", "4", "--n", "3"), "n: got 3, expected 10 or more"),

@@ -5,7 +5,8 @@ import json
 import pytest
 from PIL import Image
 
-from anisodiff.experiments import Budget, parse_axis, points, rungs, survivors
+from anisodiff.experiments import Budget, parse_axis, points
+from anisodiff.experiments.sweep import rungs, survivors
 from anisodiff.experiments.sweep_page import _places
 
 from .conftest import COMMON
@@ -31,9 +32,9 @@ def test_grids_are_read_with_brackets():
     assert parse_axis("network.multipliers=1,2|1,2,2").values == ("1,2", "1,2,2")
     found = points("heat:batch=4", [axis, parse_axis("lr=1e-4,2e-4")])
     assert len(found) == 6
-    contender, values = found[-1]
+    run, values = found[-1]
     assert values == {"process.diffusivity": "0", "lr": "2e-4"}
-    assert contender.changes == {"batch": 4, "process.diffusivity": 0, "lr": "2e-4"}
+    assert run.changes == {"batch": 4, "process.diffusivity": 0, "lr": "2e-4"}
     assert len({one.name for one, _ in found}) == 6
     assert len({one.name for one, _ in points("ve", [parse_axis("lr=1e-4,1e 4")])}) == 2
     assert _places(["1", "64", "0.5"]) == ([1.0, 64.0, 0.5], None)

@@ -1,7 +1,7 @@
-"""From the files of a study to numbers: over seeds the mean and half the range, and what they do not show.
+"""The numbers of a study, from its files: over seeds the mean and half the range.
 
-With one seed a difference below 10 % is not shown to be one: runs of the same method differ by that much. With
-several seeds, one that is within the sum of both half ranges is not.
+With one seed a difference below 10 % is not significant: runs of the same method differ by that much. With several
+seeds, one within the sum of both half ranges is not.
 """
 
 import dataclasses
@@ -11,10 +11,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from anisodiff.experiments.layout import Place
-from anisodiff.experiments.scoring import read_results
+from anisodiff.experiments.layout import Place, read_json
 
-UNSHOWN = 0.1
+INSIGNIFICANT = 0.1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,7 +26,7 @@ class Number:
 
     @classmethod
     def of(cls, values: Iterable[float | None]) -> "Number | None":
-        """Of those that are known; None where none is."""
+        """Of the known values; None where there are none."""
         known = [value for value in values if value is not None]
         if not known:
             return None
@@ -39,16 +38,16 @@ class Number:
         return f"{self.mean:.4g} ± {self.half_range:.2g}"
 
     def differs(self, other: "Number") -> bool:
-        """Whether the difference is shown."""
+        """Whether the difference is significant."""
         gap = abs(self.mean - other.mean)
         if min(self.count, other.count) == 1:
-            return gap > UNSHOWN * min(abs(self.mean), abs(other.mean))
+            return gap > INSIGNIFICANT * min(abs(self.mean), abs(other.mean))
         return gap > self.half_range + other.half_range
 
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """A contender with all its seeds."""
+    """A run with all its seeds."""
 
     name: str
     label: str
@@ -57,13 +56,13 @@ class Row:
     """For every seed: file name → contents."""
     places: tuple[Place, ...]
     of: str = ""
-    """The run of which this is a checkpoint, where that was said."""
+    """The training of which this is a checkpoint, where known."""
     shared: Mapping[str, int] = field(default_factory=dict)
-    """Prior → the number of steps that most contenders of the study have, the largest of several."""
+    """Prior → the NFE that most runs of the study have, the largest of several."""
 
     @property
     def columns(self) -> tuple[tuple[str, int], ...]:
-        """(prior, steps) of what was sampled, whether it succeeded or not."""
+        """(prior, steps) of all sampling, failed or not."""
         found = set()
         for result in self.results:
             for name in result:
@@ -73,8 +72,8 @@ class Row:
         return tuple(sorted(found))
 
     def main(self, prior: str) -> str | None:
-        """The column of this prior that is compared: the one most contenders have, else the one with the most
-        evaluations; one that failed only where all did.
+        """The column of this prior that is compared: the NFE most runs have, else the largest; one that failed only
+        where all did.
         """
         steps = [count for name, count in self.columns if name == prior]
         good = [count for count in steps if not self.words(f"{prior}-{count}", "failed")] or steps
@@ -82,25 +81,22 @@ class Row:
         return f"{prior}-{shared if shared in good else max(good)}" if good else None
 
     def deciding(self, prior: str) -> str:
-        """The column that stands for this contender: of this prior, or of its own where it has another."""
+        """The main column of this prior, or of the run's own prior where it has another."""
         own = [name for name, _ in self.columns]
         return self.main(prior) or (self.main(own[0]) if own else None) or ""
 
     def metric(self, column: str, name: str) -> Number | None:
-        """A value of the reports, over the seeds."""
         return Number.of(_metric(result.get(column), name) for result in self.results)
 
     def fact(self, file: str, *keys: str) -> Number | None:
-        """A number of a file, below some keys, over the seeds."""
         return Number.of(_fact(result.get(file), keys) for result in self.results)
 
     def nfe(self, column: str) -> Number | None:
-        """What a sample of a column took; of a sampler that decides so itself the mean, not what it was allowed."""
-        made = self.fact(column, "sampling", "evaluations_made")
-        return made or self.fact(column, "sampling", "nfe")
+        """NFE of a sample; of an adaptive sampler the mean, not the limit."""
+        return self.fact(column, "sampling", "mean_nfe") or self.fact(column, "sampling", "nfe")
 
     def words(self, file: str, *keys: str) -> str | None:
-        """The first text there."""
+        """The first text of any seed."""
         for result in self.results:
             inner: Any = result.get(file)
             for key in keys:
@@ -124,14 +120,14 @@ def _metric(contents: Any, name: str) -> float | None:
 
 
 def read_rows(out: Path, study: Mapping[str, Any], tag: str = "", names: Sequence[str] | None = None) -> list[Row]:
-    """The contenders of a study in their order; ``names``: only these."""
+    """The runs of a study in their order; ``names``: only these."""
     grouped: dict[str, list[tuple[str, Mapping[str, Any]]]] = {}
-    for name, described in study["contenders"].items():
-        if names is None or described["contender"] in names:
-            grouped.setdefault(described["contender"], []).append((name, described))
+    for name, described in study["runs"].items():
+        if names is None or described["run"] in names:
+            grouped.setdefault(described["run"], []).append((name, described))
     rows = []
     for name, members in grouped.items():
-        places = tuple(Place(out=out, name=n, run_name=d["run"], tag=tag) for n, d in members)
+        places = tuple(Place(out=out, name=n, training=d["training"], tag=tag) for n, d in members)
         rows.append(
             Row(
                 name=name, label=label_of(members[0][1]), seeds=tuple(int(d["seed"]) for _, d in members),
@@ -148,20 +144,26 @@ def read_rows(out: Path, study: Mapping[str, Any], tag: str = "", names: Sequenc
     return [dataclasses.replace(row, shared=shared) for row in rows]
 
 
+def read_results(place: Place) -> dict[str, Any]:
+    """train.json and all columns of a run, by the names of the files."""
+    found = {path.stem: read_json(path) for path in sorted(place.results.glob("*.json"))}
+    return {**found, "train": read_json(place.trained)}
+
+
 def label_of(described: Mapping[str, Any]) -> str:
-    """What a contender is called on the page."""
-    text, name = str(described["text"]), str(described["contender"])
+    """The name of a run on the page."""
+    text, name = str(described["text"]), str(described["run"])
     return name if "name=" in text or len(text) > 40 or "/" in text else text
 
 
 def over_images(rows: Sequence[Row], prior: str, metric: str = "fid") -> dict[str, dict[int, Number]]:
-    """Run → images seen → a value, of the checkpoints of which it was said that they are points of a run."""
+    """Training → images seen → a value, of the checkpoints with ``of``."""
     found: dict[str, dict[int, Number]] = {}
     for row in rows:
         images, value = row.fact("train", "images"), row.metric(row.main(prior) or "", metric)
         if row.of and images is not None and value is not None:
             found.setdefault(row.of, {}).setdefault(round(images.mean), value)
-    return {run: dict(sorted(points.items())) for run, points in found.items()}
+    return {name: dict(sorted(points.items())) for name, points in found.items()}
 
 
 def best(numbers: Sequence[Number | None]) -> Number | None:
@@ -171,7 +173,7 @@ def best(numbers: Sequence[Number | None]) -> Number | None:
 
 
 def cell(number: Number | None, lowest: Number | None) -> str:
-    """For a table: the best in bold, ≈ where a difference from the best is not shown."""
+    """For a table: the best in bold, ≈ where the difference from the best is not significant."""
     if number is None:
         return "–"
     if lowest is None:

@@ -11,22 +11,22 @@ import torch
 from torch import nn
 
 from anisodiff.cli import main
-from anisodiff.metrics import Report, Workers, current_workers, evaluate, function_network, image_set, survey
+from anisodiff.metrics import Context, Report, Settings, evaluate, function_network, image_set, survey
+from anisodiff.runtime.distributed import Distributed
 
-from .conftest import random_images, save_folder, save_network
+from .conftest import Process, random_images, save_folder, save_network
 
 
 def quadrants(images: torch.Tensor) -> torch.Tensor:
     return nn.functional.adaptive_avg_pool2d(images.float() / 255, 2).flatten(1)
 
 
-def measure(cache: Path, workers: Workers) -> Report:
+def measure(cache: Path, distributed: Distributed | None = None) -> Report:
     return evaluate(
         random_images(700, seed=1),
         random_images(600, seed=2),
         network=function_network("quadrants", quadrants, weights="2×2"),
-        cache=cache,
-        workers=workers,
+        context=Context(cache=cache, distributed=distributed),
     )
 
 
@@ -43,10 +43,10 @@ def work(rank: int, port: int, folder: Path) -> None:
     os.environ |= {"RANK": f"{rank}", "LOCAL_RANK": f"{rank}", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": f"{port}", "XDG_CACHE_HOME": str(folder / "cache")}
     command(folder, "both")  # joins the processes, as under torchrun
-    workers = current_workers()
-    assert (workers.rank, workers.world) == (rank, 2)
+    distributed = Distributed(torch.device("cpu"))
+    assert (distributed.rank, distributed.world) == (rank, 2)
     for cache in ("first", "first", "second"):  # the second time from the cache
-        report = measure(folder / cache, workers)
+        report = measure(folder / cache, distributed)
     (folder / f"{rank}.json").write_text(report.to_json())
 
 
@@ -67,7 +67,7 @@ def test_two_processes_find_what_one_finds(
         process.join(120)
     assert [process.exitcode for process in processes] == [0, 0]
     assert capfd.readouterr().out.count("| fid ") == 1  # one of them speaks
-    alone = measure(tmp_path / "alone", current_workers())
+    alone = measure(tmp_path / "alone")
     for rank in range(2):
         assert Report.from_json((tmp_path / f"{rank}.json").read_text()) == alone
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "other"))
@@ -77,12 +77,15 @@ def test_two_processes_find_what_one_finds(
         assert (tmp_path / f"one.{kind}").read_bytes() == (tmp_path / f"both.{kind}").read_bytes()
 
 
-def test_shares_cover_every_batch_once_and_once_sets_are_own_parts() -> None:
-    for world in (1, 2, 3):
-        workers = [Workers(rank=r, world=world) for r in range(world)]
-        assert all(sum(w.mine(batch) for w in workers) == 1 for batch in range(10))
-    with pytest.raises(ValueError, match="rank must lie in 0 … 1"):
-        Workers(rank=2, world=2)
+def test_each_batch_is_one_process_work_and_once_sets_are_own_parts() -> None:
     images, network = random_images(12), function_network("quadrants", quadrants, weights="2×2")
-    own = survey(image_set(iter(images.split(4))), network, workers=Workers(rank=1, world=2))
+    settings = Settings(batch_size=2)
+    for world in (1, 2, 3):
+        parts = [
+            survey(image_set(images), network, settings=settings, context=Context(distributed=Process(r, world)))
+            for r in range(world)
+        ]
+        found = [digest for part in parts for digest in part.digests]
+        assert sorted(found) == sorted(survey(image_set(images), network).digests)
+    own = survey(image_set(iter(images.split(4))), network, context=Context(distributed=Process(1, 2)))
     assert own.count == 12

@@ -4,16 +4,16 @@ import json
 import re
 import shutil
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
 
-from anisodiff.experiments import Budget, Deadline, Study, Terms
+from anisodiff.experiments import Budget, Deadline, Study, StudySettings
+from anisodiff.experiments.compare import make_room
 from anisodiff.experiments.layout import Place
-from anisodiff.experiments.numbers import Row
+from anisodiff.experiments.results import Row
 from anisodiff.experiments.sweep import score_of
 from anisodiff.experiments.training import keep_start
 from anisodiff.training import Snapshot, Store, TrainConfig, newest
@@ -53,7 +53,7 @@ def test_what_would_fail_after_training_is_said_before(command, tmp_path):
 
 def test_two_in_one_folder_are_refused(command):
     words = ("compare", "ve", "heat:name=ve-seed1", *SHORT, "--seeds", "0,1")
-    refused(command(*words), "two contenders would lie in the folder 've-seed1'")
+    refused(command(*words), "two runs would lie in the folder 've-seed1'")
 
 
 def test_nothing_is_prepared_inside_a_folder_of_something_else(command, tmp_path):
@@ -87,7 +87,7 @@ def test_fine_tuning_is_measured_before_any_training(command, prepared, tmp_path
     assert all(torch.equal(zero[name], begun[name]) for name in network)
     assert any(not torch.equal(zero[name], ended[name]) for name in network)
     assert all(torch.equal(value, ended[name]) for name, value in zero.items() if name not in network)
-    tuned, place = out / "work" / "tuned" / "run", Place(out=tmp_path / "copy", name="tuned", run_name="tuned")
+    tuned, place = out / "work" / "tuned" / "run", Place(out=tmp_path / "copy", name="tuned", training="tuned")
     shutil.copytree(tuned, place.run)
     with pytest.raises(ValueError, match="no longer what the run began with"):
         keep_start(TrainConfig.from_dict(newest(tuned).meta["config"]), prepared, place, str(tuned))
@@ -121,7 +121,7 @@ def test_a_run_that_takes_over_tables_and_prior_keeps_points(command, prepared, 
     changed = {name: value + name.startswith("network.") for name, value in begun.tensors("model").items()}
     twin = Snapshot(step=begun.step, meta=begun.meta, model=changed, state={}, prior=begun.tensors("prior"))
     Store(tmp_path / "twin").save(twin)
-    tuned, place = out / "work" / "tuned" / "run", Place(out=tmp_path / "copy", name="tuned", run_name="tuned")
+    tuned, place = out / "work" / "tuned" / "run", Place(out=tmp_path / "copy", name="tuned", training="tuned")
     shutil.copytree(tuned, place.run)
     config = TrainConfig.from_dict(newest(tuned).meta["config"])
     with pytest.raises(ValueError, match="no longer what the run began with"):
@@ -129,12 +129,13 @@ def test_a_run_that_takes_over_tables_and_prior_keeps_points(command, prepared, 
     keep_start(config, prepared, place, str(run))
     assert newest(place.track(0)) is not None
 
-    shutil.rmtree(out / "work" / "tuned" / "track" / "0")  # as an older version left it
+    shutil.rmtree(out / "work" / "tuned" / "track" / "0")
     code, said, err = command("compare", f"ve:from={run};name=tuned", *words[:-2], "--json")
     assert code == 0, err
     assert json.loads(said)["finished"]
-    assert {"track-1", "track-2"} <= results(out)["tuned"].keys()
-    assert "track-0" not in results(out)["tuned"]
+    found = results(out)["tuned"]
+    assert {"track-1", "track-2"} <= found.keys()
+    assert found["track-0"] == {"failed": "the weights that the training began with were not kept"}
 
 
 def test_points_of_a_run_under_way_can_be_measured(command, tmp_path, monkeypatch):
@@ -160,14 +161,14 @@ def test_points_of_a_run_under_way_can_be_measured(command, tmp_path, monkeypatc
     assert (out / "ve" / "track-2.json").exists()
 
 
-def test_curves_of_unequal_evaluations_say_so(command, tmp_path):
+def test_curves_of_unequal_nfe_say_so(command, tmp_path):
     words = (*COMMON, "--images", 24, "--track", 1, "--edit", "photo0.png", "--edit", "photo1.png")
     assert command("compare", "ve", *words, "--steps", 3, "--strengths", 0.5)[0] == 0
     page = tmp_path / "out" / "results" / "page.md"
-    assert "12 samples a point; gaussian, 3 evaluations." in page.read_text()
+    assert "12 samples each; gaussian, 3 NFE." in page.read_text()
     assert command("compare", "ve", "heat", *words, "--steps", "3,4", "--strengths", 0.5)[0] == 0
     told = page.read_text()
-    assert "**Not equal in prior and evaluations**: ve: gaussian, 3; heat: gaussian, 4" in told
+    assert "**Prior and NFE differ**: ve: gaussian, 3; heat: gaussian, 4" in told
     edits = re.findall(r"\| (ve|heat) +\| 0.5 +\| (\d+) ", told)
     assert edits == [("ve", "3"), ("heat", "4")]
     held = json.loads((tmp_path / "out" / "results" / "page.json").read_text())["study"]["fixed"]
@@ -175,8 +176,8 @@ def test_curves_of_unequal_evaluations_say_so(command, tmp_path):
 
 
 def test_an_adaptive_sampler_is_drawn_where_it_was_not_at_its_limit(command, tmp_path):
-    contender = "flow-matching:sampler=dopri5(tolerance=0.01);name=flow"
-    assert command("compare", contender, *SHORT, "--steps", 400, "--batch", 5)[0] == 0
+    run = "flow-matching:sampler=dopri5(tolerance=0.01);name=flow"
+    assert command("compare", run, *SHORT, "--steps", 400, "--batch", 5)[0] == 0
     held = results(tmp_path / "out")["flow"]["gaussian-400"]["sampling"]
     assert held["nfe"] == 400  # what was allowed
     made = [
@@ -186,9 +187,9 @@ def test_an_adaptive_sampler_is_drawn_where_it_was_not_at_its_limit(command, tmp
     ]
     assert len(made) == 12
     assert all(count % 6 == 1 for count in made)
-    assert held["evaluations_made"] == sum(made) / 12 < 200
+    assert held["mean_nfe"] == sum(made) / 12 < 200
     page = (tmp_path / "out" / "results" / "page.md").read_text()
-    assert re.search(rf"\| flow .*\| {held['evaluations_made']:.0f} ", page)
+    assert re.search(rf"\| flow .*\| {held['mean_nfe']:.0f} ", page)
 
 
 def test_other_pictures_of_the_same_name_are_refused(command, prepared, tmp_path):
@@ -221,7 +222,7 @@ def test_a_sweep_ranks_points_with_their_own_prior(command, tmp_path, base, grid
 
 def test_a_point_that_failed_with_one_seed_does_not_go_on(tmp_path):
     good = {"train": {"images": 8}, "gaussian-3": {"report": {"values": [{"name": "fid", "value": 7.0}]}}}
-    place = Place(out=tmp_path, name="a", run_name="a")
+    place = Place(out=tmp_path, name="a", training="a")
 
     def row(*held):
         return Row(name="a", label="a", seeds=(0, 1), results=held, places=(place, place))
@@ -234,11 +235,10 @@ def test_a_point_that_failed_with_one_seed_does_not_go_on(tmp_path):
 def test_rounds_share_what_is_compiled(prepared, monkeypatch):
     resets = []
     monkeypatch.setattr(torch.compiler, "reset", lambda: resets.append(1))
-    nothing = SimpleNamespace(yardstick=None, say=None, tell=None)
     study = Study(
-        terms=Terms(budget=Budget(images=8)), dataset=prepared, device=torch.device("cuda"), deadline=Deadline(),
-        **vars(nothing),
+        settings=StudySettings(budget=Budget(images=8)), dataset=prepared, device=torch.device("cuda"),
+        deadline=Deadline(), evaluator=None, say=None, tell=None,
     )  # fmt: skip
     for number in range(8):  # a round each; torch would give up at the ninth
-        replace(study)._make_room(tiny(compile=True, batch=4 * number + 4))
+        make_room(replace(study), tiny(compile=True, batch=4 * number + 4))
     assert len(resets) == 1

@@ -1,13 +1,13 @@
-"""Who takes part: ``BASE[:KEY=VALUE;KEY=VALUE…]``; BASE is a recipe, a process for one's own images, or a checkpoint.
+"""The runs of a study: ``BASE[:KEY=VALUE;…]``; BASE is a recipe, a process for one's own images, or a checkpoint.
 
-Keys are those of a training config, or of the contender alone:
+Keys are those of a training config, or of the run alone:
 
-    name     what it is called                    sampler, steps, prior, n    in place of the study's own
+    name     its name in tables and folders       sampler, steps, prior, n    in place of the study's own
     from     a run or checkpoint to begin with (fine-tuning)
-    of       of a checkpoint: the run of which it is a point; points of one run make a curve over images seen
+    of       of a checkpoint: the training it belongs to; checkpoints of one training make a curve over images seen
 
-All contenders have the network, batch, optimizer and averages of the first (`COMMON`), changed by what is set for
-all, changed by their own keys: what differs is what was said to differ.
+All runs have the network, batch, optimizer and EMA of the first (`COMMON`), changed by ``--set``, changed by
+their own keys.
 """
 
 import hashlib
@@ -31,13 +31,13 @@ COMMON = (
     "network", "size", "channels", "batch", "accumulation", "lr", "betas", "eps", "warm_up", "clip", "ema", "flip",
     "dequantize", "precision", "compile", "recompute", "deterministic", "calibration", "checkpoint_every",
 )  # fmt: skip
-"""What is equal for all unless it is said otherwise."""
+"""Equal for all runs unless set otherwise."""
 _OF_SCORES = ("weighting", "gamma", "times", "level_mean", "level_std")
-"""What a baseline, which has its own loss and draws t uniformly, does not look at."""
+"""Not used by a baseline, which has its own loss and draws t uniformly."""
 _PAIRS = {"(": ")", "[": "]", "{": "}"}
 _LONGEST = 60
 FEWEST = 10
-"""Samples that can be measured: precision and recall ask for five neighbors."""
+"""Fewest samples that can be measured: precision and recall need five neighbors."""
 
 
 def split_outside(text: str, separator: str) -> list[str]:
@@ -65,57 +65,57 @@ def read_whole(text: Any, what: str, least: int = 1) -> int:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Contender:
+class Run:
     """One line of the table, before anything is built."""
 
     text: str
-    """As it was given."""
     base: str
     name: str
     changes: Mapping[str, Any] = field(default_factory=dict)
     """Of the config."""
     checkpoint: bool = False
-    """Whether ``base`` is a model that is already trained."""
+    """``base`` is already trained."""
     sampler: str = "auto"
     steps: tuple[int, ...] = ()
-    """Evaluations of the network; empty: the study's."""
+    """NFE; empty: those of the study."""
     priors: tuple[str, ...] = ()
     n: int | None = None
     start: str | None = None
     of: str | None = None
 
 
-def parse_contender(text: str, more: Mapping[str, Any] | None = None) -> Contender:
-    """Read one; ``more`` are further keys, over those of the text."""
+def parse_run(text: str, more: Mapping[str, Any] | None = None) -> Run:
+    """Parse one; ``more`` are further keys, over those of the text."""
     whole = Path(text).is_dir() or shipped(text) is not None
     base, _, rest = (text, "", "") if whole else text.partition(":")
     if not base.strip():  # as a path it would be the folder one stands in
-        raise ValueError(f"contender {text!r}: expected a recipe, process or checkpoint first, such as ve")
+        raise ValueError(f"run {text!r}: expected a recipe, process or checkpoint first, such as ve")
     keys: dict[str, Any] = {}
     for item in split_outside(rest, ";"):
         key, equals, value = item.partition("=")
         if not equals or not key.strip():
-            raise ValueError(f"contender {text!r}: got {item!r}, expected KEY=VALUE")
+            raise ValueError(f"run {text!r}: got {item!r}, expected KEY=VALUE")
         keys[key.strip()] = value.strip() if key.strip() in OWN else notation.setting(value)
     keys |= more or {}
     own = {key: keys.pop(key) for key in OWN if key in keys}
     checkpoint = Path(base).is_dir() or shipped(base) is not None
     if not checkpoint and base not in RECIPES and base not in TRAINED:
         hint = notation.nearest(base, [*RECIPES, *TRAINED])
-        raise ValueError(f"contender {text!r}: no recipe, process or checkpoint {base!r}; {hint}")
+        raise ValueError(f"run {text!r}: no recipe, process or checkpoint {base!r}; {hint}")
     if checkpoint and (keys or "from" in own):
         wrong = next(iter(keys), "from")
-        raise ValueError(f"contender {text!r}: a checkpoint is already trained; leave {wrong!r} away")
+        raise ValueError(f"run {text!r}: a checkpoint is already trained; leave {wrong!r} away")
     if not checkpoint and "of" in own:
-        raise ValueError(f"contender {text!r}: of: for checkpoints; points of a run of this study come with --track")
+        raise ValueError(f"run {text!r}: of: for checkpoints; runs of this study use --track")
     priors = tuple(split_outside(str(own.get("prior", "")), ","))
     for prior in priors:
-        check_prior(prior)
+        if prior not in PRIORS:
+            raise ValueError(f"unknown prior {prior!r}; {notation.nearest(prior, PRIORS)}")
     if more:
         said = ";".join(f"{key}={value}" for key, value in more.items())
         text = f"{text}{';' if rest else ':'}{said}"
-    return Contender(
-        text=text, base=base, name=str(own.get("name") or slug(_called(text, checkpoint))), changes=keys,
+    return Run(
+        text=text, base=base, name=str(own.get("name") or slug(_short_name(text, checkpoint))), changes=keys,
         checkpoint=checkpoint, sampler=str(own.get("sampler", "auto")), priors=priors,
         steps=parse_steps(str(own["steps"])) if "steps" in own else (),
         n=read_whole(own["n"], "n", FEWEST) if "n" in own else None, start=own.get("from"),
@@ -123,55 +123,48 @@ def parse_contender(text: str, more: Mapping[str, Any] | None = None) -> Contend
     )  # fmt: skip
 
 
-def _called(text: str, checkpoint: bool) -> str:
-    """A path is called by its last part."""
+def _short_name(text: str, checkpoint: bool) -> str:
+    """Of a path the last part."""
     return Path(text.partition(":")[0]).name + text.partition(":")[2] if checkpoint else text
 
 
 def parse_steps(text: str) -> tuple[int, ...]:
-    """``50``, or ``10,20,50``: evaluations of the network."""
+    """NFE: ``50``, or ``10,20,50``."""
     return tuple(dict.fromkeys(read_whole(part, "steps") for part in text.split(",")))
-
-
-def check_prior(name: str) -> str:
-    """A prior that there is."""
-    if name not in PRIORS:
-        raise ValueError(f"unknown prior {name!r}; {notation.nearest(name, PRIORS)}")
-    return name
 
 
 def slug(text: str) -> str:
     """A name for folders: letters, digits, dots, dashes; a long one is cut and marked by a hash."""
     found = re.sub(r"(process|network)\.", "", text)
     found = re.sub(r"=\s*-", "-minus-", found)
-    found = re.sub(r"[^A-Za-z0-9.]+", "-", found).strip("-.") or "contender"
+    found = re.sub(r"[^A-Za-z0-9.]+", "-", found).strip("-.") or "run"
     code = hashlib.sha256(text.encode()).hexdigest()[:6]
     return found if len(found) <= _LONGEST else f"{found[: _LONGEST - 7]}-{code}"
 
 
-def check_names(contenders: Sequence[Contender]) -> None:
+def check_names(runs: Sequence[Run]) -> None:
     """All different, and fit for folders."""
-    if not contenders:
-        raise ValueError("say who takes part: recipes, processes or checkpoints, such as ve anisotropic")
-    for k, one in enumerate(contenders):
+    if not runs:
+        raise ValueError("name the runs: recipes, processes or checkpoints, such as ve anisotropic")
+    for k, one in enumerate(runs):
         for key, word in (("name", one.name), ("of", one.of or one.name)):
             if slug(word) != word:
                 raise ValueError(f"{key}: got {word!r}, expected letters, digits, dots, dashes: {slug(word)!r}")
-        if one.name in [other.name for other in contenders[:k]]:
-            raise ValueError(f"two contenders are called {one.name!r}; give one of them another with ;name=…")
+        if one.name in [other.name for other in runs[:k]]:
+            raise ValueError(f"two runs are called {one.name!r}; give one of them another with ;name=…")
 
 
 def configs(
-    contenders: Sequence[Contender], dataset: Dataset, common: Mapping[str, Any], *, own: bool = False
+    runs: Sequence[Run], dataset: Dataset, common: Mapping[str, Any], *, own: bool = False
 ) -> list[TrainConfig | None]:
     """The config of each (None for a checkpoint); with ``own`` the recipes keep their own `COMMON` fields."""
-    for keys in (common, *(one.changes for one in contenders)):
+    for keys in (common, *(one.changes for one in runs)):
         for key, instead in (("seed", "--seeds"), ("images", "--images or --budget")):
             if key in keys:
-                raise ValueError(f"{key}: the same for all contenders; say it with {instead}")
+                raise ValueError(f"{key}: the same for all runs; say it with {instead}")
     shared: dict[str, Any] | None = None
     found: list[TrainConfig | None] = []
-    for one in contenders:
+    for one in runs:
         if one.checkpoint:
             found.append(None)
             continue
@@ -185,6 +178,6 @@ def configs(
             if idle:
                 raise ValueError(f"{idle[0]}: changes nothing for this process, which has its own; leave it away")
         except ValueError as error:
-            raise ValueError(f"contender {one.text!r}: {error}") from None
+            raise ValueError(f"run {one.text!r}: {error}") from None
         found.append(changed)
     return found

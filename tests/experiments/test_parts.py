@@ -1,4 +1,4 @@
-"""The parts of a study on their own: time, contenders, samples on the disk, numbers."""
+"""The parts of a study on their own: time, runs, samples on the disk, numbers."""
 
 import io
 import sys
@@ -13,14 +13,16 @@ from rich.console import Console
 
 from anisodiff.cli import common
 from anisodiff.cli.study import command
-from anisodiff.experiments import Budget, Deadline, Meter, configs, parse_contender, parse_span
-from anisodiff.experiments.contender import slug, split_outside
+from anisodiff.experiments import Budget, Deadline, Study, StudySettings, configs, parse_run
+from anisodiff.experiments.budget import Meter
 from anisodiff.experiments.layout import Place, open_study, read_json, save_json
-from anisodiff.experiments.numbers import Number, Row, cell, read_rows
 from anisodiff.experiments.plots import _edit_sheets, _mark
-from anisodiff.experiments.sampling import Chunks, Maker
+from anisodiff.experiments.results import Number, Row, cell, read_rows
+from anisodiff.experiments.runs import slug, split_outside
+from anisodiff.experiments.sampling import Chunks, SampleWriter
 from anisodiff.experiments.training import Pace, train_under
 from anisodiff.io.figures import canvas
+from anisodiff.runtime.durations import parse_span
 from anisodiff.runtime.progress import lines, stages
 from anisodiff.training import loop
 from anisodiff.training.step import Stepper
@@ -44,6 +46,14 @@ def test_the_first_stretch_after_a_start_is_charged_like_the_next():
     assert meter.seconds(160) == pytest.approx(80 / 20 + 80 / 10)
     again = Meter([record(40, 1.0), record(80, 20.0), record(120, 0.5), record(160, 10.0)], fresh=[10, 30])
     assert again.seconds(160) == meter.seconds(160)
+
+
+def study_of(dataset, deadline, say=lambda _: None):
+    """What a training needs of a study."""
+    return Study(
+        settings=StudySettings(budget=Budget(images=4)), dataset=dataset, device=torch.device("cpu"), evaluator=None,
+        deadline=deadline, say=say, tell=lambda *_: None,
+    )  # fmt: skip
 
 
 class Clock:
@@ -71,14 +81,11 @@ def clock(monkeypatch):
 @pytest.mark.parametrize("interrupted", [False, True])
 def test_a_time_budget_leaves_out_compilation_and_interruptions(prepared, tmp_path, monkeypatch, clock, interrupted):
     monkeypatch.setattr(loop, "time", SimpleNamespace(perf_counter=clock))
-    place = Place(out=tmp_path, name="a", run_name="a")
+    place = Place(out=tmp_path, name="a", training="a")
     pace = Pace(budget=Budget(seconds=6.0), track=2, pinned=("log_every", "checkpoint_every"))
 
     def go(deadline):
-        return train_under(
-            tiny(checkpoint_every=8), prepared, place, pace, start=None, device=torch.device("cpu"),
-            deadline=deadline, say=lambda _: None, tell=lambda *_: None,
-        )  # fmt: skip
+        return train_under(tiny(checkpoint_every=8), place, pace, study_of(prepared, deadline), start=None)
 
     if interrupted:
         assert not go(Deadline(102.5, clock))  # after four steps
@@ -135,14 +142,14 @@ def test_nothing_is_begun_that_the_time_does_not_allow(tmp_path):
     clock.now = 10.0
     assert deadline.over()
     assert not Deadline(None, clock).over(1e9)
-    maker = Maker(SimpleNamespace(batch=2))
+    writer = SampleWriter(SimpleNamespace(batch=2))
     slow = Deadline(0.25)
 
     def make(rows):
         time.sleep(0.15)
         return torch.zeros(len(rows), 1, 3, 3)
 
-    assert not maker.fill(chunks, 6, make, slow, lambda _: None)
+    assert not writer.fill(chunks, 6, make, slow, lambda _: None)
     assert [rows for *rows, _ in chunks.ranges()] == [[0, 2]]  # a second batch would end after the time is up
 
 
@@ -153,11 +160,8 @@ def test_no_training_is_begun_that_would_not_come_to_its_first_step(prepared, tm
         said.extend([line] if "not begun" in line else [])
 
     def go(name):
-        place = Place(out=tmp_path, name=name, run_name=name)
-        return train_under(
-            tiny(), prepared, place, pace, start=None, device=torch.device("cpu"), deadline=deadline,
-            say=say, tell=lambda *_: None,
-        )  # fmt: skip
+        place = Place(out=tmp_path, name=name, training=name)
+        return train_under(tiny(), place, pace, study_of(prepared, deadline, say), start=None)
 
     assert go("a")
     assert deadline.start == 100.0
@@ -193,19 +197,19 @@ def flat(*values):
 
 
 @pytest.mark.parametrize("count", [1, 2, 5])
-def test_edits_of_the_contenders_stand_side_by_side(tmp_path, count):
+def test_edits_of_the_runs_stand_side_by_side(tmp_path, count):
     (tmp_path / "results").mkdir()
     np.savez(tmp_path / "results" / "edit.npz", photos=flat(10, 20), paintings=flat(10, 20))
     rows = []
     for number, strengths in enumerate([(0.3, 0.6) if k % 2 == 0 else (0.6,) for k in range(count)]):
-        place = Place(out=tmp_path, name=f"c{number}", run_name=f"c{number}")
+        place = Place(out=tmp_path, name=f"c{number}", training=f"c{number}")
         place.results.mkdir()
         for strength in strengths:
             red = 100 + 10 * number + int(10 * strength)
             np.savez(place.results / f"edit-{strength:g}.npz", images=flat(red, red))
         found = {f"edit-{strength:g}": {} for strength in strengths}
         rows.append(Row(name=place.name, label=place.name, seeds=(0,), results=(found,), places=(place,)))
-    lost, failed = Place(out=tmp_path, name="lost", run_name="lost"), {"edit-0.3": {"failed": "x"}}
+    lost, failed = Place(out=tmp_path, name="lost", training="lost"), {"edit-0.3": {"failed": "x"}}
     rows.insert(0, Row(name="lost", label="lost", seeds=(0,), results=(failed,), places=(lost,)))
     sheet = np.asarray(_edit_sheets(rows, tmp_path))
 
@@ -225,7 +229,7 @@ def test_edits_of_the_contenders_stand_side_by_side(tmp_path, count):
 
 def test_separators_within_brackets_belong_to_the_value():
     assert split_outside("geometric(0.1, 2), 0 ,[1,2]", ",") == ["geometric(0.1, 2)", "0", "[1,2]"]
-    one = parse_contender("heat:process.diffusivity=geometric(0.1, 2);lr=1e-3;steps=5,10;n=20;prior=simulate")
+    one = parse_run("heat:process.diffusivity=geometric(0.1, 2);lr=1e-3;steps=5,10;n=20;prior=simulate")
     assert one.changes == {"process.diffusivity": "geometric(0.1, 2)", "lr": "1e-3"}
     assert (one.steps, one.n, one.priors, one.sampler) == ((5, 10), 20, ("simulate",), "auto")
     assert slug(one.name) == one.name
@@ -233,8 +237,8 @@ def test_separators_within_brackets_belong_to_the_value():
     assert slug("a=-1") != slug("a=1")
 
 
-def test_contenders_share_all_but_the_method(prepared):
-    chosen = [parse_contender(text) for text in ("ve", "heat:lr=3e-4", "flow-matching")]
+def test_runs_share_all_but_the_method(prepared):
+    chosen = [parse_run(text) for text in ("ve", "heat:lr=3e-4", "flow-matching")]
     first, second, third = configs(chosen, prepared, {"batch": 4, "ema": "constant(0.9)"})
     assert (first.batch, second.batch, third.batch) == (4, 4, 4)
     assert second.lr == 3e-4
@@ -242,7 +246,7 @@ def test_contenders_share_all_but_the_method(prepared):
     assert first.network == second.network == third.network
     assert [c.process["preset"] for c in (first, second, third)] == ["ve", "heat", "flow-matching"]
     assert third.t_min < first.t_min  # that is the method's own
-    published = [parse_contender(text) for text in ("cifar10-ve", "cifar10-heat-dissipation")]
+    published = [parse_run(text) for text in ("cifar10-ve", "cifar10-heat-dissipation")]
     equal, own = (configs(published, prepared, {}, own=own)[1] for own in (False, True))
     assert equal.flip
     assert not own.flip
@@ -274,7 +278,7 @@ def test_what_is_not_shown_is_marked():
 
 
 def begin(out, name="a"):
-    """Something of a contender is done."""
+    """Something of a run is done."""
     save_json(out / "results" / name / "train.json", {"images": 8})
 
 
@@ -284,7 +288,7 @@ def test_a_study_grows_but_does_not_change(tmp_path):
     assert held["fixed"] == {"n": 10}
     begin(out)
     open_study(out, "sweep", {"n": 10, "features": "f"}, {"a": {"x": 1}, "b": {"x": (2, 3)}})
-    assert open_study(out, "sweep", {"n": 10}, {})["contenders"] == {"a": {"x": 1}, "b": {"x": [2, 3]}}
+    assert open_study(out, "sweep", {"n": 10}, {})["runs"] == {"a": {"x": 1}, "b": {"x": [2, 3]}}
     for kind, fixed, more, words in (
         ("sweep", {"n": 11}, {}, "n was 10, now 11"),
         ("sweep", {"features": "g"}, {}, "features was f, now g"),
@@ -299,17 +303,7 @@ def test_a_study_grows_but_does_not_change(tmp_path):
         open_study(tmp_path / "t", "sweep", {}, {})
 
 
-def test_a_setting_that_did_not_exist_yet_was_at_its_default(tmp_path):
-    config = tiny().to_dict()
-    older = {key: value for key, value in config.items() if key != "weighting"}
-    open_study(tmp_path / "s", "sweep", {}, {"a": {"config": older}})
-    begin(tmp_path / "s")
-    open_study(tmp_path / "s", "sweep", {}, {"a": {"config": config}})
-    with pytest.raises(ValueError, match="a: weighting was state, now score"):
-        open_study(tmp_path / "s", "sweep", {}, {"a": {"config": {**config, "weighting": "score"}}})
-
-
-def test_another_contender_is_refused_by_what_differs(tmp_path):
+def test_another_run_is_refused_by_what_differs(tmp_path):
     """Also where its words differ, too; and two runs of the study itself are not one start."""
     config = tiny().to_dict()
     open_study(tmp_path / "s", "sweep", {}, {"a": {"text": "ve", "config": config}})
@@ -324,21 +318,21 @@ def test_another_contender_is_refused_by_what_differs(tmp_path):
         open_study(tmp_path / "t", "sweep", {}, {"a": {**begun, "start": "work/heat/run"}})
 
 
-def test_contenders_are_compared_at_the_evaluations_that_most_of_them_have(tmp_path):
+def test_runs_are_compared_at_the_nfe_that_most_of_them_have(tmp_path):
     """One has been sampled with more, one with others alone, two failed with many; of several that all have, the
     largest.
     """
     sampled = {"a": (10, 50), "b": (10, 50, 200), "c": (10, 50), "own": (400,)}
     failed = {("a", 400), ("c", 400)}
-    contenders = {}
+    runs = {}
     for name, steps in sampled.items():
-        contenders[name] = {"contender": name, "text": f"ve:name={name}", "seed": 0, "run": name}
-        place = Place(out=tmp_path, name=name, run_name=name)
+        runs[name] = {"run": name, "text": f"ve:name={name}", "seed": 0, "training": name}
+        place = Place(out=tmp_path, name=name, training=name)
         for count in steps:
             save_json(place.results / f"gaussian-{count}.json", {"sampling": {"nfe": count}})
         if (name, 400) in failed:
             save_json(place.results / "gaussian-400.json", {"failed": "it diverged"})
-    rows = read_rows(tmp_path, {"contenders": contenders})
+    rows = read_rows(tmp_path, {"runs": runs})
     assert [row.main("gaussian") for row in rows] == ["gaussian-50"] * 3 + ["gaussian-400"]
     assert rows[0].main("simulate") is None
-    assert read_rows(tmp_path, {"contenders": contenders}, names=["b"])[0].main("gaussian") == "gaussian-200"
+    assert read_rows(tmp_path, {"runs": runs}, names=["b"])[0].main("gaussian") == "gaussian-200"
