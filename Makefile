@@ -1,5 +1,6 @@
 # make demo    environment, then the main job on what ships with the package
 # make test    environment, then lint, types and all tests
+# make docs    the site in build/site, strict: a broken link fails
 # make kernels the GPU kernels in Triton's interpreter (installs triton, 640 MB)
 PYTHON ?= python3
 VENV   ?= .venv
@@ -7,7 +8,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 
-.PHONY: demo test lint types unit kernels format clean
+.PHONY: demo test lint types unit docs kernels format clean
 
 demo: $(STAMP)
 	$(BIN)/anisodiff demo --output demo
@@ -23,6 +24,10 @@ types: $(STAMP)
 
 unit: $(STAMP)
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2
+
+docs: $(STAMP)
+	$(BIN)/python -m pip install --quiet --editable ".[docs]"
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 kernels: $(STAMP)
 	$(BIN)/python -m pip install --quiet --no-deps triton==3.6.0
