@@ -1,6 +1,7 @@
 # make demo    environment, then the main job on what ships with the package
 # make test    environment, then lint (with the rings of imports), types and all tests
 # make wheel   the wheel in dist/, tried in a new environment without the repository
+# make docs    the site in build/site, strict: a broken link fails
 # make kernels the GPU kernels in Triton's interpreter (installs triton, 640 MB)
 PYTHON ?= python3
 VENV   ?= .venv
@@ -8,7 +9,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 
-.PHONY: demo test lint types unit wheel kernels format clean
+.PHONY: demo test lint types unit docs wheel kernels format clean
 
 demo: $(STAMP)
 	$(BIN)/anisodiff demo --output demo
@@ -28,6 +29,10 @@ unit: $(STAMP)
 
 wheel: $(STAMP)
 	PYTHON=$(BIN)/python .ci/wheel
+
+docs: $(STAMP)
+	$(BIN)/python -m pip install --quiet --editable ".[docs]"
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 kernels: $(STAMP)
 	$(BIN)/python -m pip install --quiet --no-deps triton==3.6.0
