@@ -57,7 +57,7 @@ def gains(sampler: Sampler, model: ScoreModel, times: Tensor) -> list[tuple[Tens
     for t, after in pairwise(times.split(1)):
         z = torch.zeros(2, 1, *model.statistics.data.shape, dtype=F64)
         z[0] = 1
-        z = sampler.stepper(model, Impulse(2))(z, t, after)[:, 0]
+        z = sampler.step(model, z, t, after, Impulse(2), {})[:, 0]
         found.append((z[0], z[1].square()))
     return found
 
@@ -73,9 +73,9 @@ def impulses(sampler: Sampler, model: ScoreModel, times: Tensor, power: Tensor) 
     """The same for any linear sampler: the sum of squares of its responses to the start and to every step's noise."""
     z = torch.zeros(len(times), 1, *power.shape, dtype=F64)
     z[0] = power.sqrt()
-    step = sampler.stepper(model, Impulse(len(times)))
+    noise, memory = Impulse(len(times)), {}
     for t, after in pairwise(times.split(1)):
-        z = step(z, t, after)
+        z = sampler.step(model, z, t, after, noise, memory)
     return z.square().sum((0, 1))
 
 

@@ -14,6 +14,7 @@ import argparse
 import json
 import math
 import platform
+import statistics
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
@@ -160,8 +161,8 @@ def run(text: str, device: torch.device, seconds: float, calibration: int) -> Ro
     prepare_device(config, device)
     distributed = Distributed(device)
     images = torch.rand(config.batch, config.channels, *config.size, device=device, dtype=plan.dtype)
-    statistics = plan.statistics(torch.rand(calibration, *images.shape[1:], device=device))
-    network, execution, model = assemble(plan, statistics, distributed)
+    measured = plan.statistics(torch.rand(calibration, *images.shape[1:], device=device))
+    network, execution, model = assemble(plan, measured, distributed)
     clock = Clock(device)
     stepper = Stepper(replace(plan, process=Timed(plan.process, clock)), model, network, execution, distributed)
     if device.type == "cuda":

@@ -36,7 +36,7 @@ def extended(tmp_path_factory) -> Path:
     """A copy of the package and its tests with everything on the page added."""
     copy = tmp_path_factory.mktemp("extended")
     ignored = shutil.ignore_patterns("__pycache__", "*.safetensors")
-    for folder in ("src", "tests"):
+    for folder in ("src", "tests", "benchmarks"):
         shutil.copytree(ROOT / folder, copy / folder, ignore=ignored)
     for name in ("pyproject.toml", "docs"):
         place = ROOT / name
@@ -87,8 +87,8 @@ def test_it_trains_samples_and_is_compared(extended):
     save = "from tests.metrics.conftest import save_network; save_network('tiny.pt')"
     run(extended, "-c", save.replace("'tiny.pt'", "__import__('pathlib').Path('tiny.pt')"))
     run(
-        extended, *words, "compare", "vp", "vp:sampler=ddim;name=ddim", "--data", "run/data", "--images", 16, "--n", 4,
-        "--steps", 4, "--network", "tiny.pt", "--input", "unit", "--batch", 4, *common, "study", *SETTINGS,
+        extended, *words, "compare", "vp", "vp:sampler=ddim;name=ddim", "--data", "run/data", "--images", 16,
+        "--n", 12, "--steps", 4, "--network", "tiny.pt", "--input", "unit", "--batch", 4, *common, "study", *SETTINGS,
     )  # fmt: skip
     page = (extended / "study" / "results" / "page.md").read_text(encoding="utf-8")
     assert re.search(r"\| vp +\|", page)

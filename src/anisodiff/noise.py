@@ -96,12 +96,12 @@ class KeyedNoise:
         """``skip``: how many draws of each stream were used elsewhere."""
         if keys.dtype != torch.int64 or keys.dim() != 1:
             raise ValueError(f"keys must be int64 [B], one per sample; got {keys.dtype} {list(keys.shape)}")
-        self.keys, self._drawn = keys, skip
+        self.keys, self.drawn = keys, skip
 
     def _stream(self) -> Tensor:
         """A fresh stream for every sample, int64 [B]."""
-        self._drawn += 1
-        return mix64(self.keys + signed(GOLDEN * self._drawn, 64))
+        self.drawn += 1
+        return mix64(self.keys + signed(GOLDEN * self.drawn, 64))
 
     def normal(self, like: Tensor) -> Tensor:
         """Standard normals in the shape and precision of ``like`` [B, …]."""
@@ -118,7 +118,7 @@ class KeyedNoise:
 
     def rows(self, index: Tensor | slice) -> "KeyedNoise":
         """The noise of some of the samples, from the same place in their streams on."""
-        return type(self)(self.keys[index], skip=self._drawn)
+        return type(self)(self.keys[index], skip=self.drawn)
 
 
 class Silence(KeyedNoise):

@@ -161,7 +161,7 @@ def fit_sampler(given: "Sampler", process: "Process", provided: frozenset[str] |
     if missing:
         fitting = [name for name, kind in _samplers().items() if _fits(kind(), process, provided)]
         remedy = f"use {' or '.join(map(repr, fitting))}" if fitting else "no sampler fits"
-        raise ValueError(f"the sampler '{given}' needs {missing}; {remedy}")
+        raise ValueError(f"the sampler {given.name!r} needs {missing}; {remedy}")
     return given.prepared(process)
 
 

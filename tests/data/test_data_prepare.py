@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-from tests.children import in_child
 
 from anisodiff.data import Dataset, guess, is_dataset, open_dataset, prepare
 from anisodiff.data.dataset import fingerprint
+from tests.support.children import in_child
 
 
 def pictures(root: Path, count: int, size: tuple[int, int] = (16, 16)) -> Path:

@@ -7,10 +7,9 @@ from anisodiff.dct import dct2, idct2
 from anisodiff.generation import Generator
 from anisodiff.generation.generator import CheckpointOrigin
 from anisodiff.training.model import Plan, Trained
-
-from ..generation.conftest import data, runs  # noqa: F401
-from ..oracles import Nothing, gaussian_images
-from ..train.conftest import tiny
+from tests.generation.conftest import data, runs  # noqa: F401
+from tests.support.oracles import Nothing, gaussian_images
+from tests.training.conftest import tiny
 
 F64 = torch.float64
 SIZE = 8

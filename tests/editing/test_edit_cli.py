@@ -9,9 +9,8 @@ import pytest
 from PIL import Image
 
 from anisodiff.training import find
-
-from ..generation.conftest import spoil
-from ..train.conftest import pixels
+from tests.generation.conftest import spoil
+from tests.training.conftest import pixels
 
 CPU = ["--device", "cpu"]
 
@@ -46,7 +45,7 @@ def test_strokes_to_images(command, runs):
     assert "wide.png: 24×16 pixels, cut around the center and resized to the model's 8×8" in out
     assert "wide.png: color made grayscale" in out
     assert "edit at t = 0.5 (strength 0." in out
-    assert "8 of 8 results made: 40 evaluations" in out
+    assert "8 of 8 results made: 40 network evaluations" in out
     assert out.splitlines()[-2:] == ["wrote made", "wrote f.png"]
     results = [f"t{t}/{name}-{seed:04d}.png" for t in ("0.5", "1") for name in ("ramp", "wide") for seed in (4, 5)]
     inputs = [f"{folder}/{name}.png" for folder in ("input", "strokes") for name in ("ramp", "wide")]
@@ -336,8 +335,7 @@ MISTAKES = [
 def shelf(runs, data, tmp_path_factory):
     """A folder with everything that can be wrong."""
     from anisodiff.training import train
-
-    from ..train.conftest import tiny
+    from tests.training.conftest import tiny
 
     place = tmp_path_factory.mktemp("shelf")
     spoil(find(runs("heat")).path, place)

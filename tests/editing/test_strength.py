@@ -8,8 +8,7 @@ import torch
 import anisodiff
 from anisodiff.editing import noise_level, strength_of_t, strength_range, t_of_strength
 from anisodiff.editing.strength import time_of
-
-from .conftest import Exact
+from tests.editing.conftest import Exact
 
 
 def test_of_ve_it_is_the_noise_level(exact_ve):

@@ -9,8 +9,7 @@ from anisodiff.editing import sweep
 from anisodiff.editing.figures import comparison_figure, sweep_figure
 from anisodiff.editing.sweep import default_strengths, psnr
 from anisodiff.io.figures import save_figure
-
-from .conftest import EXACT
+from tests.editing.conftest import EXACT
 
 
 def test_faithfulness_falls_with_strength(exact):

@@ -5,9 +5,8 @@ import pytest
 from PIL import Image
 
 from anisodiff.data import Dataset, prepare
-
-from ..metrics.conftest import save_network
-from ..train.conftest import pixels
+from tests.metrics.conftest import save_network
+from tests.training.conftest import pixels
 
 SET = (
     "network.nf=8", "network.multipliers=[1, 1]", "network.blocks=1", "network.dropout=0", "batch=4", "warm_up=8",

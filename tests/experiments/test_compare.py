@@ -10,8 +10,7 @@ from PIL import Image
 
 from anisodiff.experiments import Deadline
 from anisodiff.training import newest
-
-from .conftest import COMMON, SETTINGS
+from tests.experiments.conftest import COMMON, SETTINGS
 
 STUDY = (
     "compare", "ve", "heat", *COMMON, "--images", 24, "--track", 2, "--track-n", 8, "--steps", "3,4",
@@ -73,7 +72,7 @@ def test_the_page_has_tables_protocol_and_figures(calm):
     assert "All against 40 of data" in page
     assert "anisodiff compare ve heat" in page
     assert str(calm.parent) not in page
-    assert "heat, prior simulate: leakage: samples carry something of the images" in page
+    assert "heat, prior simulate: leakage: samples depend on the images they start from" in page
     assert "heat, prior gaussian: leakage" not in page
     assert "with one seed: the difference is not significant" in page
     figures = re.findall(r"\]\((figures/[\w-]+\.png)\)", page)
@@ -257,9 +256,9 @@ def test_checkpoints_of_one_run_make_a_curve(command, calm, tmp_path):
         (("ve:weigting=noise",), "did you mean 'weighting'?"),
         (("ve:seed=1",), "seed: the same for all runs; say it with --seeds"),
         (("ve:sampler=odee",), "did you mean 'ode'?"),
-        (("ve:sampler=heun",), "not for a"),
+        (("ve:sampler=heun",), "needs a velocity (flow-matching); use"),
         (("anisotropic:learns=reverse_drift;sampler=ode",), "needs the score by itself"),
-        (("anisotropic-paper:sampler=exponential",), "needs the drift as well"),
+        (("anisotropic-paper:sampler=exponential",), "needs the learned drift"),
         (("ve:process.diffusivity=geometric(1",), "a bracket is not closed"),
         (("ve", "ve"), "two runs are called 've'"),
         (("ve:name=a/b",), "expected letters, digits, dots, dashes"),

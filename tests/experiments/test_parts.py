@@ -26,8 +26,7 @@ from anisodiff.runtime.durations import parse_span
 from anisodiff.runtime.progress import lines, stages
 from anisodiff.training import loop
 from anisodiff.training.step import Stepper
-
-from ..train.conftest import tiny
+from tests.training.conftest import tiny
 
 
 def record(images, rate):

@@ -8,8 +8,7 @@ from PIL import Image
 from anisodiff.experiments import Budget, parse_axis, points
 from anisodiff.experiments.sweep import rungs, survivors
 from anisodiff.experiments.sweep_page import _places
-
-from .conftest import COMMON
+from tests.experiments.conftest import COMMON
 
 
 def test_halving_keeps_the_best():

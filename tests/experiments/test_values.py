@@ -12,8 +12,7 @@ import anisodiff
 from anisodiff.editing import edit, strokes
 from anisodiff.io.images import to_bytes
 from anisodiff.metrics import Preprocess, frechet_distance, image_set, survey, torchscript
-
-from .conftest import COMMON
+from tests.experiments.conftest import COMMON
 
 STEPS, STRENGTH = 4, 0.5
 

@@ -6,8 +6,7 @@ import torch
 
 import anisodiff
 from anisodiff.generation.figures import to_pixels
-
-from .test_generator import shake
+from tests.generation.test_generator import shake
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 

@@ -11,12 +11,10 @@ from anisodiff.generation.figures import to_pixels
 from anisodiff.generation.reverse import START, keys_of, parse_seeds, write_seeds
 from anisodiff.noise import KeyedNoise
 from anisodiff.priors import GaussianPrior
-from anisodiff.registry import SAMPLERS
 from anisodiff.training import Hooks, find, train
 from anisodiff.training.preview import fit_prior
 from anisodiff.training.slim import slim
-
-from ..train.conftest import pixels, tiny
+from tests.training.conftest import pixels, tiny
 
 TOLERANCE = 2e-5
 """Between batch sizes, in units of the images' range, float32 on a CPU; a level of a PNG is 4e-3."""
@@ -29,7 +27,7 @@ def shake(generator) -> None:
         weight.add_(0.1 * torch.randn(weight.shape, generator=noise))
 
 
-@pytest.mark.parametrize("name", SAMPLERS)
+@pytest.mark.parametrize("name", ["exponential", "ode", "euler", "ancestral"])
 def test_a_sample_depends_on_its_seed_alone(runs, name):
     # the exact ancestral step is for linear processes
     generator = anisodiff.load(runs("heat" if name == "ancestral" else "anisotropic"), "cpu")
@@ -101,7 +99,7 @@ def test_where_the_noise_stops_at_edges_auto_is_a_sampler_that_can_follow_it(dat
     assert str(route.sampler).startswith("euler(")
     assert "drift=projected" in str(route.sampler)
     assert generator.sample(2, steps=25).isfinite().all()
-    with pytest.raises(ValueError, match="take 'euler'"):
+    with pytest.raises(ValueError, match="use 'euler'"):
         generator.route("exponential", 25)
     assert str(anisodiff.load(tmp_path, "cpu").route(route.sampler, 25).sampler) == str(route.sampler)
 
@@ -121,8 +119,7 @@ def test_loads_runs_checkpoints_and_exports(runs, tmp_path):
 
 def test_a_checkpoint_without_a_prior_fits_one_to_images(runs, data, tmp_path):
     from anisodiff.training import train
-
-    from ..train.conftest import tiny
+    from tests.training.conftest import tiny
 
     train(tiny(images=4), data, tmp_path / "bare", tensorboard=False)
     with pytest.raises(ValueError, match="no fitted prior, images are needed"):

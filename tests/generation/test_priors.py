@@ -10,8 +10,7 @@ from anisodiff.dct import dct2
 from anisodiff.generation.priors import conditional_prior, open_pool
 from anisodiff.noise import KeyedNoise, combine
 from anisodiff.priors import SimulatedPrior, choose
-
-from ..oracles import F64, gaussian_images
+from tests.support.oracles import F64, gaussian_images
 
 CPU = torch.device("cpu")
 SIZE, CHANNELS = 8, 2

@@ -14,9 +14,8 @@ from PIL import Image
 
 from anisodiff.training import Hooks, find, train
 from anisodiff.training.preview import fit_prior
-
-from ..train.conftest import pixels, tiny
-from .conftest import spoil
+from tests.generation.conftest import spoil
+from tests.training.conftest import pixels, tiny
 
 ROOT = Path(__file__).parents[2]
 CPU = ["--device", "cpu"]

@@ -11,7 +11,7 @@ import pytest
 from anisodiff.generation.job import SampleFolder
 from anisodiff.io.atomic import atomic, replacing
 from anisodiff.metrics.cache import load_arrays, store_arrays
-from tests.children import in_child
+from tests.support.children import in_child
 
 LIMIT = 100
 """Bytes after which a writer is killed; all of the files below are longer."""

@@ -12,7 +12,7 @@ import pytest
 from anisodiff.io import atomic
 from anisodiff.io.atomic import locked, sync_folder
 from anisodiff.io.checkpoint import alone
-from tests.children import in_child
+from tests.support.children import in_child
 
 ROOT = Path(__file__).parents[2]
 

@@ -16,7 +16,7 @@ from anisodiff.data import open_dataset, open_source
 from anisodiff.editing.inputs import read_pictures
 from anisodiff.generation.priors import open_pool
 from anisodiff.io.images import load_photo
-from anisodiff.metrics import fingerprint, image_set, walk
+from anisodiff.metrics.images import fingerprint, image_set, walk
 from tests.metrics.conftest import save_network
 
 SIDE = 16

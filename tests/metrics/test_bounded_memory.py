@@ -14,8 +14,7 @@ import torch
 
 from anisodiff.metrics import Context, FeatureNetwork, ImageSet, Settings, cached_survey, image_set, survey, walk
 from anisodiff.metrics.memorization import nearest_pixels
-
-from .conftest import random_images, save_folder
+from tests.metrics.conftest import random_images, save_folder
 
 COUNT, SIZE, BATCH = 240, 32, 8
 SETTINGS = Settings(batch_size=BATCH)

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from anisodiff.metrics import FeatureNetwork, Generation, Report, evaluate, fingerprint, image_set
-
-from .conftest import TINY, Run, random_images, save_folder
+from anisodiff.metrics import Context, FeatureNetwork, Generation, Report, Settings, evaluate, image_set
+from anisodiff.metrics.images import fingerprint
+from tests.metrics.conftest import TINY, Run, random_images, save_folder
 
 Case = tuple[str, str]
 
@@ -32,8 +32,9 @@ def test_a_sample_that_cannot_be_decoded_moves_no_other_to_its_source(pooled: Fe
 
     def measured(limit: int | None) -> Report:
         return evaluate(
-            samples, images, network=pooled, generation=Generation(sources=tuple(range(12))), limit=limit,
-            metrics=("memorization",), cache=tmp_path, say=said.append,
+            samples, images, network=pooled, generation=Generation(sources=tuple(range(12))),
+            settings=Settings(limit=limit), metrics=("memorization",),
+            context=Context(cache=tmp_path, say=said.append),
         )  # fmt: skip
 
     for limit in (None, 3, 6):

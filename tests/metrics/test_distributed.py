@@ -13,8 +13,7 @@ from torch import nn
 from anisodiff.cli import main
 from anisodiff.metrics import Context, Report, Settings, evaluate, function_network, image_set, survey
 from anisodiff.runtime.distributed import Distributed
-
-from .conftest import Process, random_images, save_folder, save_network
+from tests.metrics.conftest import Process, random_images, save_folder, save_network
 
 
 def quadrants(images: torch.Tensor) -> torch.Tensor:

@@ -15,8 +15,7 @@ from anisodiff.cli.evaluate import METRICS as LISTED
 from anisodiff.data import prepare
 from anisodiff.metrics import METRICS, Context, Report, evaluate, torchscript
 from anisodiff.metrics.resize import UNIT_INPUT
-
-from .conftest import TINY, Run, random_images, save_folder
+from tests.metrics.conftest import TINY, Run, random_images, save_folder
 
 EVERY = [
     "fid", "fid_infinity", "fid_bias", "kid", "precision", "recall", "density", "coverage", "sliced_wasserstein",

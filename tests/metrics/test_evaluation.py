@@ -26,8 +26,7 @@ from anisodiff.metrics import (
     load_statistics,
 )
 from anisodiff.metrics.statistics import is_statistics
-
-from .conftest import random_images, save_folder
+from tests.metrics.conftest import random_images, save_folder
 
 NAMES = {
     "fid", "fid_infinity", "fid_bias", "kid", "precision", "recall", "density", "coverage", "sliced_wasserstein",

@@ -14,8 +14,7 @@ import torch
 
 from anisodiff.metrics import inception
 from anisodiff.metrics.weights import ENVIRONMENT, PublishedWeights, find_weights, load_torchscript, weights_hash
-
-from .conftest import random_images, save_network
+from tests.metrics.conftest import random_images, save_network
 
 
 @pytest.fixture(autouse=True)

@@ -27,9 +27,8 @@ from anisodiff.metrics import (
     walk,
 )
 from anisodiff.metrics.samples import Origin, find_sources, ordered_fingerprint, read_origin, sources_of
-from tests.train.conftest import pixels, tiny
-
-from .conftest import TINY, Process, Run, random_images, save_folder
+from tests.metrics.conftest import TINY, Process, Run, random_images, save_folder
+from tests.training.conftest import pixels, tiny
 
 
 class Model:

@@ -6,8 +6,7 @@ from torch import Tensor
 from torchmetrics.image.kid import KernelInceptionDistance
 
 from anisodiff.metrics.feature_metrics import kernel_distance, kernel_mmd2
-
-from .test_frechet import Passing, features
+from tests.metrics.test_frechet import Passing, features
 
 
 def torchmetrics_kid(x: Tensor, y: Tensor) -> float:

@@ -12,8 +12,7 @@ from anisodiff.metrics.memorization import (
     neighbor_sheet,
     source_recovery,
 )
-
-from .conftest import random_images
+from tests.metrics.conftest import random_images
 
 
 def normal(count: int, seed: int, dimension: int = 4) -> torch.Tensor:

@@ -14,8 +14,7 @@ import pytest
 from PIL import Image
 
 from anisodiff.metrics.weights import PublishedWeights, load_torchscript
-
-from .conftest import save_network
+from tests.metrics.conftest import save_network
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "metrics.py"
 

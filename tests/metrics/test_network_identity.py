@@ -13,8 +13,7 @@ from torch import Tensor, nn
 
 from anisodiff.metrics import Context, FeatureNetwork, Report, evaluate, function_network, onnx, torchscript
 from anisodiff.metrics.weights import load_torchscript
-
-from .conftest import TINY, TINY_INPUT, Run, random_images, save_folder, save_network
+from tests.metrics.conftest import TINY, TINY_INPUT, Run, random_images, save_folder, save_network
 
 
 class Means(nn.Module):

@@ -16,8 +16,7 @@ from anisodiff.metrics.pixel_metrics import (
     spectrum_error,
     spectrum_statistics,
 )
-
-from .conftest import random_images
+from tests.metrics.conftest import random_images
 
 
 def generator(seed: int = 0) -> torch.Generator:

@@ -8,8 +8,7 @@ import torch
 from prdc import compute_prdc
 
 from anisodiff.metrics.feature_metrics import PRDC, prdc
-
-from .test_frechet import features
+from tests.metrics.test_frechet import features
 
 
 @pytest.mark.parametrize("k", [1, 3, 5])

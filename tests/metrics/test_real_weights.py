@@ -9,8 +9,7 @@ import pytest
 
 from anisodiff.metrics import Context, FeatureNetwork, evaluate, inception
 from anisodiff.metrics.weights import INCEPTION
-
-from .conftest import random_images
+from tests.metrics.conftest import random_images
 
 FILE = os.environ.get("ANISODIFF_INCEPTION")
 pytestmark = pytest.mark.skipif(not FILE, reason="ANISODIFF_INCEPTION is not set")

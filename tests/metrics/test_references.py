@@ -15,9 +15,8 @@ from anisodiff.data import prepare
 from anisodiff.metrics import Context, FeatureNetwork, ImageSet, Report, open_reference, walk
 from anisodiff.metrics.weights import PublishedWeights, load_torchscript
 from anisodiff.runtime.progress import lines
-
-from .conftest import TINY, Run, random_images, save_folder
-from .test_feature_weights import serving
+from tests.metrics.conftest import TINY, Run, random_images, save_folder
+from tests.metrics.test_feature_weights import serving
 
 SIZE = (64, 64)
 

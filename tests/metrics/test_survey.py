@@ -11,8 +11,7 @@ import torch
 from anisodiff.metrics import Context, FeatureNetwork, Settings, Survey, cached_survey, image_set, survey
 from anisodiff.metrics.cache import cache_folder, load_arrays, store_arrays
 from anisodiff.metrics.images import fingerprint
-
-from .conftest import random_images, save_folder
+from tests.metrics.conftest import random_images, save_folder
 
 
 def same(a: Survey, b: Survey) -> bool:

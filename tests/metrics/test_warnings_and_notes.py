@@ -30,8 +30,7 @@ from anisodiff.metrics.memorization import Gallery, binomial_error
 from anisodiff.metrics.references import open_reference
 from anisodiff.metrics.values import MEASURE, Pair
 from anisodiff.metrics.weights import ENVIRONMENT, find_weights
-
-from .conftest import TINY, Run, random_images, save_folder
+from tests.metrics.conftest import TINY, Run, random_images, save_folder
 
 
 def test_the_heldout_set_is_part_of_the_protocol(pooled: FeatureNetwork, tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from published_ncsnpp import forward, published_file
 
 import anisodiff
 from anisodiff.dct import dct2, idct2
@@ -14,6 +13,7 @@ from anisodiff.models.score import ScoreModel
 from anisodiff.models.song_network import SongNetwork
 from anisodiff.networks import NCSNppConfig, VEScore, load_score_sde
 from anisodiff.statistics import SpectralStatistics
+from tests.support.published_ncsnpp import forward, published_file
 
 TINY = NCSNppConfig(image_size=8, nf=8, multipliers=(1, 2), blocks=1, attention=(4,))
 CONFIGS = {
@@ -137,7 +137,9 @@ class Wiener(torch.nn.Module):
         super().__init__()
         self.statistics = statistics
 
-    def forward(self, x: torch.Tensor, log_sigma: torch.Tensor, dropout_key: object = None) -> torch.Tensor:
+    def forward(
+        self, x: torch.Tensor, log_sigma: torch.Tensor, labels: object = None, dropout_key: object = None
+    ) -> torch.Tensor:
         sigma = log_sigma.exp()[:, None, None, None]
         z = dct2((x + 1) / 2 - self.statistics.mean.double()[:, None, None])
         return torch.cat([idct2(-sigma * z / (self.statistics.data.double() + sigma**2)), torch.ones_like(x)], 1)

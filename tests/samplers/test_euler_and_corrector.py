@@ -16,9 +16,9 @@ from anisodiff.samplers.corrector import langevin
 from anisodiff.samplers.divergence import divergence
 from anisodiff.samplers.euler import Taming, euler_step, reverse_drift
 from anisodiff.stencils import drift, noise_scale
-from tests.oracles import keys
-from tests.samplers.models import process, small_model
-from tests.samplers.oracle import F64, Oracle, oracle
+from tests.support.exact_score import F64, Oracle, oracle
+from tests.support.oracles import keys
+from tests.support.score_models import process, small_model
 
 
 def at(t: float) -> Tensor:

@@ -20,7 +20,7 @@ from anisodiff.noise import KeyedNoise
 from anisodiff.processes import Process
 from anisodiff.registry import build_sampler
 from anisodiff.samplers import Sampler
-from tests.oracles import Nothing, gaussian_images, keys
+from tests.support.oracles import Nothing, gaussian_images, keys
 
 F64 = torch.float64
 T_MIN = 0.02

@@ -21,7 +21,7 @@ from anisodiff.models.time_density import draw_times
 from anisodiff.noise import KeyedNoise
 from anisodiff.processes import Process, TrainingPair
 from anisodiff.registry import build_sampler
-from tests.oracles import keys
+from tests.support.oracles import keys
 
 SIZE, DT = 4, 0.05
 PROCESSES = {
@@ -78,7 +78,7 @@ def trained(name: str) -> tuple[Process, ScoreModel]:
     noise = KeyedNoise(keys(pool, 5))
     times = draw_times(*model.time_density(mean=-0.5, std=1.4, t_min=DT), noise.uniform())
     t = objective.snap_to_grid(times)
-    drawn = objective.draw(mixture(pool, 2), t, noise)
+    drawn = objective.training_pair(mixture(pool, 2), t, noise)
     optimizer = torch.optim.Adam(network.parameters(), lr=3e-3, betas=(0.9, 0.99))
     rate = torch.optim.lr_scheduler.OneCycleLR(optimizer, 3e-3, total_steps=steps)
     g = torch.Generator().manual_seed(3)

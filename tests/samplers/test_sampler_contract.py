@@ -7,8 +7,9 @@ from anisodiff.noise import KeyedNoise
 from anisodiff.registry import SAMPLERS, build_sampler
 from anisodiff.samplers import Euler, Exponential, Sampler
 from anisodiff.samplers.grids import GRIDS, level_grid
-from tests.oracles import keys
-from tests.samplers.models import PROCESSES, process, small_model
+from tests.samplers.test_own_times import OWN
+from tests.support.oracles import keys
+from tests.support.score_models import PROCESSES, process, small_model
 
 F64 = torch.float64
 T_MIN = 0.1
@@ -80,8 +81,8 @@ def test_notation_reads_back(name, text):
 
 
 def test_names():
-    assert set(SAMPLERS) == {"exponential", "ode", "euler", "ancestral"}
-    assert {text.split("(")[0] for texts in TEXTS.values() for text in texts} == set(SAMPLERS)
+    """Here and in `test_own_times`."""
+    assert {text.split("(")[0] for texts in TEXTS.values() for text in texts} | {"pc", *OWN} == set(SAMPLERS)
 
 
 @pytest.mark.parametrize(
@@ -95,11 +96,11 @@ def test_names():
         ("ve", "ode(grid=levle)", "did you mean 'level'?"),
         ("ve", "euler(drift=projcted)", "did you mean 'projected'?"),
         ("ve", "euler(norm=imge)", "did you mean 'image'?"),
-        ("windows", "ancestral", "take 'exponential'"),
-        ("windows", "heun", "take 'exponential' or 'ode' or 'euler'"),
-        ("anisotropic noise", "heun", "is not for a SPDE; take 'euler'"),
-        ("anisotropic noise", "exponential", "take 'euler'"),
-        ("anisotropic noise", "ode", "take 'euler'"),
+        ("windows", "ancestral", "a closed-form process (step=exact); use 'exponential'"),
+        ("windows", "heun", "use 'exponential' or 'ode' or 'euler'"),
+        ("anisotropic noise", "heun", "a velocity (flow-matching); use 'euler'"),
+        ("anisotropic noise", "exponential", "isotropic noise (noise_anisotropy=infinite); use 'euler'"),
+        ("anisotropic noise", "ode", "use 'euler'"),
         ("heat", "euler(tames=drift)", "take tames=all"),
         ("one step", "euler(tames=drift, drift=projected)", "take tames=all"),
         ("one step", "euler(tames=drift, norm=rms)", "take tames=all"),
@@ -182,7 +183,7 @@ def test_one_time_gives_the_denoised_image():
     model = small_model("heat")
     u = torch.randn(3, 2, 4, 4, generator=torch.Generator().manual_seed(0))
     t = torch.tensor([0.1], dtype=F64)
-    image = Exponential().run(model, u, t, None)
+    image = Exponential().run(model, u, t, None).images
     score, _ = model(u, t.expand(3))
     assert not model.learns_drift
     noise_free = model.to_coordinates(u) + model.coefficients(t).noise * model.to_coordinates(

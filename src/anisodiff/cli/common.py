@@ -50,12 +50,13 @@ def settings(items: list[str]) -> dict[str, Any]:
 
 def pick_process(name: str, config: Path | None, overrides: list[str], size: int) -> "tuple[str, Process]":
     """A preset, changed by the keys of a file, changed by ``--set``; and a name for the title."""
-    from anisodiff.processes.config import check_keys, read_file
+    from anisodiff.io.records import read_config
+    from anisodiff.processes.config import check_keys
     from anisodiff.registry import build_process, process_keys
 
     keys: dict[str, Any] = {}
     if config is not None:
-        keys = check_keys(read_file(config), ("preset", *process_keys()), f"config {config}")
+        keys = check_keys(read_config(config), ("preset", *process_keys()), f"config {config}")
         if "preset" in keys:
             base = str(keys.pop("preset"))
             if name not in (base, "anisotropic"):

@@ -67,8 +67,8 @@ def diagnose(
 
     Example: anisodiff diagnose photos/ --process anisotropic --size 32
     """
-    from anisodiff.forgetting import forgetting, forgetting_figure
-    from anisodiff.io.figures import FIGURES, caption, save_figure
+    from anisodiff.forgetting import forgetting
+    from anisodiff.io.figures import FIGURES, caption, forgetting_figure, save_figure
     from anisodiff.runtime.devices import pick_device
 
     if output is not None and output.suffix.lower() not in FIGURES:

@@ -34,7 +34,7 @@ def evaluate(
     weights: Path | None = typer.Option(
         None, "--inception", "--weights", help="Read Inception's weights from this file."),
     given: str | None = typer.Option(
-        None, "--input", help=f"Scale the input of a network file: {', '.join(INPUTS)}."),
+        None, "--input", help=f"Scale the network input: {', '.join(INPUTS)}."),
     tf32: bool = typer.Option(False, "--tf32", help="Use TF32 on CUDA: twice as fast, FID ± 1e-4."),
     start: Path | None = typer.Option(
         None, "--from", metavar="CHECKPOINT", help="Generate the samples now, with this model."),

@@ -32,7 +32,7 @@ SET = typer.Option([], "--set", help="Override a key of all runs, as KEY=VALUE; 
 REFERENCE = typer.Option(None, "--reference", "-r", help="Compare with this set. Default: the training images.")
 NETWORK = typer.Option("inception", "--network", help="Use inception, dinov2, a .pt or .onnx file, or MODULE:FUNC.")
 WEIGHTS = typer.Option(None, "--inception", "--weights", help="Read Inception's weights from this file.")
-INPUT = typer.Option(None, "--input", help=f"Scale the input of a network file: {', '.join(INPUTS)}.")
+INPUT = typer.Option(None, "--input", help=f"Scale the network input: {', '.join(INPUTS)}.")
 TF32 = typer.Option(False, "--tf32", help="Use TF32 on CUDA: twice as fast, FID ± 1e-4.")
 FOR = typer.Option(None, "--for", help="Stop cleanly after this wall time, such as 9min.")
 BATCH = typer.Option(None, "--batch", min=1, help="Set the batch size of sampling, in images.")

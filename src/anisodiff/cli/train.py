@@ -71,13 +71,13 @@ def _job(name: str, data: Path | None, output: Path, changes: dict[str, Any], dr
     if process is not None:
         return _own_job(process, data, output, changes, dry)
     config = recipe(name).changed(changes)
+    Plan.of(config)  # contradictions show before hours of preparing
     if data is not None and is_dataset(data):
         return _Job(config, open_dataset(data))
     if dry:
         return _Job(config, None)
     if data is None:
         raise ValueError(f"no data for {name}: give --data PATH ({config.dataset}'s archive, or a prepared dataset)")
-    Plan.of(config)  # contradictions show before hours of preparing
     source = named_source(config.dataset, data) if config.dataset else open_source(data)
     return _Job(config, _prepared(source, output, config.size, config.channels))
 

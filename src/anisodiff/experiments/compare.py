@@ -11,12 +11,12 @@ from pathlib import Path
 import numpy as np
 import torch
 
-import anisodiff
 from anisodiff.experiments.edits import Paintings, file_of, make_edits, measure_edits
 from anisodiff.experiments.layout import read_json, save_json
 from anisodiff.experiments.sampling import SHOWN, Chunks, Column, Failed, SampleWriter
 from anisodiff.experiments.study import STAGES, SeededRun, Study, foreign_start
 from anisodiff.experiments.training import Pace, given_training, train_under
+from anisodiff.generation import load
 from anisodiff.io.atomic import replacing
 from anisodiff.metrics import Generation
 from anisodiff.training import Plan, TrainConfig, newest
@@ -135,7 +135,7 @@ class RunEvaluation:
         if checkpoint is None and self._writer is not None:
             return self._writer
         path = checkpoint or self._weights()
-        generator = anisodiff.load(path, self.study.device, self.study.dataset, compile=self.settings.compile)
+        generator = load(path, self.study.device, self.study.dataset, compile=self.settings.compile)
         made = SampleWriter(generator, self.settings.batch)
         if checkpoint is None:
             self._writer = made

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import anisodiff
 from anisodiff.io.atomic import replacing
 from anisodiff.io.records import read_json as get_json
+from anisodiff.version import __version__
 
 FORMAT, VERSION = "anisodiff study", 2
 
@@ -109,7 +109,7 @@ def open_study(
         raise ValueError(f"{out} holds another study: {'; '.join(wrong)}; choose another --out")
     known = {key: value for key, value in new["fixed"].items() if value is not None}
     values = {
-        "format": FORMAT, "version": VERSION, "kind": kind, "anisodiff": anisodiff.__version__,
+        "format": FORMAT, "version": VERSION, "kind": kind, "anisodiff": __version__,
         "fixed": {**held["fixed"], **known}, "runs": {**held["runs"], **new["runs"]},
         "command": command or held.get("command", ""),
     }  # fmt: skip

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from anisodiff import notation
-from anisodiff.data import Dataset, DecodeError, Fit, is_dataset, open_dataset, open_source
+from anisodiff.data import Dataset, is_dataset, open_dataset, open_source, read_images
 from anisodiff.data.dataset import fingerprint
 from anisodiff.dct import dct2
 from anisodiff.forgetting import forgetting
@@ -83,16 +83,7 @@ def _decoded(path: Path, channels: int, size: tuple[int, int]) -> Pool:
             f"{path} holds {len(source)} pictures, expected at most {MOST_DECODED:,} to decode now; "
             "prepare them once with 'anisodiff data prepare'"
         )
-    fit = Fit(size=size, channels=channels, crop=source.crop)
-    rows = []
-    for item in source.items():
-        try:
-            rows.append(fit(item.decode()))
-        except DecodeError:
-            continue
-    if not rows:
-        raise ValueError(f"{path} holds no readable picture: expected one at least")
-    images = np.stack(rows)
+    images = read_images(source, size=size, channels=channels)
     return Pool(images=images, fingerprint=fingerprint(images), name=_named(len(images), path))
 
 

@@ -19,8 +19,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import anisodiff
+import yaml
+
 from anisodiff.io.atomic import replacing
+from anisodiff.version import __version__
 
 _LONGEST = 40
 
@@ -39,7 +41,7 @@ class RecordKind:
 
     def new(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """A record of ``values``, in the form in which it will be read back (lists for tuples)."""
-        header = {"format": self.format, "version": self.version, "anisodiff": anisodiff.__version__}
+        header = {"format": self.format, "version": self.version, "anisodiff": __version__}
         record: dict[str, Any] = plain({**header, **values})
         return record
 
@@ -121,3 +123,21 @@ def read_json(path: Path) -> dict[str, Any]:
 def _short(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 4]}…"
+
+
+def read_config(path: str | Path) -> dict[str, Any]:
+    """The mapping in a YAML or JSON file. Whatever is wrong with the file is one ValueError of one line."""
+    path = Path(path)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or "not a text file"
+        raise ValueError(f"cannot read config {path}: {reason}") from None
+    try:
+        content = yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError, RecursionError, TypeError, AttributeError) as error:
+        where = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise ValueError(f"config {path} is not valid YAML: {where}") from None
+    if not isinstance(content, dict):
+        raise ValueError(f"config {path}: expected keys and values, got {type(content).__name__}")
+    return content

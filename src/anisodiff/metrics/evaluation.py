@@ -4,7 +4,6 @@ from dataclasses import dataclass, replace
 
 import torch
 
-import anisodiff
 from anisodiff.metrics.features import FeatureNetwork
 from anisodiff.metrics.images import ImageSet, Source, image_set, peek
 from anisodiff.metrics.memorization import Gallery, Memorization, look_for_copies
@@ -13,6 +12,7 @@ from anisodiff.metrics.references import Reference
 from anisodiff.metrics.statistics import cached_survey
 from anisodiff.metrics.survey import Context, Survey, survey
 from anisodiff.metrics.values import MEASURE, METRICS, Pair, obstacle
+from anisodiff.version import __version__
 
 WORDS = {"prdc": "precision and recall", "edges": "edge statistics"}
 
@@ -157,6 +157,6 @@ def evaluate(
         reference_count=theirs.count, size="×".join(map(str, ours.size)), network=network.name,
         weights=network.weights, resize=network.resize, precision=network.precision,
         settings=settings.describe(), heldout_fingerprint=None if held is None else held.fingerprint,
-        nfe=generation.nfe, prior=generation.prior, seed=generation.seed, version=anisodiff.__version__,
+        nfe=generation.nfe, prior=generation.prior, seed=generation.seed, version=__version__,
     )  # fmt: skip
     return Report(protocol=protocol, values=tuple(values))

@@ -159,7 +159,9 @@ class Sampler(ABC):
             raise ValueError("times must be a vector that descends")
         lacking = (self.required() & LEARNED.keys()) - model.provided
         if lacking:
-            raise ValueError(f"the sampler '{self}' needs {' and '.join(LEARNED[name] for name in sorted(lacking))}")
+            raise ValueError(
+                f"the sampler {self.name!r} needs {' and '.join(LEARNED[name] for name in sorted(lacking))}"
+            )
         z, memory = model.to_coordinates(start), Memory()
         for i, (t, t_next) in enumerate(pairwise(torch.split(times, 1))):
             z = self.step(model, z, t, t_next, rng, memory)

@@ -12,6 +12,8 @@ from anisodiff.processes.config import check_keys
 from anisodiff.registry import NETWORKS, PROCESS_NAMES, process_keys
 from anisodiff.training.ema import profile
 
+_KEY = {"process": "preset", "network": "name"}
+"""The key of a group that a bare name stands for."""
 PRECISIONS = ("fp32", "bf16", "fp64")
 
 
@@ -74,8 +76,8 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         take = object.__setattr__
-        take(self, "process", _named(self.process, "process", "preset", process_keys(), PROCESS_NAMES))
-        take(self, "network", _named(self.network, "network", "name", None, tuple(NETWORKS)))
+        take(self, "process", _named(self.process, "process", _KEY["process"], process_keys(), PROCESS_NAMES))
+        take(self, "network", _named(self.network, "network", _KEY["network"], None, tuple(NETWORKS)))
         if not isinstance(self.dataset, str):
             raise ValueError(f"dataset: got {self.dataset!r}, expected a name, or nothing for any")
         sides = _sequence(self.size, "size")
@@ -145,7 +147,9 @@ class TrainConfig:
         for key, value in changes.items():
             group, dot, inner = str(key).partition(".")
             if dot and group in ("process", "network"):
-                values[group] = {**values[group], inner: value}
+                given = values[group]
+                named = {_KEY[group]: given} if isinstance(given, str) else given
+                values[group] = {**named, inner: value}
             else:
                 values[str(key)] = value
         return TrainConfig.from_dict(values)

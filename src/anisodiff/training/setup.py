@@ -9,7 +9,6 @@ from typing import Any
 import torch
 from torch import nn
 
-import anisodiff
 from anisodiff.data import Dataset
 from anisodiff.io import records
 from anisodiff.models.base import Model
@@ -17,6 +16,7 @@ from anisodiff.runtime.distributed import Distributed
 from anisodiff.statistics import SpectralStatistics
 from anisodiff.training.config import FREE, TrainConfig, completed
 from anisodiff.training.model import Execution, Plan
+from anisodiff.version import __version__
 
 
 def check_data(config: TrainConfig, dataset: Dataset) -> None:
@@ -95,7 +95,7 @@ def assemble(
 def describe(plan: Plan, dataset: Dataset) -> dict[str, Any]:
     """What config.json says of a run, whatever its step."""
     described = {
-        "version": anisodiff.__version__,
+        "version": __version__,
         "config": plan.config.to_dict(),
         "process": plan.process.identity(),
         "network": dict(plan.network.arguments),
