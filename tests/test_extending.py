@@ -70,7 +70,7 @@ def test_the_page_adds_a_process_a_sampler_and_a_network():
 def test_the_shared_tests_know_all_three(extended):
     """Selected by name: rows of the additions, and at least thirty of them."""
     told = run(
-        extended, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "vp or ddim or tiny-unet", "tests/processes",
+        extended, "-m", "pytest", "-p", "no:cacheprovider", "-k", "vp or ddim or tiny-unet", "tests/processes",
         "tests/models", "tests/samplers/test_own_times.py", "tests/networks/test_network_contract.py",
     ).stdout  # fmt: skip
     counted = re.search(r"(\d+) passed", told)
