@@ -13,6 +13,7 @@ instead, the part that is linear in the image x; where that drowns as well, what
 
 from collections import defaultdict
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 import torch
@@ -31,7 +32,6 @@ from anisodiff.statistics import (
     window_phases,
 )
 
-Progress = Callable[[int, int], None] | None
 _BATCH = 512
 _RINGS = 8
 _LEAST = 1e-12
@@ -40,6 +40,16 @@ _TOO_QUIET = (
     "the process has times with no noise that single precision could tell from the images: nothing can be learned "
     "there; set a larger intensity"
 )
+
+
+@dataclass(frozen=True, kw_only=True)
+class EstimationSettings:
+    """How statistics are estimated, whatever the process."""
+
+    seed: int = 0
+    channel_pca: bool = False
+    """In the principal axes of the channels."""
+    progress: Callable[[int, int], None] | None = None
 
 
 class Simulated(Protocol):
@@ -88,10 +98,8 @@ def _tabulate(
     edges: tuple[float, ...],
     phases: Tensor,
     row: Callable[[Tensor, int], _Row],
-    *,
     floor: float,
-    channel_pca: bool,
-    progress: Progress,
+    settings: EstimationSettings,
 ) -> SpectralStatistics:
     """The tables of ``row``(t, number of the entry) on (cell, phase); a signal is at least ``floor`` of the noise."""
     device, bounds = images.pixels.device, torch.tensor(edges, dtype=torch.float64)
@@ -102,8 +110,8 @@ def _tabulate(
             values = row(bounds[k] + phase * (bounds[k + 1] - bounds[k]), k * len(phases) + j)
             for table, value in zip(found, values):
                 table[k, j] = value.cpu()
-        if progress:
-            progress(k + 1, len(edges) - 1)
+            if settings.progress:
+                settings.progress(k * len(phases) + j + 1, (len(edges) - 1) * len(phases))
     noise, signal, weight, target, residual = found
     signal = torch.maximum(signal, floor * noise)
     tables = {
@@ -114,15 +122,13 @@ def _tabulate(
     if not all(bool(table.isfinite().all()) for table in single.values()):
         raise ValueError(_TOO_QUIET)
     data = images.power.float()
-    axes = principal_axes(images.modes) if channel_pca else channel_axes(images.pixels.shape[1], data)
+    axes = principal_axes(images.modes) if settings.channel_pca else channel_axes(images.pixels.shape[1], data)
     return SpectralStatistics(
         edges=bounds.to(device), phases=phases.to(device), mean=images.mean, data=data, **axes, **single
     )
 
 
-def exactly(
-    equation: Equation, pixels: Tensor, *, channel_pca: bool = False, progress: Progress = None
-) -> SpectralStatistics:
+def exactly(equation: Equation, pixels: Tensor, settings: EstimationSettings) -> SpectralStatistics:
     """Of a linear process on images ``pixels`` [N, C, H, W] in [0, 1]; exact but for the data's spectrum."""
     images = _Images(pixels)
     like = images.power[None, None]
@@ -136,27 +142,23 @@ def exactly(
 
     # nothing jumps: forty cells carry the tables, short ones where the noise begins
     edges = tuple(equation.T * (k / 40) ** 2 for k in range(41))
-    return _tabulate(images, edges, smooth_phases(), row, floor=1e-8, channel_pca=channel_pca, progress=progress)
+    return _tabulate(images, edges, smooth_phases(), row, 1e-8, settings)
 
 
-def of_spde(
-    process: Solved, pixels: Tensor, *, seed: int = 0, channel_pca: bool = False, progress: Progress = None
-) -> SpectralStatistics:
+def of_spde(process: Solved, pixels: Tensor, settings: EstimationSettings) -> SpectralStatistics:
     """Of a simulated process on images ``pixels`` [N, C, H, W] in [0, 1]."""
     images = _Images(pixels)
     find = _about_a_path if process.gaussian_given_image else _in_pairs
     edges, phases = process.step.cells(process.equation)
 
     def row(t: Tensor, number: int) -> _Row:
-        return find(process, pixels, images.mean, process.snap_to_grid(t), seed + 7919 * number)
+        return find(process, pixels, images.mean, process.snap_to_grid(t), settings.seed + 7919 * number)
 
     floor = 1e-8 if process.gaussian_given_image else 1e-4
-    return _tabulate(images, edges, phases, row, floor=floor, channel_pca=channel_pca, progress=progress)
+    return _tabulate(images, edges, phases, row, floor, settings)
 
 
-def by_simulation(
-    process: Simulated, pixels: Tensor, *, seed: int = 0, channel_pca: bool = False, progress: Progress = None
-) -> SpectralStatistics:
+def by_simulation(process: Simulated, pixels: Tensor, settings: EstimationSettings) -> SpectralStatistics:
     """Of any process on images ``pixels`` [N, C, H, W] in [0, 1], from two simulations of each and nothing else."""
     images = _Images(pixels)
 
@@ -164,7 +166,7 @@ def by_simulation(
         sums = _Sums()
         for part in torch.split(torch.arange(len(pixels), device=pixels.device), _BATCH):
             runs = [
-                process.simulate(pixels[part], t, KeyedNoise(combine(seed + 7919 * number, run, part)))
+                process.simulate(pixels[part], t, KeyedNoise(combine(settings.seed + 7919 * number, run, part)))
                 for run in (1, 2)
             ]
             _add_runs(sums, images.modes[part], [dct2(u - images.mean[:, None, None]) for u in runs])
@@ -172,33 +174,29 @@ def by_simulation(
         return _Row(noise, signal, torch.ones_like(noise), 1 / noise, torch.zeros_like(noise))
 
     edges, phases = (0.0, process.T), window_phases(1)
-    return _tabulate(images, edges, phases, row, floor=1e-4, channel_pca=channel_pca, progress=progress)
+    return _tabulate(images, edges, phases, row, 1e-4, settings)
 
 
 def from_powers(
     powers: Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]],
     T: float,
     pixels: Tensor,
-    *,
-    channel_pca: bool = False,
-    progress: Progress = None,
+    settings: EstimationSettings,
 ) -> SpectralStatistics:
     """From ``powers``(images, t, channel means) → S, N [H, W], which is exact for the images it is given."""
     images = _Images(pixels)
     mean = pixels.double().mean((0, 2, 3))
     parts, phases = torch.split(pixels, 128), window_phases(1)
 
-    def row(t: Tensor, number: int) -> _Row:
+    def row(t: Tensor, _: int) -> _Row:
         found = [powers(part, t.reshape(1), mean) for part in parts]
         shares = [len(part) / len(pixels) for part in parts]
         signal, noise = (
             sum((w * x for w, x in zip(shares, column)), torch.zeros_like(images.power)) for column in zip(*found)
         )
-        if progress:
-            progress(number + 1, len(phases))
         return _Row(noise, signal, torch.ones_like(noise), torch.ones_like(noise), torch.ones_like(noise))
 
-    return _tabulate(images, (0.0, T), phases, row, floor=1e-8, channel_pca=channel_pca, progress=None)
+    return _tabulate(images, (0.0, T), phases, row, 1e-8, settings)
 
 
 class _Sums:

@@ -19,9 +19,12 @@ linearly. How the statistics are found: `estimation`.
 
 import math
 from dataclasses import dataclass, fields
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
+
+from anisodiff.equation import Equation
 
 _SHORT = (0.04, 0.15, 0.3, 0.5, 0.75, 1.0)
 _POINTS, _MANY = 40, 8
@@ -125,3 +128,71 @@ def step_phases(steps: int) -> Tensor:
 def smooth_phases() -> Tensor:
     """Where nothing diverges: even, but for the very beginning of a cell, where the first has no noise yet."""
     return torch.tensor([1e-3, 0.2, 0.4, 0.6, 0.8, 1.0], dtype=torch.float64)
+
+
+class ScalarCoefficients(NamedTuple):
+    """EDM's c_in, c_skip and c_out: one number for all frequencies of a sample, [B, 1, 1, 1] each."""
+
+    input: Tensor
+    power: Tensor
+    scale: Tensor
+    residual: Tensor
+
+
+class Powers(NamedTuple):
+    """S, N and V at given times, S/V of every channel axis over that of their mean, and w."""
+
+    signal: Tensor
+    noise: Tensor
+    power: Tensor
+    share: Tensor | float
+    weight: Tensor
+    """Of the linear drift −α1 w z û."""
+
+    @classmethod
+    def at(cls, statistics: SpectralStatistics, cell: Tensor, phase: Tensor, *, plain_noise: bool) -> "Powers":
+        """[B, 1, H, W], with channel PCA [B, C, H, W]; the share is 1 where the channels are the axes.
+
+        ``plain_noise``: the drift moves the image alone, and so pulls an axis by as much as is known of it.
+        """
+        mean, noise = (
+            statistics.at(x, cell, phase)[:, None].exp() for x in (statistics.log_signal, statistics.log_noise)
+        )
+        signal = mean * statistics.shares
+        power = signal + noise
+        share = 1.0 if len(statistics.shares) == 1 else signal / power * (1 + noise / mean)
+        weight = statistics.at(statistics.weight, cell, phase)[:, None]
+        return cls(signal, noise, power, share, weight * share if plain_noise else weight)
+
+
+class Coefficients:
+    """The statistics at one time per sample, as [B, 1, H, W] fields; with channel PCA [B, C, H, W]."""
+
+    def __init__(
+        self, statistics: SpectralStatistics, equation: Equation, t: Tensor, *, plain_noise: bool = False
+    ) -> None:
+        cell, phase = statistics.locate(t)
+
+        def look(table: Tensor) -> Tensor:
+            return statistics.at(table, cell, phase)[:, None]
+
+        known = Powers.at(statistics, cell, phase, plain_noise=plain_noise)
+        self.signal, self.noise, self.power, share, self.weight = known
+        self.target = look(statistics.log_target).exp()
+        self.residual = look(statistics.log_residual).mul(0.5).exp() * share**0.5  # d_k
+        self.scale = (self.signal / (self.noise * self.power)).sqrt()  # c_k
+        self.data = statistics.data * statistics.shares  # D
+        self.known = self.signal / self.data  # S/D: the square of what smoothing leaves of a mode
+        self.input = (self.noise + statistics.data.mean() * self.known).rsqrt()
+        self.alpha1, self.alpha2 = (
+            x.to(self.power.dtype)[:, None, None, None] for x in (equation.alpha1(t), equation.alpha2(t))
+        )
+        self.t, self.cell, self.phase = t, cell, phase
+
+    def scalars(self) -> ScalarCoefficients:
+        """EDM's c_in, c_skip and c_out: one number a sample, [B, 1, 1, 1] each."""
+        signal, noise, square = (
+            x.mean((-3, -2, -1), keepdim=True) for x in (self.signal, self.noise, self.residual.square())
+        )
+        power = signal + noise
+        return ScalarCoefficients(power.rsqrt(), power, (signal / (noise * power)).sqrt(), square.sqrt())

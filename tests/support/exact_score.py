@@ -20,11 +20,10 @@ from anisodiff import Equation
 from anisodiff.dct import dct2, frequencies, idct2
 from anisodiff.gaussian_kernel import decay, variance
 from anisodiff.models.base import ModelOptions
-from anisodiff.models.coefficients import Coefficients
 from anisodiff.models.score import ScoreModel
 from anisodiff.noise import KeyedNoise
 from anisodiff.samplers import Sampler
-from anisodiff.statistics import SpectralStatistics, channel_axes, window_phases
+from anisodiff.statistics import Coefficients, SpectralStatistics, channel_axes, window_phases
 from anisodiff.stencils.flux import EdgeWeights, apply_edges
 
 F64 = torch.float64

@@ -43,11 +43,10 @@ from torch import Tensor, nn
 from anisodiff.dct import dct2, frequencies, idct2
 from anisodiff.equation import Equation
 from anisodiff.models.base import Model, ModelOptions
-from anisodiff.models.coefficients import Coefficients
 from anisodiff.models.song_network import SongNetwork
 from anisodiff.models.time_density import level_density
 from anisodiff.processes.base import EquationProcess, Process, TrainingPair
-from anisodiff.statistics import SpectralStatistics, rotate_channels
+from anisodiff.statistics import Coefficients, SpectralStatistics, rotate_channels
 
 
 def _provided(drift: bool, options: ModelOptions) -> frozenset[str]:

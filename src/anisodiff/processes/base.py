@@ -11,6 +11,7 @@ from torch import Tensor
 
 from anisodiff import estimation
 from anisodiff.equation import Equation
+from anisodiff.estimation import EstimationSettings
 from anisodiff.integrators.tamed_euler import TamedEuler
 from anisodiff.noise import KeyedNoise, Randomness, combine
 from anisodiff.priors import GaussianPrior, fit_gaussian
@@ -84,9 +85,13 @@ class Process(ABC):
     ) -> SpectralStatistics:
         """Signal and noise power per frequency and time on ``images`` [N, C, H, W] in [0, 1].
 
-        By default from two independent simulations of every image; ``channel_pca``: in decorrelated channels.
+        ``channel_pca``: in decorrelated channels. ``progress`` is called with (done, total).
         """
-        return estimation.by_simulation(self, images, seed=seed, channel_pca=channel_pca, progress=progress)
+        return self._estimate(images, EstimationSettings(seed=seed, channel_pca=channel_pca, progress=progress))
+
+    def _estimate(self, images: Tensor, settings: EstimationSettings) -> SpectralStatistics:
+        """By default from two independent simulations of every image."""
+        return estimation.by_simulation(self, images, settings)
 
     def prior(self, images: Tensor) -> GaussianPrior:
         """The law of U_T without its image, N(mean, covariance): fitted to one state for each of ``images``."""

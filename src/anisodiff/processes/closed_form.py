@@ -7,7 +7,7 @@ In the DCT every mode is an independent Ornstein–Uhlenbeck process (z_k: frequ
 so mean, covariance and samples are exact for any s < t, without time steps.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,7 @@ from torch import Tensor
 from anisodiff import estimation
 from anisodiff.dct import dct2, idct2
 from anisodiff.equation import Equation
+from anisodiff.estimation import EstimationSettings
 from anisodiff.gaussian_kernel import grid_decay, grid_variance
 from anisodiff.noise import Randomness, white
 from anisodiff.processes.base import EquationProcess, TrainingPair, check_increasing
@@ -83,17 +84,10 @@ class ClosedForm(EquationProcess):
         mode = grid_decay(self.equation, begin, t, x0) * dct2(x0) + root * xi
         return TrainingPair(idct2(mode), idct2(-xi / root))
 
-    def estimate_statistics(
-        self,
-        images: Tensor,
-        *,
-        seed: int = 0,
-        channel_pca: bool = False,
-        progress: Callable[[int, int], None] | None = None,
-    ) -> SpectralStatistics:
-        """From the spectrum of the images and the equation, exactly; there is no use for a seed."""
+    def _estimate(self, images: Tensor, settings: EstimationSettings) -> SpectralStatistics:
+        """From the spectrum of the images and the equation, exactly."""
         self.check_learnable()
-        return estimation.exactly(self.equation, images, channel_pca=channel_pca, progress=progress)
+        return estimation.exactly(self.equation, images, settings)
 
     def identity(self) -> dict[str, Any]:
         return {**describe(self.equation), "stencil": "flux", "step": "exact"}

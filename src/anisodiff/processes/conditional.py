@@ -7,7 +7,7 @@ v = 2u − 1 in [−1, 1] has its noise halved here.
 """
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
@@ -16,6 +16,7 @@ from torch import Tensor
 
 from anisodiff import estimation, notation
 from anisodiff.dct import dct2, dct_matrix
+from anisodiff.estimation import EstimationSettings
 from anisodiff.noise import Randomness, white
 from anisodiff.processes.base import Process, TrainingPair, check_increasing
 from anisodiff.statistics import SpectralStatistics
@@ -86,16 +87,9 @@ class ConditionalGaussian(Process):
         rows, columns = (dct_matrix(n, x0.dtype, x0.device).square() for n in x0.shape[-2:])
         return signal, rows @ pixels @ columns.mT
 
-    def estimate_statistics(
-        self,
-        images: Tensor,
-        *,
-        seed: int = 0,
-        channel_pca: bool = False,
-        progress: Callable[[int, int], None] | None = None,
-    ) -> SpectralStatistics:
-        """Exact for these images: no noise is drawn, so there is no use for a seed."""
-        return estimation.from_powers(self.powers, self.T, images, channel_pca=channel_pca, progress=progress)
+    def _estimate(self, images: Tensor, settings: EstimationSettings) -> SpectralStatistics:
+        """Exact for these images: no noise is drawn."""
+        return estimation.from_powers(self.powers, self.T, images, settings)
 
     def identity(self) -> dict[str, Any]:
         return {"kind": self.name} | {f.name: getattr(self, f.name) for f in fields(self)}

@@ -1,7 +1,7 @@
 """The general equation: any coefficients, either stencil, either time step."""
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -11,6 +11,7 @@ from torch import Tensor
 
 from anisodiff import estimation, notation
 from anisodiff.equation import Equation
+from anisodiff.estimation import EstimationSettings
 from anisodiff.integrators import Exponential, Frozen, LocalKernel, TamedEuler, TimeStep, node_of, node_times
 from anisodiff.noise import Randomness, white
 from anisodiff.processes.base import EquationProcess, TrainingPair, check_increasing
@@ -119,17 +120,10 @@ class SPDE(EquationProcess):
         frozen = self.step.freeze(self.equation, STENCILS[self.stencil], begin, node)
         return frozen.kernel(begin, xi, at[node], when)
 
-    def estimate_statistics(
-        self,
-        images: Tensor,
-        *,
-        seed: int = 0,
-        channel_pca: bool = False,
-        progress: Callable[[int, int], None] | None = None,
-    ) -> SpectralStatistics:
+    def _estimate(self, images: Tensor, settings: EstimationSettings) -> SpectralStatistics:
         """From noise-free paths where the state is Gaussian given its image, else from two simulations of each."""
         self.check_learnable()
-        return estimation.of_spde(self, images, seed=seed, channel_pca=channel_pca, progress=progress)
+        return estimation.of_spde(self, images, settings)
 
     def trajectory(self, x0: Tensor, times: Sequence[float], rng: Randomness = None) -> list[Tensor]:
         """One path at increasing ``times``. What a node froze stays frozen across the times looked at in between."""

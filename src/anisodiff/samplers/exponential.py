@@ -34,11 +34,11 @@ from torch import Tensor
 
 from anisodiff.equation import Equation
 from anisodiff.gaussian_kernel import quadrature
-from anisodiff.models.coefficients import Coefficients
 from anisodiff.models.score import ScoreModel
 from anisodiff.noise import Randomness, white
 from anisodiff.samplers.base import Memory, Sampler, option, whole
 from anisodiff.samplers.reference import Reference, growth, predictions, reference
+from anisodiff.statistics import Coefficients
 
 
 class Evaluation(NamedTuple):

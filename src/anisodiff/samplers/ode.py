@@ -23,11 +23,11 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from anisodiff.models.coefficients import Coefficients
 from anisodiff.models.score import ScoreModel
 from anisodiff.noise import Randomness
 from anisodiff.samplers.base import Memory, Sampler
 from anisodiff.samplers.reference import Reference, growth, predictions, reference
+from anisodiff.statistics import Coefficients
 
 
 def heun_step(model: ScoreModel, z: Tensor, t: Tensor, t_next: Tensor) -> Tensor:

@@ -16,8 +16,8 @@ from torch import Tensor
 
 from anisodiff.dct import frequencies
 from anisodiff.gaussian_kernel import colored, quadrature
-from anisodiff.models.coefficients import Coefficients, Known
 from anisodiff.models.score import ScoreModel
+from anisodiff.statistics import Coefficients, Powers
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ def reference(model: ScoreModel, c: Coefficients, t_next: Tensor, t: Tensor) -> 
     statistics = model.statistics
     here, phase = statistics.locate(t_next)
     own = torch.where(t_next == statistics.edges.double()[c.cell], c.cell, here)
-    low = Known.at(statistics, own, torch.where(own == here, phase, 0.0), plain_noise=model.plain_noise)
+    low = Powers.at(statistics, own, torch.where(own == here, phase, 0.0), plain_noise=model.plain_noise)
     weight = 0.5 * (low.weight + c.weight)[0]
     rate = weight * frequencies(weight.shape[-2], weight.shape[-1], weight.dtype, weight.device)
     decay = torch.exp(-model.equation.smoothing(t_next, t).to(rate.dtype) * rate)
