@@ -140,7 +140,7 @@ def exactly(equation: Equation, pixels: Tensor, settings: EstimationSettings) ->
         signal = grid_decay(equation, begin, when, like)[0, 0] ** 2 * images.power
         return _Row(noise, signal, torch.ones_like(noise), 1 / noise, torch.zeros_like(noise))
 
-    # nothing jumps: forty cells carry the tables, short ones where the noise begins
+    # nothing jumps: forty cells carry the statistics, short ones where the noise begins
     edges = tuple(equation.T * (k / 40) ** 2 for k in range(41))
     return _tabulate(images, edges, smooth_phases(), row, 1e-8, settings)
 

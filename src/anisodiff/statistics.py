@@ -32,7 +32,7 @@ _POINTS, _MANY = 40, 8
 
 @dataclass(frozen=True)
 class SpectralStatistics:
-    """The tables: [K, P, H, W] each but for those that say otherwise; float32, but for edges and phases."""
+    """[K, P, H, W] each but for those that say otherwise; float32, but for edges and phases."""
 
     edges: Tensor
     phases: Tensor

@@ -101,7 +101,7 @@ class FrozenImage(Frozen):
 
 @dataclass(frozen=True)
 class Signal(TimeStep):
-    """``signal(windows=10, tolerance=1e-06)``: Perona–Malik on the image in so many windows, noise beside it."""
+    """``signal(windows=10, tolerance=1e-06)``: Perona–Malik on the image in windows, plus noise."""
 
     plain_noise: ClassVar[bool] = True
 

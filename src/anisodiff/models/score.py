@@ -204,7 +204,7 @@ class ScoreModel(Model):
         return -z / c.power + c.scale * f, drift
 
     def denoised(self, z: Tensor, t: Tensor) -> Tensor:
-        """E[x0 | u] = (û + N s)/√(S/D): Tweedie, then the linear smoothing undone, [B, C, H, W]; one evaluation.
+        """E[x0 | u] = (û + N s)/√(S/D): Tweedie, then the linear smoothing undone, [B, C, H, W]; NFE 1.
 
         What smoothing has left less than a twentieth of in power is not raised further.
         """

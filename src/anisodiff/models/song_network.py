@@ -25,7 +25,7 @@ from anisodiff.dct import dct2, idct2
 from anisodiff.models.base import noise_level
 from anisodiff.statistics import SpectralStatistics
 
-_FLOOR = 1e-8  # of the noise: the least signal in the tables of linear processes
+_FLOOR = 1e-8  # of the noise: the least signal in the statistics of linear processes
 
 
 def equivalent_noise(statistics: SpectralStatistics) -> Tensor:
@@ -59,7 +59,7 @@ class SongNetwork(nn.Module):
             "condition": told,
             "log_sigma": equivalent_noise(statistics).flatten()[order],
         }.items():
-            self.register_buffer(name, value, persistent=False)  # the model's tables hold them
+            self.register_buffer(name, value, persistent=False)  # the model's statistics hold them
 
     def _log_sigma(self, c: Tensor) -> Tensor:
         """ln σ that the model's condition ``c`` stands for, [B]."""

@@ -4,9 +4,9 @@
 
     û' | û, x̂0 ~ N( (B N'/N) û + (Q/N) B_t' x̂0,  Q N'/N )
 
-B, N, N', Q, B_t' are closed forms of the equation. Only x̂0 = E[x0 | u] = (û + N s)/B_t comes from the model; from its
-own tables it is x̂0 = √D·(√S/V û + √(N/V) F), which divides by nothing small. The mean is exact for any length of the
-step; the variance lacks what is not known of x0, so the law converges at first order.
+B, N, N', Q, B_t' are closed forms of the equation. Only x̂0 = E[x0 | u] = (û + N s)/B_t comes from the model; from
+its own statistics it is x̂0 = √D·(√S/V û + √(N/V) F), which divides by nothing small. The mean is exact for any
+length of the step; the variance lacks what is not known of x0, so the law converges at first order.
 """
 
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ from anisodiff.samplers.base import Memory, Sampler
 
 
 def ancestral_step(model: ScoreModel, z: Tensor, t: Tensor, t_next: Tensor, rng: Randomness) -> Tensor:
-    """A draw of û' at ``t_next`` given û at ``t`` (both [1]); one evaluation."""
+    """A draw of û' at ``t_next`` given û at ``t`` (both [1]); NFE 1."""
     c, equation, zero = model.coefficients(t), model.equation, torch.zeros_like(t)
     f, _ = model.residuals(z, c)
     image = c.data.sqrt() * (c.signal.sqrt() / c.power * z + (c.noise / c.power).sqrt() * f)
@@ -35,7 +35,7 @@ def ancestral_step(model: ScoreModel, z: Tensor, t: Tensor, t_next: Tensor, rng:
 
 @dataclass(frozen=True, kw_only=True)
 class Ancestral(Sampler):
-    """``ancestral``: one evaluation a step, for processes in closed form."""
+    """``ancestral``: NFE 1 a step, for processes in closed form."""
 
     name: ClassVar[str] = "ancestral"
     cost: ClassVar[int] = 1

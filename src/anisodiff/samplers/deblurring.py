@@ -3,7 +3,7 @@
     u_{k−1} = u_k + n(u_k, k) + δ ξ,      k = K … 1;      the mean alone at the end
 
 δ is a little larger than the noise σ of training (theirs 1.25 to 1.3 times). The network knows single steps along the
-levels only, so that there are as many evaluations as levels: fewer are refused.
+levels only, so the NFE is the number of levels: fewer are refused.
 """
 
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from anisodiff.samplers.base import Memory, OwnTimes, levels_down, option
 
 @dataclass(frozen=True, kw_only=True)
 class Deblurring(OwnTimes):
-    """``deblurring(delta=0.0125)``: K evaluations from T, fewer from lower levels."""
+    """``deblurring(delta=0.0125)``: NFE K from T, less from lower levels."""
 
     name: ClassVar[str] = "deblurring"
     cost: ClassVar[int] = 1

@@ -4,7 +4,7 @@
 
 A step is made when ‖e/(atol + rtol·max(|z|, |z'|))‖ ≤ 1 in the root mean square over an image, and the next one is
 0.9·‖·‖^{−1/5} times as long. **Every sample has its own time and its own steps**, so that it does not depend on its
-neighbors; those that are done wait for the last of the batch. Six evaluations a step, made or refused, and one more.
+neighbors; those that are done wait for the last of the batch. NFE 6 a step, accepted or refused, and one more.
 """
 
 import dataclasses
@@ -60,7 +60,7 @@ def _sum(weights: tuple[float, ...], terms: list[Tensor]) -> Tensor:
 def dopri5(
     model: VelocityModel, z: Tensor, t: Tensor, t_next: Tensor, way: Path, *, rtol: float, atol: float, most: int
 ) -> Tensor:
-    """z at ``t_next`` from z at ``t`` (both [1]); ``way`` is moved on. More than ``most`` evaluations are refused."""
+    """z at ``t_next`` from z at ``t`` (both [1]); ``way`` is moved on. More than NFE ``most`` is refused."""
     now = t.expand(len(z)).clone()
     if z is not way.state:  # somebody has moved it since: its velocity is another
         way.velocity, way.made = model.velocity(z, now), way.made + 1
@@ -94,7 +94,7 @@ def dopri5(
 
 @dataclass(frozen=True, kw_only=True)
 class Dopri5(OwnTimes):
-    """``dopri5(tolerance=1e-5)``: as many evaluations as the tolerance asks for, at most those allowed."""
+    """``dopri5(tolerance=1e-5)``: the NFE that the tolerance asks for, up to the limit."""
 
     name: ClassVar[str] = "dopri5"
     cost: ClassVar[int] = 6

@@ -71,7 +71,7 @@ def reverse_drift(model: ScoreModel, z: Tensor, t: Tensor, stencil: str) -> tupl
 def euler_step(
     model: ScoreModel, z: Tensor, t: Tensor, t_next: Tensor, rng: Randomness, *, stencil: str, taming: Taming
 ) -> Tensor:
-    """û' at ``t_next`` from û at ``t`` (both [1]); one evaluation."""
+    """û' at ``t_next`` from û at ``t`` (both [1]); NFE 1."""
     pull, drift, scale = reverse_drift(model, z, t, stencil)
     dt = (t - t_next).to(z.dtype)
     noise = scale * correlate(model.field(white(z, rng)), model.equation.correlation_length)
@@ -95,7 +95,7 @@ def default_taming(process: EquationProcess) -> TamedEuler:
 
 @dataclass(frozen=True, kw_only=True)
 class Euler(Sampler):
-    """``euler(drift=stencil, norm=process)``: one evaluation a step; the paper's with ``corrector`` > 0."""
+    """``euler(drift=stencil, norm=process)``: NFE 1 a step; the paper's with ``corrector`` > 0."""
 
     name: ClassVar[str] = "euler"
     cost: ClassVar[int] = 1

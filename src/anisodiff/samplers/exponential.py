@@ -7,10 +7,10 @@ network's residuals F and D = d G (score s = −û/V + c F, drift = reference + 
 
 For a linear process the first two terms are E[û' | û] = (û + Q s)/B, exactly: B V'/V = (1 − Q/V)/B and S'/S = B⁻².
 These forms are used where little noise is gained, for they integrate the model's own equation; where the step is
-stiff (B ≪ 1) those with the tables' V' and S', which cannot blow up. The weight of D is what a constant gains.
+stiff (B ≪ 1) those with the statistics' V' and S', which cannot blow up. The weight of D is what a constant gains.
 
 **Noise.** M = N + θS, 0 ≤ θ ≤ 1 (``wiener``), is what the score's linear part −û/M takes for the power of the state.
-θ = 0 is ancestral sampling (the bridge given the image), θ = 1 the bridge when only Wiener's predictor is known. The
+θ = 0 is ancestral sampling (the bridge given the image), θ = 1 the bridge when only the Wiener filter is known. The
 noise tends to Q as steps shrink, and any θ gives the law of the data to first order.
 
 **Second order.** What the step holds fixed is X = (û + M s)/√S: the prediction of the image in unit scale for θ = 0,
@@ -21,9 +21,9 @@ which X − X_prev holds, stands in for that of this one: the law is right to se
 
 Across an edge of the drift D jumps and is not extrapolated. X goes on, but its slope jumps with D: what is taken over
 is (B B_prev)⁴ of it, all where the drift is gentle, nothing where it is stiff (nor where X and D are one output, for
-then X jumps, too). Measured with the best linear score, 50 evaluations and ten windows: errors of 1 % in the bands'
+then X jumps, too). Measured with the best linear score, NFE 50 and ten windows: errors of 1 % in the bands'
 power for α1 up to 2 (3 % if nothing is taken over), 10 % at the paper's α1 up to 64 (6 % with nothing, 20 % with all;
-at 100 evaluations 2, 4 and 1 %).
+at NFE 100 2, 4 and 1 %).
 """
 
 from dataclasses import dataclass
@@ -71,7 +71,7 @@ def _change(z: Tensor, f: Tensor, c: Coefficients, before: Evaluation, theta: fl
     """√S (X − X_prev).
 
     X_prev belongs to the same solution M of the reference: M̃ = B²M + Q and S̃ = B²S at the time before. Where the step
-    between was stiff the tables' own M and S there stand for them.
+    between was stiff the statistics' own M and S are used.
     """
     old, high = before.step, before.c
     lifted = old.decay.square() * _mixed(c, theta) + old.gained
@@ -121,7 +121,7 @@ def exponential_step(
 
 @dataclass(frozen=True, kw_only=True)
 class Exponential(Sampler):
-    """``exponential(order=2, wiener=0)``: one evaluation a step, stable for any α1."""
+    """``exponential(order=2, wiener=0)``: NFE 1 a step, stable for any α1."""
 
     name: ClassVar[str] = "exponential"
     cost: ClassVar[int] = 1

@@ -3,7 +3,7 @@
     heun       z̃ = z − h w(z, t),        z' = z − h (w(z, t) + w(z̃, t'))/2         h = t − t'
     midpoint   z̃ = z − ½h w(z, t),       z' = z − h w(z̃, t − ½h)
 
-Two evaluations a step and second order, both. Steps are even in t, where straight paths move evenly.
+NFE 2 a step and second order, both. Steps are even in t, where straight paths move evenly.
 """
 
 from dataclasses import dataclass
@@ -18,14 +18,14 @@ from anisodiff.samplers.base import Memory, OwnTimes
 
 
 def heun_flow(model: VelocityModel, z: Tensor, t: Tensor, t_next: Tensor) -> Tensor:
-    """z' at ``t_next`` from z at ``t`` (both [1]); two evaluations."""
+    """z' at ``t_next`` from z at ``t`` (both [1]); NFE 2."""
     h = (t - t_next).to(z.dtype)
     first = model.velocity(z, t)
     return z - 0.5 * h * (first + model.velocity(z - h * first, t_next))
 
 
 def midpoint_flow(model: VelocityModel, z: Tensor, t: Tensor, t_next: Tensor) -> Tensor:
-    """z' at ``t_next`` from z at ``t`` (both [1]); two evaluations."""
+    """z' at ``t_next`` from z at ``t`` (both [1]); NFE 2."""
     h = (t - t_next).to(z.dtype)
     return z - h * model.velocity(z - 0.5 * h * model.velocity(z, t), 0.5 * (t + t_next))
 

@@ -1,4 +1,4 @@
-"""Probability flow: the deterministic path with the law of the process, by Heun's method (two evaluations a step).
+"""Probability flow: the deterministic path with the law of the process, by Heun's method (NFE 2 a step).
 
     dû/dt = b_ref − α2² (s/2 − D) = −α1 w z û + α2² (û/V − c F)/2 + α2² D
 
@@ -31,7 +31,7 @@ from anisodiff.statistics import Coefficients
 
 
 def heun_step(model: ScoreModel, z: Tensor, t: Tensor, t_next: Tensor) -> Tensor:
-    """û' at ``t_next`` from û at ``t`` (both [1]); two evaluations."""
+    """û' at ``t_next`` from û at ``t`` (both [1]); NFE 2."""
     c, below = model.coefficients(t), model.coefficients(t_next)
     step = reference(model, c, t_next, t)
     return (_learned if model.learns_drift else _known)(model, z, c, below, step)
@@ -46,7 +46,7 @@ def _known(model: ScoreModel, z: Tensor, c: Coefficients, below: Coefficients, s
     f, _ = model.residuals(z, c)
     there = linear + weight * f
     f_low, _ = model.residuals(there, below)
-    # F at t' is wanted about the step's own V' and S', not about the tables'
+    # F at t' is wanted about the step's own V' and S', not about the statistics'
     score = -there / below.power + below.scale * f_low
     own = (score + there / power) * (noise * power / signal).sqrt()
     return linear + 0.5 * weight * (f + torch.where(step.gained < 0.5 * c.noise, own, f_low))
@@ -73,7 +73,7 @@ def _learned(model: ScoreModel, z: Tensor, c: Coefficients, below: Coefficients,
 
 @dataclass(frozen=True, kw_only=True)
 class Ode(Sampler):
-    """``ode``: two evaluations a step, no noise."""
+    """``ode``: NFE 2 a step, no noise."""
 
     name: ClassVar[str] = "ode"
     cost: ClassVar[int] = 2

@@ -34,7 +34,7 @@ def posterior(process: ScaledGaussian, z: Tensor, image: Tensor, t: Tensor, t_ne
 
 @dataclass(frozen=True, kw_only=True)
 class Posterior(OwnTimes):
-    """``posterior``: one evaluation a step; as many of the levels as there are evaluations."""
+    """``posterior``: NFE 1 a step, evenly among the levels."""
 
     name: ClassVar[str] = "posterior"
     cost: ClassVar[int] = 1

@@ -1,4 +1,4 @@
-"""The predictor–corrector sampler of Song et al. 2021 for `ve`, in their own form: 2N evaluations for N noise levels.
+"""The predictor–corrector sampler of Song et al. 2021 for `ve`, in their own form: NFE 2N for N noise levels.
 
 On the geometric grid σ_N > … > σ_1 of noise levels, σ_0 = 0, from i = N to 1:
 
@@ -7,7 +7,7 @@ On the geometric grid σ_N > … > σ_1 of noise levels, σ_0 = 0, from i = N to
 
 and without the noise of the last predictor: then it is Tweedie's formula. σ is the noise that the state has, which
 for `ve` is √(σ(t)² − σ(0)²): the grid is geometric in that, so that the two formulations see the same levels.
-The published run for CIFAR-10 is N = 1000, r = 0.16, σ_1 = 0.01: ``pc`` with 2000 evaluations.
+The published run for CIFAR-10 is N = 1000, r = 0.16, σ_1 = 0.01: ``pc`` with NFE 2000.
 """
 
 from dataclasses import dataclass
@@ -50,7 +50,7 @@ def reverse_diffusion(model: ScoreModel, z: Tensor, t: Tensor, t_next: Tensor, r
 
 @dataclass(frozen=True, kw_only=True)
 class PredictorCorrector(OwnTimes):
-    """``pc(snr=0.16)``: two evaluations for each noise level."""
+    """``pc(snr=0.16)``: NFE 2 for each noise level."""
 
     name: ClassVar[str] = "pc"
     cost: ClassVar[int] = 2
@@ -69,7 +69,7 @@ class PredictorCorrector(OwnTimes):
         object.__setattr__(self, "sigma_min", option(self.sigma_min, "sigma_min", 1e-9, 1e6))
 
     def down(self, model: ScoreModel, nfe: int, top: float, t_min: float) -> Tensor:
-        """N = evaluations/2 times with geometric noise levels, and 0."""
+        """N = NFE/2 times with geometric noise levels, and 0."""
         equation = model.equation
         ends = noise_variance(equation, torch.tensor([t_min, top], dtype=torch.float64)).sqrt()
         low, high = float(ends[0].clamp(min=self.sigma_min)), float(ends[1])

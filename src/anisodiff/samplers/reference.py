@@ -3,8 +3,8 @@
     B = e^{−w z ∫α1},     Q = q ∫ α2² e^{−2 w z ∫_r^t α1} dr,     m = ∫ α2² dr
 
 A moment X of the state that obeys it (noise N, power V, N + θS between them) has X = B²X' + Q, the signal S = B²S'.
-Going down, X' = (X − Q)/B² integrates the model's own reverse equation, whatever the tables say at t'; but where a
-step is stiff (Q ≈ X, B ≪ 1) it is a difference of measured numbers blown up by B⁻², and the tables' own X' is taken.
+In reverse, X' = (X − Q)/B² integrates the model's own reverse equation, whatever the statistics say at t'; but where
+a step is stiff (Q ≈ X, B ≪ 1) it is a difference of estimates blown up by B⁻², and the statistics' own X' is taken.
 Only V obeys it exactly. Where a process smooths image and noise unequally (frozen weights, `signal`) N and S do so to
 first order in the step, which is all that consistency asks of them.
 """
@@ -25,18 +25,18 @@ class Reference:
     """One step of the linear reference."""
 
     decay: Tensor
-    """B, [1, H, W], or [C, H, W] where colors are pulled unequally."""
+    """B, [1, H, W], or [C, H, W] with channel PCA."""
     gained: Tensor
     """Q, alike."""
     mass: Tensor
     """m, a number."""
 
     def back(self, now: Tensor, then: Tensor) -> Tensor:
-        """X'/X of a moment with X = B²X' + Q: from Q where it is small, from the tables where the step is stiff."""
+        """X'/X of a moment with X = B²X' + Q: from Q where it is small, else from the statistics."""
         return torch.where(self.gained < 0.5 * now, (1 - self.gained / now) / self.decay.square(), then / now)
 
     def signal(self, c: Coefficients, below: Coefficients) -> Tensor:
-        """S'/S: B⁻², from the tables where the step is stiff."""
+        """S'/S: B⁻², from the statistics where the step is stiff."""
         return torch.where(self.gained < 0.5 * c.power, self.decay.square().reciprocal(), below.signal / c.signal)
 
 
