@@ -256,7 +256,7 @@ def test_checkpoints_of_one_run_make_a_curve(command, calm, tmp_path):
         (("ve:weigting=noise",), "did you mean 'weighting'?"),
         (("ve:seed=1",), "seed: the same for all runs; say it with --seeds"),
         (("ve:sampler=odee",), "did you mean 'ode'?"),
-        (("ve:sampler=heun",), "needs a velocity (flow-matching); use"),
+        (("ve:sampler=heun",), "needs a model that predicts the velocity; use"),
         (("anisotropic:learns=reverse_drift;sampler=ode",), "needs the score by itself"),
         (("anisotropic-paper:sampler=exponential",), "needs the learned drift"),
         (("ve:process.diffusivity=geometric(1",), "a bracket is not closed"),

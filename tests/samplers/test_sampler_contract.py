@@ -98,7 +98,7 @@ def test_names():
         ("ve", "euler(norm=imge)", "did you mean 'image'?"),
         ("windows", "ancestral", "a closed-form process (step=exact); use 'exponential'"),
         ("windows", "heun", "use 'exponential' or 'ode' or 'euler'"),
-        ("anisotropic noise", "heun", "a velocity (flow-matching); use 'euler'"),
+        ("anisotropic noise", "heun", "a model that predicts the velocity; use 'euler'"),
         ("anisotropic noise", "exponential", "isotropic noise (noise_anisotropy=infinite); use 'euler'"),
         ("anisotropic noise", "ode", "use 'euler'"),
         ("heat", "euler(tames=drift)", "take tames=all"),

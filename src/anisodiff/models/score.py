@@ -6,8 +6,10 @@ In the DCT, with the statistics V = S + N of `statistics` (û about the channel 
     score      −û_k/V_k + c_k F̂_k,      c_k² = S_k/(N_k V_k)     the Wiener filter and a residual (c_skip, c_out)
     drift      (b̂_k + α1 w_k z_k û_k)/α2² = d_k G_k            the second output, where the drift is not known
 
-so that the reverse drift −b_ref + α2² s̃ has s̃ = score − d. This is the only place where the Wiener filter is applied:
-`ScoreModel.score`. The loss is the error of score and d in units of the residual, weighted ω_k(t) over the modes:
+so that the reverse drift −b_ref + α2² s̃ has s̃ = score − d. `ScoreModel.from_residual` adds the Wiener filter to
+the network's output, and `loss` takes it out of the target; samplers that step with the residual F itself
+(`exponential`, `ode`, `ancestral`) use V of the same `Coefficients`. The loss is the error of score and d in units
+of the residual, weighted ω_k(t) over the modes:
 
     state      ω_k ∝ S_k N_k/V_k, normalized over k      ‖error of the noise-free state‖², EDM's
     noise      ω_k = N_k c_k²                            ‖√N·error of the score‖², Song's, as it stands
@@ -190,8 +192,12 @@ class ScoreModel(Model):
     def from_coordinates(self, z: Tensor) -> Tensor:
         return self.field(z) + self.statistics_mean[:, None, None]
 
+    def from_residual(self, z: Tensor, c: Coefficients, f: Tensor) -> Tensor:
+        """The score −û/V + c F: the Wiener filter and the residual that the network predicts."""
+        return -z / c.power + c.scale * f
+
     def score(self, z: Tensor, t: Tensor) -> Tensor:
-        """∇ log p_t in the model's coordinates, of states ``z`` at ``t`` [1]: −û/V + c F; NFE 1."""
+        """∇ log p_t in the model's coordinates, of states ``z`` at ``t`` [1]; NFE 1."""
         return self.score_and_drift(z, t)[0]
 
     def score_and_drift(self, z: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
@@ -201,7 +207,7 @@ class ScoreModel(Model):
         drift = -c.alpha1 * c.weight * frequencies(z.shape[-2], z.shape[-1], z.dtype, z.device) * z
         if g is not None:
             drift = drift + c.alpha2.square() * c.residual * g
-        return -z / c.power + c.scale * f, drift
+        return self.from_residual(z, c, f), drift
 
     def denoised(self, z: Tensor, t: Tensor) -> Tensor:
         """E[x0 | u] = (û + N s)/√(S/D): Tweedie, then the linear smoothing undone, [B, C, H, W]; NFE 1.
@@ -224,7 +230,7 @@ class ScoreModel(Model):
         """
         z, c = self.to_coordinates(u), self.coefficients(t)
         f, g = self.residuals(z, c)
-        score = -z / c.power + c.scale * f
+        score = self.from_residual(z, c, f)
         return self.field(score), self.field(score if g is None else score - c.residual * g)
 
     def loss(self, pair: TrainingPair, t: Tensor, dropout_key: Tensor | None = None) -> Tensor:

@@ -25,11 +25,11 @@ from anisodiff.samplers.corrector import langevin
 from anisodiff.samplers.grids import GRIDS, grid_between, segments
 
 LEARNED = {
-    "score": "the score by itself (a model trained with learns=score_and_drift or score)",
-    "reverse_drift": "the learned drift (a model trained with learns=score_and_drift or reverse_drift)",
-    "velocity": "a velocity (flow-matching)",
-    "noise": "a prediction of the noise (edge-preserving)",
-    "deblurring_step": "steps along levels of blur (heat-dissipation)",
+    "score": "the score by itself (learns=score_and_drift or score)",
+    "reverse_drift": "the learned drift (learns=score_and_drift or reverse_drift)",
+    "velocity": "a model that predicts the velocity",
+    "noise": "a model that predicts the noise",
+    "deblurring_step": "a model that predicts deblurring steps",
 }
 CAPABILITIES = LEARNED | {
     "equation": "a process of the SPDE",
