@@ -168,7 +168,9 @@ def array_file(
     path = existing(path, "an .npy or .npz file")
     labels: NDArray[np.int64] | None = None
     where = str(path)
-    if path.open("rb").read(6) == b"\x93NUMPY":
+    with path.open("rb") as file:
+        plain = file.read(6) == b"\x93NUMPY"
+    if plain:
         with _stream(path, None) as stream:
             header = read_header(stream, where)
         stat = path.stat()

@@ -105,7 +105,6 @@ class FashionMnist(Source):
         return f"Fashion-MNIST {self.split} from {self.path}"
 
     def identity(self) -> dict[str, object]:
-        """The constant that the content is checked against."""
         return {"kind": "fashion-mnist", "pixels": self._table.pixels}
 
     def __len__(self) -> int:

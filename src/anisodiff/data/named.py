@@ -1,17 +1,17 @@
 """From a path, or from the name of a well-known set and a path, to a source."""
 
-import difflib
 from collections.abc import Callable, Mapping
 from pathlib import Path, PurePosixPath
 from types import MappingProxyType
 
+from anisodiff import notation
 from anisodiff.data.arrays import array_file
 from anisodiff.data.cifar10 import Cifar10
 from anisodiff.data.external import HuggingFace, Lsun
 from anisodiff.data.idx import DEBIAN, FashionMnist
 from anisodiff.data.source import Pictures, Source, classes_of, pictures
 from anisodiff.io.archives import existing, open_zip
-from anisodiff.io.picture_files import PictureFiles, list_pictures
+from anisodiff.io.picture_files import list_pictures
 
 CELEBA_SPLITS = {"train": (1, 162770), "valid": (162771, 182637), "test": (182638, 202599), "all": (1, 202599)}
 IMAGENET_SPLITS = {"train", "val", "valid", "validation", "test"}
@@ -54,27 +54,29 @@ def celeba(path: str | Path, split: str = "train") -> Pictures:
         raise ValueError(f"got split={split!r}: expected one of {', '.join(CELEBA_SPLITS)}")
     first, last = CELEBA_SPLITS[split]
     files = list_pictures(existing(path, "a folder or zip of CelebA's aligned faces"))
-    stems = [PurePosixPath(name).stem for name, _, _ in files.entries]
-    entries = tuple(e for e, stem in zip(files.entries, stems) if stem.isdecimal() and first <= int(stem) <= last)
-    if not entries:
+
+    def wanted(name: str) -> bool:
+        stem = PurePosixPath(name).stem
+        return stem.isdecimal() and first <= int(stem) <= last
+
+    faces = files.only(wanted)
+    if not len(faces):
         raise ValueError(
             f"{path} holds no face of CelebA's split {split}: expected {first:06d}.jpg to {last:06d}.jpg"
         )
-    faces = PictureFiles(path=files.path, entries=entries)
     return Pictures(files=faces, shape=(3, 64, 64), crop=140, expect=(178, 218))
 
 
 def imagenet(path: str | Path, split: str = "train") -> Pictures:
     """ImageNet as class folders below a folder named as the split, or, for `train`, given directly; labels sorted."""
     files = list_pictures(existing(path, "ImageNet's folder"))
-    tops = {name.split("/")[0] for name, _, _ in files.entries}
+    tops = {name.split("/")[0] for name in files.names}
     if split not in tops and (split != "train" or tops & IMAGENET_SPLITS):
         # else the splits themselves would pass for classes
         held = ", ".join(sorted(tops)[:4])
         raise ValueError(f"{path} has no folder {split!r} with pictures: expected that of the split; it holds {held}")
     under = split if split in tops else ""
-    entries = tuple(entry for entry in files.entries if not under or entry[0].startswith(f"{under}/"))
-    files = PictureFiles(path=files.path, entries=entries)
+    files = files.only(lambda name: not under or name.startswith(f"{under}/"))
     return Pictures(files=files, under=under, classes=classes_of(files, under))
 
 
@@ -103,9 +105,7 @@ def named_source(name: str, path: str | Path | None = None, *, split: str = "tra
     if name.startswith("hf:"):
         return HuggingFace(name=name[3:], split=split)
     if name not in NAMED:
-        near = difflib.get_close_matches(name, [*NAMED], n=1)
-        hint = f"; did you mean {near[0]}?" if near else ""
-        raise ValueError(f"got dataset {name!r}: expected one of {', '.join(NAMED)}, or hf:NAME{hint}")
+        raise ValueError(f"got dataset {name!r}: expected hf:NAME or a known name; {notation.nearest(name, NAMED)}")
     if path is None and name == "fashion-mnist":
         path = existing(DEBIAN, "Fashion-MNIST (Debian: apt install dataset-fashion-mnist)")
     if path is None:

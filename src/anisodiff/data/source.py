@@ -106,9 +106,8 @@ def class_of(name: str, under: str) -> str:
 
 def classes_of(files: PictureFiles, under: str) -> tuple[str, ...]:
     """The class folders in sorted order; every picture must lie in one, and there must be two at least."""
-    found = {class_of(name, under) for name, _, _ in files.entries}
-    if "" in found:
-        stray = next(name for name, _, _ in files.entries if not class_of(name, under))
+    found = {class_of(name, under): name for name in reversed(files.names)}
+    if stray := found.get(""):
         raise ValueError(f"{files.path}: {stray} lies in no class folder; expected CLASS/NAME, or leave labels out")
     if len(found) < 2:
         raise ValueError(f"{files.path}: got one class folder ({min(found)}), expected two or more; see under=")

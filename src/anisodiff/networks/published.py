@@ -107,14 +107,9 @@ def _path(module: nn.Module) -> Iterator[nn.Module]:
 def _parts(module: nn.Module) -> list[tuple[str, str]]:
     """(published name, our name) of a layer's children, in the published order; '' is the layer itself."""
     if isinstance(module, ResidualBlock):
-        parts = [
-            ("GroupNorm_0", "norm0"),
-            ("Conv_0", "conv0"),
-            ("Dense_0", "affine"),
-            ("GroupNorm_1", "norm1"),
-            ("Conv_1", "conv1"),
-        ]
-        return parts if module.shortcut is None else [*parts, ("Conv_2", "shortcut")]
+        theirs = ("GroupNorm_0", "Conv_0", "Dense_0", "GroupNorm_1", "Conv_1", "Conv_2")
+        ours = ("norm0", "conv0", "affine", "norm1", "conv1", "shortcut")
+        return list(zip(theirs, ours))[: None if module.shortcut is not None else -1]
     if isinstance(module, Attention):
         return [("GroupNorm_0", "norm"), *((f"NIN_{i}", "qkv") for i in range(3)), ("NIN_3", "out")]
     if isinstance(module, SkipFeed):
