@@ -70,13 +70,13 @@ SAMPLERS: Mapping[str, str] = MappingProxyType(
 
 NETWORKS: Mapping[str, str] = MappingProxyType(
     {
-        "cifar10": "networks.sizes:ncsnpp_spec",
-        "cifar10-deep": "networks.sizes:ncsnpp_spec",
-        "celeba64": "networks.sizes:ncsnpp_spec",
-        "lsun256": "networks.sizes:ncsnpp_spec",
-        "tiny": "networks.sizes:ncsnpp_spec",
-        "small": "networks.sizes:ncsnpp_spec",
-        "base": "networks.sizes:ncsnpp_spec",
+        "cifar10": "networks.ncsnpp:ncsnpp_spec",
+        "cifar10-deep": "networks.ncsnpp:ncsnpp_spec",
+        "celeba64": "networks.ncsnpp:ncsnpp_spec",
+        "lsun256": "networks.ncsnpp:ncsnpp_spec",
+        "tiny": "networks.ncsnpp:ncsnpp_spec",
+        "small": "networks.ncsnpp:ncsnpp_spec",
+        "base": "networks.ncsnpp:ncsnpp_spec",
     }
 )
 """A module class, or a function that resolves a name and keys to a `NetworkSpec`."""

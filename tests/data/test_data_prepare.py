@@ -247,8 +247,8 @@ def test_guessed_size(tmp_path: Path, sizes: list[tuple[int, int]], want: tuple[
     got = guess(tmp_path)
     assert got.size == want
     assert got.channels == 1
-    assert f"{want[0]}×{want[1]} with 1 channel" in got.reason
-    assert said in got.reason
+    assert f"{want[0]}×{want[1]} with 1 channel" in got.words()
+    assert said in got.words()
 
 
 def test_guessed_channels_and_orientation(tmp_path: Path) -> None:

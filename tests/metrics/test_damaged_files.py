@@ -88,7 +88,7 @@ def damaged(folder: Path) -> list[Case]:
         ("torn.zip", "torn.zip: damaged or unreadable"),
         ("stored.npz", "stored.npz: damaged or unreadable"),
         ("packed.npz", "packed.npz: damaged or unreadable"),
-        ("header.npz", "header.npz: "),
+        ("header.npz", "header.npz:images.npy is no readable array"),
     ]
 
 

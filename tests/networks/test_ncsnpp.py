@@ -4,9 +4,10 @@ from dataclasses import replace
 
 import pytest
 import torch
+from torch._dynamo.testing import CompileCounter
 
-from anisodiff.networks import NCSNpp, NCSNppConfig, keyed_mask
-from anisodiff.networks.layers import group_norm
+from anisodiff.networks import NCSNpp, NCSNppConfig, keyed_mask, layer_key
+from anisodiff.networks.layers import ResidualBlock, group_norm
 
 TINY = NCSNppConfig(image_size=8, nf=8, multipliers=(1, 2), blocks=1, attention=(4,), dropout=0.3)
 SWITCHES = {
@@ -112,7 +113,7 @@ def test_layers_draw_different_masks() -> None:
     layers = [m.layer for m in net.modules() if hasattr(m, "layer")]
     assert len(layers) > 15
     assert sorted(layers) == list(range(len(layers)))
-    masks = [keyed_mask(torch.tensor([5]), layer, (8, 4, 4), 0.5) for layer in layers]
+    masks = [keyed_mask(layer_key(torch.tensor([5]), layer), (8, 4, 4), 0.5) for layer in layers]
     assert all(not torch.equal(masks[0], mask) for mask in masks[1:])
 
 
@@ -160,6 +161,31 @@ def test_compiles_into_one_graph(checkpoint: bool) -> None:
     key = torch.tensor([1, 2])
     compiled = torch.compile(net, fullgraph=True, backend="eager")
     torch.testing.assert_close(compiled(x, c, dropout_key=key), net(x, c, dropout_key=key), rtol=1e-12, atol=1e-12)
+
+
+def test_blocks_of_one_shape_share_one_graph() -> None:
+    """Compiled one by one, blocks are told apart by their shapes, not by their numbers; the values stay."""
+    net = network(blocks=2)
+    blocks = [module for module in net.modules() if isinstance(module, ResidualBlock)]
+    shapes = set()
+
+    def see(block: ResidualBlock, given: tuple[torch.Tensor, ...], out: torch.Tensor) -> None:
+        shapes.add((tuple(given[0].shape), tuple(out.shape)))
+
+    hooks = [block.register_forward_hook(see) for block in blocks]
+    x, c = batch()
+    key = torch.tensor([1, 2])
+    with torch.no_grad():
+        expected = net(x, c, dropout_key=key)
+        for hook in hooks:
+            hook.remove()
+        counter = CompileCounter()  # the eager backend, with a count of its graphs
+        with torch._dynamo.config.patch(recompile_limit=len(blocks)):
+            for block in blocks:
+                block.compile(backend=counter, fullgraph=True, dynamic=False)
+            out = net(x, c, dropout_key=key)
+    assert counter.frame_count == len(shapes) < len(blocks)
+    torch.testing.assert_close(out, expected, rtol=1e-12, atol=1e-12)
 
 
 def test_bad_inputs() -> None:

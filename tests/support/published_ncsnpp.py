@@ -1,8 +1,8 @@
 """NCSN++ as Song et al. 2021 publish it, written down a second time: tensor names, shapes, and the formulae.
 
 Nothing here uses the package's networks (only the plain values of a configuration): `layout` lists the
-tensors of the public PyTorch checkpoints, `forward` evaluates the architecture from such a dict of tensors,
-slowly and directly (dense filters, explicit softmax).
+tensors of the public PyTorch class (test_importers.py holds it against checksums of that class), `forward`
+evaluates the architecture from such a dict of tensors, slowly and directly (dense filters, explicit softmax).
 """
 
 import itertools
@@ -79,7 +79,7 @@ def layout(c: NCSNppConfig) -> dict[str, tuple[int, ...]]:
         if level != last:
             between(ch)
             if c.progressive_input == "input_skip":
-                put("Conv", (ch, pyramid, 1, 1), next(index))
+                put("Conv_0", (ch, pyramid, 1, 1), next(index))
                 ch = 2 * ch if c.combine == "cat" else ch
             elif c.progressive_input == "residual":
                 resample(pyramid, ch)
@@ -226,7 +226,7 @@ def forward(state: dict[str, torch.Tensor], c: NCSNppConfig, x: torch.Tensor, co
             h = between(h, "down")
             if c.progressive_input == "input_skip":
                 pyramid = down(pyramid, c.fir)
-                image = F.conv2d(pyramid, *get(next(index), "Conv"))
+                image = F.conv2d(pyramid, *get(next(index), "Conv_0"))
                 h = torch.cat([image, h], 1) if c.combine == "cat" else image + h
             elif c.progressive_input == "residual":
                 h = pyramid = (resample(pyramid, "down") + h) * norm

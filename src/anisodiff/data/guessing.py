@@ -28,11 +28,6 @@ class Guess:
     channels: int
     why: str
 
-    @property
-    def reason(self) -> str:
-        """Both, in words."""
-        return self.words()
-
     def words(self, *, size: bool = True, channels: bool = True) -> str:
         """What was picked, without what was not asked for."""
         side = f"{self.size[0]}×{self.size[1]}"
@@ -48,10 +43,8 @@ def choose_size(sizes: list[tuple[int, int]]) -> tuple[tuple[int, int], str]:
     shown = f"{common[0]}×{common[1]}"
     usable = all(side % 8 == 0 and 16 <= side <= LADDER[-1] for side in common)
     if usable and count >= 0.95 * len(sizes):
-        return (
-            common,
-            f"{'all' if count == len(sizes) else f'{count} of {len(sizes)}'} sampled images are {shown}",
-        )
+        share = "all" if count == len(sizes) else f"{count} of {len(sizes)}"
+        return common, f"{share} sampled images are {shown}"
     q = float(np.quantile([min(size) for size in sizes], 0.05, method="lower"))
     side = max((step for step in LADDER if step <= q), default=LADDER[0])
     if len(set(sizes)) == 1:

@@ -10,23 +10,28 @@ import json
 import os
 import shutil
 import struct
+import tempfile
+import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 
-from anisodiff.data.dataset import FORMAT, VERSION, Dataset, open_dataset, shape_line
+from anisodiff.data.dataset import FORMAT, VERSION, Dataset, open_dataset, read_meta, shape_line
 from anisodiff.data.guessing import guess
 from anisodiff.data.named import open_source
-from anisodiff.data.publishing import already, disk_named, partial, publish
 from anisodiff.data.source import Source
+from anisodiff.io.atomic import locked, sync_folder
 from anisodiff.io.images import Fit, Resample
 from anisodiff.io.picture_files import Item, Skipped, legible
 from anisodiff.runtime.progress import Progress
 
 HEADER = 128  # bytes, fixed, so that the final count can be written over the first one
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+STALE = 60.0  # seconds an unlocked hidden folder must be old: another process may be about to lock it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,16 +77,18 @@ def prepare(
     )
     identity = json.loads(json.dumps({"source": source.identity(), "fit": asdict(fit)}))
     out = Path(os.path.abspath(out_dir))
-    if already(out, identity, overwrite):
+    if _already(out, identity, overwrite):
         dataset = open_dataset(out)
         return Prepared(dataset=dataset, made=False, message=f"already prepared, nothing to do: {dataset.describe()}")
     skipped = Skipped(source.describe(), len(source), max_skipped, "repair or remove them, or raise max_skipped")
-    with partial(out) as folder:
-        with disk_named(out):
+    with _partial(out) as folder:
+        with _disk_named(out):
             meta = _write(source, fit, folder, skipped, progress)
             meta |= {"source": legible(source.describe()), "classes": source.classes, "identity": identity}
-            _write_text(folder / "meta.json", json.dumps(meta, indent=1, ensure_ascii=False))
-        publish(folder, out, identity)
+            with (folder / "meta.json").open("wb") as file:
+                file.write(json.dumps(meta, indent=1, ensure_ascii=False).encode())
+                _sync(file)
+        _publish(folder, out, identity)
     dataset = open_dataset(out)
     return Prepared(dataset=dataset, made=True, message=f"prepared {dataset.describe()}{why}")
 
@@ -139,7 +146,77 @@ def _sync(file: IO[bytes]) -> None:
     os.fsync(file.fileno())
 
 
-def _write_text(path: Path, text: str) -> None:
-    with path.open("wb") as file:
-        file.write(text.encode())
-        _sync(file)
+def _already(out: Path, identity: dict[str, Any], overwrite: bool) -> bool:
+    """Whether the target is there and the same; `ValueError` where it is in the way."""
+    meta = read_meta(out)
+    if meta is not None and meta.get("identity") == identity and meta.get("version") == VERSION:
+        return True
+    if meta is not None and not overwrite:
+        raise ValueError(
+            f"{out} holds another dataset ({meta.get('source')}): choose another folder, or overwrite it"
+        )
+    if meta is None and out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise ValueError(f"{out} exists and is no prepared dataset: expected a new or empty folder; choose another")
+    return False
+
+
+@contextmanager
+def _disk_named(out: Path) -> Iterator[None]:
+    """A full disk or a quota, in one line."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in FULL:
+            raise
+        raise OSError(
+            error.errno,
+            f"cannot write {out}: {error.strerror}; nothing was kept, make room or choose another disk",
+        ) from error
+
+
+@contextmanager
+def _partial(out: Path) -> Iterator[Path]:
+    """A hidden folder beside the target, removed afterwards in any case; leftovers of killed processes go as well.
+
+    Its lock lies beside it (NAME.lock), not in it: it is renamed into place while the lock is held.
+    """
+    prefix = f".{out.name}.partial-"
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        left = {path.name.removesuffix(".lock") for path in out.parent.iterdir() if path.name.startswith(prefix)}
+        for old in (out.parent / name for name in left):
+            with locked(_lock_of(old)) as free:
+                if free and old.is_dir() and time.time() - old.stat().st_mtime > STALE:
+                    shutil.rmtree(old, ignore_errors=True)
+        folder = Path(tempfile.mkdtemp(prefix=prefix, dir=out.parent))
+    except OSError as error:
+        raise ValueError(f"cannot write below {out.parent} ({error.strerror}): choose another folder") from error
+    try:
+        with locked(_lock_of(folder), wait=10.0):  # a process that tidies up may hold it for a moment
+            yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _lock_of(folder: Path) -> Path:
+    return folder.with_name(f"{folder.name}.lock")
+
+
+def _publish(folder: Path, out: Path, identity: dict[str, Any]) -> None:
+    """Rename into place; a replaced dataset is moved away first, another process's equal one is kept."""
+    os.chmod(folder, 0o755)  # mkdtemp makes it private
+    retired = folder.with_name(folder.name + "-old")
+    if _already(out, identity, overwrite=True):
+        return
+    if read_meta(out) is not None:
+        os.rename(out, retired)
+    try:
+        os.rename(folder, out)
+    except OSError as error:
+        if _already(out, identity, overwrite=True):  # made by another process a moment ago
+            return
+        if retired.exists():
+            os.rename(retired, out)
+        raise OSError(error.errno, f"cannot put the dataset at {out}: {error.strerror}") from error
+    sync_folder(out.parent)
+    shutil.rmtree(retired, ignore_errors=True)

@@ -49,17 +49,25 @@ class PictureFiles:
     def kind(self) -> str:
         return "folder" if self.path.is_dir() else "zip"
 
+    @property
+    def names(self) -> list[str]:
+        return [name for name, _, _ in self.entries]
+
     def __len__(self) -> int:
         return len(self.entries)
+
+    def only(self, wanted: Callable[[str], bool]) -> "PictureFiles":
+        """Those whose name is ``wanted``."""
+        return PictureFiles(path=self.path, entries=tuple(entry for entry in self.entries if wanted(entry[0])))
 
     def items(self) -> Iterator[Item]:
         """All in order. An item is valid until the next one is asked for."""
         if self.path.is_dir():
-            for name, _, _ in self.entries:
+            for name in self.names:
                 yield Item(name=name, open=functools.partial(open_image, self.path / name))
             return
         with open_zip(self.path) as archive:
-            for name, _, _ in self.entries:
+            for name in self.names:
                 yield Item(name=name, open=lambda name=name: open_image(archive.read(name)))  # type: ignore[misc]
 
 

@@ -1,6 +1,6 @@
 """Walking over a set of images in uint8 batches ``[B,3,H,W]``, never all of it in memory.
 
-A set is a folder, a zip, an npz (one uint8 array, ``[N,H,W,C]`` or ``[N,C,H,W]``), a prepared dataset, an array or
+A set is a folder, a zip, an npz (one array, see `data.arrays`), a prepared dataset, an array or
 tensor, or an iterable of uint8 batches. Gray images are repeated to three channels. All images of a set must have one
 size.
 """
@@ -13,15 +13,15 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import IO
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from anisodiff.data.arrays import array_file
 from anisodiff.data.dataset import is_dataset, open_dataset
-from anisodiff.io.archives import existing, one_line, open_zip
-from anisodiff.io.images import to_array
+from anisodiff.io.archives import existing
+from anisodiff.io.images import DecodeError, to_array
 from anisodiff.io.picture_files import Skipped, list_pictures
 
 
@@ -75,41 +75,17 @@ def _files(path: Path) -> ImageSet:
     )
 
 
-def _npy_header(path: Path, stream: IO[bytes]) -> tuple[int, ...]:
-    try:
-        version = np.lib.format.read_magic(stream)
-        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-        shape, fortran, dtype = read(stream)
-    except ValueError as error:
-        raise ValueError(f"{path}: not a readable array ({one_line(error)})") from error
-    if dtype != np.uint8 or fortran or len(shape) != 4:
-        raise ValueError(f"{path}: expected one C-ordered uint8 array [N,H,W,C], got {dtype} {shape}")
-    return tuple(int(s) for s in shape)
-
-
 def _npz(path: Path) -> ImageSet:
-    """Reads the array piece by piece from the archive: no whole array in memory, nothing unpickled."""
-    with open_zip(path) as archive:
-        members = sorted(m for m in archive.namelist() if m.endswith(".npy"))
-        preferred = [m for m in ("images.npy", "samples.npy", "arr_0.npy") if m in members]
-        member = (preferred or members or [""])[0]
-        if not member:
-            raise ValueError(f"{path}: no array inside")
-        with archive.open(member) as stream:
-            shape = _npy_header(path, stream)
+    """The images of an npz, the same as `anisodiff data prepare` takes, piece by piece."""
+    found = array_file(path)
 
     def read(batch_size: int) -> Iterator[Tensor]:
-        with open_zip(path) as archive, archive.open(member) as stream:
-            _npy_header(path, stream)
-            each = shape[1] * shape[2] * shape[3]
-            for start in range(0, shape[0], batch_size):
-                rows = min(batch_size, shape[0] - start)
-                data = stream.read(rows * each)
-                if len(data) != rows * each:
-                    raise ValueError(f"{path}: the array ends early, at image {start} of {shape[0]}")
-                yield torch.frombuffer(bytearray(data), dtype=torch.uint8).view(rows, *shape[1:])
+        try:
+            yield from map(torch.from_numpy, found.batches(batch_size))
+        except DecodeError as error:
+            raise ValueError(f"{path}: {error}") from None
 
-    return ImageSet(name=path.stem, count=shape[0], open=read)
+    return ImageSet(name=path.stem, count=len(found), open=read)
 
 
 def _array(array: Tensor | np.ndarray, name: str = "array") -> ImageSet:

@@ -16,7 +16,7 @@ class Network(Protocol):
     """F(x, noise_level) on x [B, C, H, W] and noise_level [B] → [B, C·outputs, H, W].
 
     labels       classes int64 [B], or None
-    dropout_key  int64 [B] turns dropout on, one mask a key (`networks.dropout`); None: no dropout
+    dropout_key  int64 [B] turns dropout on, one mask a key (`layers.keyed_mask`); None: no dropout
     """
 
     def __call__(

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from anisodiff import registry
 from anisodiff.data import Dataset
-from anisodiff.data.permutation import key, permute
+from anisodiff.data.loader import key, permute
 from anisodiff.io.checkpoint import Checkpoint, find
 from anisodiff.models.base import Model
 from anisodiff.networks.base import NetworkSpec
