@@ -72,11 +72,19 @@ def test_the_shared_tests_know_all_three(extended):
     told = run(
         extended, "-m", "pytest", "-p", "no:cacheprovider", "-k", "vp or ddim or tiny-unet", "tests/processes",
         "tests/models", "tests/samplers/test_own_times.py", "tests/networks/test_network_contract.py",
+        "tests/training/test_baseline_runs.py",
     ).stdout  # fmt: skip
     counted = re.search(r"(\d+) passed", told)
     assert counted, told
     assert int(counted[1]) >= 30, told
     assert "failed" not in told
+
+
+def test_the_code_of_the_page_is_as_ours(extended):
+    """By the same linter and formatter."""
+    files = [extended / file for file, table, _ in blocks() if not table]
+    for command in (["check"], ["format", "--check"]):
+        run(extended, "-m", "ruff", *command, *files)
 
 
 def test_it_trains_samples_and_is_compared(extended):
