@@ -15,13 +15,14 @@ from anisodiff.cli import common
 from anisodiff.cli.study import command
 from anisodiff.experiments import Budget, Deadline, Study, StudySettings, configs, parse_run
 from anisodiff.experiments.budget import Meter
-from anisodiff.experiments.layout import Place, open_study, read_json, save_json
+from anisodiff.experiments.layout import Place, open_study, read_json
 from anisodiff.experiments.plots import _edit_sheets, _mark
 from anisodiff.experiments.results import Number, Row, cell, read_rows
 from anisodiff.experiments.runs import slug, split_outside
 from anisodiff.experiments.sampling import Chunks, SampleWriter
 from anisodiff.experiments.training import Pace, train_under
 from anisodiff.io.figures import canvas
+from anisodiff.io.records import write_json
 from anisodiff.runtime.durations import parse_span
 from anisodiff.runtime.progress import lines, stages
 from anisodiff.training import loop
@@ -278,7 +279,7 @@ def test_what_is_not_shown_is_marked():
 
 def begin(out, name="a"):
     """Something of a run is done."""
-    save_json(out / "results" / name / "train.json", {"images": 8})
+    write_json(out / "results" / name / "train.json", {"images": 8})
 
 
 def test_a_study_grows_but_does_not_change(tmp_path):
@@ -290,9 +291,9 @@ def test_a_study_grows_but_does_not_change(tmp_path):
     assert open_study(out, "sweep", {"n": 10}, {})["runs"] == {"a": {"x": 1}, "b": {"x": [2, 3]}}
     for kind, fixed, more, words in (
         ("sweep", {"n": 11}, {}, "n was 10, now 11"),
-        ("sweep", {"features": "g"}, {}, "features was f, now g"),
+        ("sweep", {"features": "g"}, {}, "features was 'f', now 'g'"),
         ("sweep", {}, {"a": {"x": 2}}, "a: x was 1, now 2"),
-        ("comparison", {}, {}, "is of no comparison"),
+        ("comparison", {}, {}, "holds no comparison"),
     ):
         with pytest.raises(ValueError, match=words):
             open_study(out, kind, fixed, more)
@@ -307,13 +308,13 @@ def test_another_run_is_refused_by_what_differs(tmp_path):
     config = tiny().to_dict()
     open_study(tmp_path / "s", "sweep", {}, {"a": {"text": "ve", "config": config}})
     begin(tmp_path / "s")
-    with pytest.raises(ValueError, match="study: a: weighting was state, now noise; choose"):
+    with pytest.raises(ValueError, match="study: a: weighting was 'state', now 'noise'; choose"):
         open_study(tmp_path / "s", "sweep", {}, {"a": {"text": "song", "config": {**config, "weighting": "noise"}}})
     begun = {"text": "ve:from=x", "config": config, "start": "work/ve/run", "start_model": None}
     open_study(tmp_path / "t", "sweep", {}, {"a": begun})
     begin(tmp_path / "t")
     open_study(tmp_path / "t", "sweep", {}, {"a": begun})
-    with pytest.raises(ValueError, match="a: start was work/ve/run, now work/heat/run"):
+    with pytest.raises(ValueError, match="a: start was 'work/ve/run', now 'work/heat/run'"):
         open_study(tmp_path / "t", "sweep", {}, {"a": {**begun, "start": "work/heat/run"}})
 
 
@@ -328,9 +329,9 @@ def test_runs_are_compared_at_the_nfe_that_most_of_them_have(tmp_path):
         runs[name] = {"run": name, "text": f"ve:name={name}", "seed": 0, "training": name}
         place = Place(out=tmp_path, name=name, training=name)
         for count in steps:
-            save_json(place.results / f"gaussian-{count}.json", {"sampling": {"nfe": count}})
+            write_json(place.results / f"gaussian-{count}.json", {"sampling": {"nfe": count}})
         if (name, 400) in failed:
-            save_json(place.results / "gaussian-400.json", {"failed": "it diverged"})
+            write_json(place.results / "gaussian-400.json", {"failed": "it diverged"})
     rows = read_rows(tmp_path, {"runs": runs})
     assert [row.main("gaussian") for row in rows] == ["gaussian-50"] * 3 + ["gaussian-400"]
     assert rows[0].main("simulate") is None

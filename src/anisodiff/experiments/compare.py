@@ -12,12 +12,13 @@ import numpy as np
 import torch
 
 from anisodiff.experiments.edits import Paintings, file_of, make_edits, measure_edits
-from anisodiff.experiments.layout import read_json, save_json
+from anisodiff.experiments.layout import read_json
 from anisodiff.experiments.sampling import SHOWN, Chunks, Column, Failed, SampleWriter
 from anisodiff.experiments.study import STAGES, SeededRun, Study, foreign_start
 from anisodiff.experiments.training import Pace, given_training, train_under
 from anisodiff.generation import load
 from anisodiff.io.atomic import replacing
+from anisodiff.io.records import write_json
 from anisodiff.metrics import Generation
 from anisodiff.training import Plan, TrainConfig, newest
 from anisodiff.training.setup import describe
@@ -66,7 +67,7 @@ def _train(study: Study, entry: SeededRun) -> bool:
     place, config, settings = entry.place, entry.config, study.settings
     if config is None:
         if read_json(place.trained) is None:
-            save_json(place.trained, given_training(Path(entry.run.base)))
+            write_json(place.trained, given_training(Path(entry.run.base)))
         return True
     make_room(study, config)
     pace = Pace(
@@ -160,7 +161,7 @@ class RunEvaluation:
             return work()
         except Failed as error:
             self.study.say(f"{self.place.name}, {name}: {error}")
-            save_json(self._result(name), {"failed": str(error)})
+            write_json(self._result(name), {"failed": str(error)})
             return True
 
     def _column(self, column: Column, stages: Sequence[str]) -> bool:
@@ -173,7 +174,7 @@ class RunEvaluation:
             )  # fmt: skip
             if protocol is None:
                 return False
-            save_json(folder / "made.json", protocol)
+            write_json(folder / "made.json", protocol)
         protocol = read_json(folder / "made.json")
         if "evaluate" not in stages or protocol is None:
             return True
@@ -183,7 +184,7 @@ class RunEvaluation:
         report = study.evaluator().report(chunks.image_set(self.place.name, self.n), generation, limit=self.n)
         with replacing(self.place.results / f"{column.name}.npz") as temporary:
             np.savez(temporary, images=chunks.first(SHOWN))
-        save_json(self._result(column.name), {"report": report, "sampling": protocol})
+        write_json(self._result(column.name), {"report": report, "sampling": protocol})
         return True
 
     def _point(self, number: int, stages: Sequence[str]) -> bool:
@@ -222,7 +223,7 @@ class RunEvaluation:
             assert saved is not None
             images, seconds = saved.meta["images"], saved.meta["training_seconds"]
         found = study.evaluator().distances(Chunks(folder).image_set(f"{self.place.name} {name}", n), limit=n)
-        save_json(self._result(name), {**found, "images": images, "seconds": seconds, "column": self.main.name})
+        write_json(self._result(name), {**found, "images": images, "seconds": seconds, "column": self.main.name})
         if not last:
             shutil.rmtree(folder, ignore_errors=True)
             shutil.rmtree(self.place.track(number), ignore_errors=True)

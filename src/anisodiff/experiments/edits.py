@@ -22,11 +22,12 @@ from anisodiff.editing import edit, strokes, t_of_strength
 from anisodiff.editing.inputs import read_pictures
 from anisodiff.experiments.budget import Deadline
 from anisodiff.experiments.evaluator import Evaluator
-from anisodiff.experiments.layout import Place, read_json, save_json
+from anisodiff.experiments.layout import Place, read_json
 from anisodiff.experiments.sampling import Chunks, Failed, SampleWriter
 from anisodiff.generation.priors import open_pool
 from anisodiff.io.atomic import replacing
 from anisodiff.io.images import SUFFIXES, to_bytes
+from anisodiff.io.records import write_json
 from anisodiff.metrics import Survey, image_set
 from anisodiff.runtime.progress import StageProgress
 
@@ -168,7 +169,7 @@ def make_edits(
     paintings.check(held, chunks.folder)
     if held not in (None, law):
         raise ValueError(f"{chunks.folder} holds edits made in another way: remove it to make them anew")
-    save_json(chunks.folder / "protocol.json", law)
+    write_json(chunks.folder / "protocol.json", law)
 
     def make(rows: range) -> Tensor:
         return edit(
@@ -196,7 +197,7 @@ def measure_edits(paintings: Paintings, place: Place, strength: float, evaluator
     law = read_json(chunks.folder / "protocol.json") or {}
     with replacing(place.results / f"{file_of(strength)}.npz") as temporary:
         np.savez(temporary, images=chunks.first(SHOWN))
-    save_json(
+    write_json(
         place.results / f"{file_of(strength)}.json",
         {
             **found, **law, "rmse_painting": to["painting"], "rmse_photo": to["photo"],

@@ -7,9 +7,9 @@ from typing import Any
 from anisodiff.experiments import plots
 from anisodiff.experiments.edits import file_of
 from anisodiff.experiments.evaluator import read_report
-from anisodiff.experiments.layout import save_json
 from anisodiff.experiments.results import Number, Row, best, cell, over_images, read_rows
 from anisodiff.io.atomic import replacing
+from anisodiff.io.records import write_json
 from anisodiff.metrics.protocol import aligned
 
 METRICS = ("fid", "fid_infinity", "kid", "precision", "recall", "density", "coverage", "edges", "spectrum_error")
@@ -45,7 +45,7 @@ def write_page(out: Path, study: dict[str, Any], names: Sequence[str] | None = N
     path = results / "page.md"
     with replacing(path) as temporary:
         temporary.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
-    save_json(results / "page.json", {"study": study, "rows": [_plain(row) for row in rows]})
+    write_json(results / "page.json", {"study": study, "rows": [_plain(row) for row in rows]})
     return path
 
 

@@ -18,10 +18,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from anisodiff.experiments.budget import Deadline
-from anisodiff.experiments.layout import read_json, save_json
+from anisodiff.experiments.layout import read_json
 from anisodiff.generation import Generator
 from anisodiff.generation.protocol import describe, differences
 from anisodiff.io.atomic import replacing, without_folders
+from anisodiff.io.records import write_json
 from anisodiff.metrics import ImageSet
 from anisodiff.samplers import SampleResult
 
@@ -180,7 +181,7 @@ class SampleWriter:
             if different := differences(held, protocol):
                 raise ValueError(f"{folder} holds other samples: {'; '.join(different)}; remove it to make them anew")
             protocol |= {key: held[key] for key in ("leakage", "note")}
-        save_json(folder / "protocol.json", protocol)
+        write_json(folder / "protocol.json", protocol)
         chunks = Chunks(folder)
         if protocol["note"] and held is None and first:
             say(f"{folder.parent.name}, prior {column.prior}: {protocol['note']}")

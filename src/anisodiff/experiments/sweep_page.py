@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from anisodiff.experiments.layout import save_json
 from anisodiff.experiments.plots import tidy
 from anisodiff.experiments.results import Number, Row, best, cell
 from anisodiff.experiments.sweep import HIGHER, METRICS, ranked
 from anisodiff.io.atomic import replacing
 from anisodiff.io.figures import canvas, save_figure
+from anisodiff.io.records import write_json
 from anisodiff.metrics.protocol import aligned
 
 Point = tuple[Row, int, dict[str, str]]
@@ -58,7 +58,7 @@ def write_sweep(out: Path, held: Mapping[str, Any], rounds: Sequence[str], prior
          "results": list(row.results)}
         for row, number, values in found
     ]  # fmt: skip
-    save_json(path.with_suffix(".json"), {"study": dict(held), "metric": metric, "prior": prior, "points": raw})
+    write_json(path.with_suffix(".json"), {"study": dict(held), "metric": metric, "prior": prior, "points": raw})
     return path
 
 
