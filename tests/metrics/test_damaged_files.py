@@ -86,9 +86,9 @@ def damaged(folder: Path) -> list[Case]:
         ("locked.zip", "locked.zip: no image can be used (00000.png: RuntimeError: File '00000.png' is encrypted"),
         ("unknown.zip", "unknown.zip: no image can be used (00000.png: NotImplementedError: That compression method"),
         ("torn.zip", "torn.zip: damaged or unreadable"),
-        ("stored.npz", "stored.npz: damaged or unreadable"),
-        ("packed.npz", "packed.npz: damaged or unreadable"),
-        ("header.npz", "header.npz: "),
+        ("stored.npz", "stored.npz is corrupt at row"),
+        ("packed.npz", "packed.npz is corrupt at row"),
+        ("header.npz", "is no readable array"),
     ]
 
 

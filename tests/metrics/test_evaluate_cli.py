@@ -193,7 +193,7 @@ def bad_cases(folder: Path) -> list[tuple[tuple[object, ...], str]]:
             "samples are 16×16, the reference large is 24×24: another resolution is refused",
         ),
         ((*both, "--heldout", "large"), "the held-out set large is 24×24"),
-        (("samples", "-r", "moments.npz"), "expected one C-ordered uint8 array"),
+        (("samples", "-r", "moments.npz"), "expected one array of images"),
         ((*both, "--network", "nan:features"), "50 of 50 rows hold NaN or infinity"),
         ((*both, "--network", "inception", "--weights", "words.pt"), "words.pt: not a TorchScript file"),
         ((*both, "--network", "inception", "--weights", "tiny.pt"), "not the inception-2015-12-05 weights"),

@@ -1,11 +1,8 @@
 """Walking over a set of images in uint8 batches ``[B,3,H,W]``, never all of it in memory.
 
-A set is a folder, a zip, an npz (one uint8 array, ``[N,H,W,C]`` or ``[N,C,H,W]``), a prepared dataset, an array or
-tensor, or an iterable of uint8 batches. Gray images are repeated to three channels. All images of a set must have one
-size.
+A set is a folder, a zip, an npz (one array, see `data.arrays`), a prepared dataset, an array or tensor, or an
+iterable of uint8 batches. Gray images are repeated to three channels. All images of a set must have one size.
 """
-
-from __future__ import annotations
 
 import hashlib
 import itertools
@@ -13,16 +10,16 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import IO
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from anisodiff.data.arrays import Arrays, array_file
 from anisodiff.data.dataset import is_dataset, open_dataset
-from anisodiff.io.archives import existing, one_line, open_zip
+from anisodiff.io.archives import existing
 from anisodiff.io.images import to_array
-from anisodiff.io.picture_files import Skipped, list_pictures
+from anisodiff.io.picture_files import PictureFiles, Skipped, list_pictures
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,58 +55,18 @@ def _batched(images: Iterator[tuple[str, Tensor]], batch_size: int) -> Iterator[
         yield torch.stack(held)
 
 
-def _files(path: Path) -> ImageSet:
-    """The pictures of a folder or zip, the same as `anisodiff data prepare` takes."""
-    files = list_pictures(path)
+def _pictures(path: Path) -> ImageSet:
+    """The pictures of a folder, zip or npz, the same as `anisodiff data prepare` takes."""
+    packed = path.suffix.lower() == ".npz" and not path.is_dir()
+    files: PictureFiles | Arrays = array_file(path) if packed else list_pictures(path)
     skipped = Skipped(str(path), len(files))
 
     def read() -> Iterator[tuple[str, Tensor]]:
         for item, pixels in skipped.read(files.items(), partial(to_array, channels=3)):
             yield item.name, torch.from_numpy(pixels)
 
-    return ImageSet(
-        name=path.resolve().name if path.is_dir() else path.stem,
-        count=len(files),
-        open=lambda size: _batched(read(), size),
-        skipped=skipped,
-    )
-
-
-def _npy_header(path: Path, stream: IO[bytes]) -> tuple[int, ...]:
-    try:
-        version = np.lib.format.read_magic(stream)
-        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-        shape, fortran, dtype = read(stream)
-    except ValueError as error:
-        raise ValueError(f"{path}: not a readable array ({one_line(error)})") from error
-    if dtype != np.uint8 or fortran or len(shape) != 4:
-        raise ValueError(f"{path}: expected one C-ordered uint8 array [N,H,W,C], got {dtype} {shape}")
-    return tuple(int(s) for s in shape)
-
-
-def _npz(path: Path) -> ImageSet:
-    """Reads the array piece by piece from the archive: no whole array in memory, nothing unpickled."""
-    with open_zip(path) as archive:
-        members = sorted(m for m in archive.namelist() if m.endswith(".npy"))
-        preferred = [m for m in ("images.npy", "samples.npy", "arr_0.npy") if m in members]
-        member = (preferred or members or [""])[0]
-        if not member:
-            raise ValueError(f"{path}: no array inside")
-        with archive.open(member) as stream:
-            shape = _npy_header(path, stream)
-
-    def read(batch_size: int) -> Iterator[Tensor]:
-        with open_zip(path) as archive, archive.open(member) as stream:
-            _npy_header(path, stream)
-            each = shape[1] * shape[2] * shape[3]
-            for start in range(0, shape[0], batch_size):
-                rows = min(batch_size, shape[0] - start)
-                data = stream.read(rows * each)
-                if len(data) != rows * each:
-                    raise ValueError(f"{path}: the array ends early, at image {start} of {shape[0]}")
-                yield torch.frombuffer(bytearray(data), dtype=torch.uint8).view(rows, *shape[1:])
-
-    return ImageSet(name=path.stem, count=shape[0], open=read)
+    name = path.resolve().name if path.is_dir() else path.stem
+    return ImageSet(name=name, count=len(files), open=lambda size: _batched(read(), size), skipped=skipped)
 
 
 def _array(array: Tensor | np.ndarray, name: str = "array") -> ImageSet:
@@ -127,12 +84,11 @@ def image_set(source: Source, *, name: str | None = None) -> ImageSet:
     elif isinstance(source, str | Path):
         path = existing(source, "a folder, .zip or .npz")
         if path.is_dir() and is_dataset(path):
-            prepared = _array(open_dataset(path).images, path.resolve().name)
-            return prepared if name is None else replace(prepared, name=name)
-        reader = _files if path.is_dir() else {".zip": _files, ".npz": _npz}.get(path.suffix.lower())
-        if reader is None:
+            found = _array(open_dataset(path).images, path.resolve().name)
+        elif path.is_dir() or path.suffix.lower() in (".zip", ".npz"):
+            found = _pictures(path)
+        else:
             raise ValueError(f"{path}: expected a folder, .zip or .npz")
-        found = reader(path)
     elif isinstance(source, np.ndarray | Tensor):
         found = _array(source)
     else:
