@@ -142,14 +142,13 @@ def test_nothing_is_begun_that_the_time_does_not_allow(tmp_path):
     clock.now = 10.0
     assert deadline.over()
     assert not Deadline(None, clock).over(1e9)
-    writer = SampleWriter(SimpleNamespace(batch=2))
-    slow = Deadline(0.25)
+    writer = SampleWriter(SimpleNamespace(batch=2), None, Deadline(0.25), lambda *_: None)
 
     def make(rows):
         time.sleep(0.15)
         return torch.zeros(len(rows), 1, 3, 3)
 
-    assert not writer.fill(chunks, 6, make, slow, lambda _: None)
+    assert not writer.fill(chunks, 6, make, "sample")
     assert [rows for *rows, _ in chunks.ranges()] == [[0, 2]]  # a second batch would end after the time is up
 
 
@@ -157,7 +156,7 @@ def test_no_training_is_begun_that_would_not_come_to_its_first_step(prepared, tm
     deadline, pace, said = Deadline(207.0, clock), Pace(budget=Budget(images=12)), []
 
     def say(line):
-        said.extend([line] if "not begun" in line else [])
+        said.extend([line] if "not started" in line else [])
 
     def go(name):
         place = Place(out=tmp_path, name=name, training=name)
@@ -168,7 +167,7 @@ def test_no_training_is_begun_that_would_not_come_to_its_first_step(prepared, tm
     assert go("b")  # 103 s are left when it begins
     assert deadline.start == 100.0
     assert not go("c")
-    assert said == ["c: not begun: the last training took 100 s to its first step"]
+    assert said == ["c: not started: the last training took 100 s to its first step"]
     assert not (tmp_path / "work" / "c").exists()
     assert go("a")  # nothing is left to do: no matter how late it is
 
@@ -273,7 +272,7 @@ def test_samples_on_the_disk_by_range(tmp_path):
 def test_what_is_not_shown_is_marked():
     one = [Number(mean=10.0), Number(mean=10.9), Number(mean=11.2)]
     assert [cell(n, one[0]) for n in one] == ["**10**", "10.9 ≈", "11.2"]
-    two = [Number.of(values) for values in ([10.0, 10.4], [10.5, 10.7], [10.1, 10.5], [None, None])]
+    two = [Number.of(values) for values in ([10.0, 10.4], [10.5, 10.7], [10.1, 10.5], [])]
     assert [cell(n, two[0]) for n in two] == ["**10.2 ± 0.2**", "10.6 ± 0.1", "10.3 ± 0.2 ≈", "–"]
 
 

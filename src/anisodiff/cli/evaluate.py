@@ -79,9 +79,9 @@ def evaluate(
         typer.echo(comparison_table(earlier, [str(path) for path in others], force=force))
         return
     if (samples is None) == (start is None):
-        raise ValueError("say what to measure: SAMPLES (a folder, zip or npz), or --from CHECKPOINT, one of the two")
+        raise ValueError("expected SAMPLES (a folder, zip or npz) or --from CHECKPOINT: give one of the two")
     if reference is None:
-        raise ValueError("say what to compare with: --reference NAME/SPLIT or PATH, such as cifar10/train")
+        raise ValueError("expected --reference NAME/SPLIT or PATH, such as cifar10/train")
     if start is None and images is not None:
         raise ValueError("--images belongs to --from: it is what a prior starts from")
 

@@ -1,6 +1,6 @@
-"""Train, sample and evaluate all runs of a study in the same way, one piece of work at a time.
+"""Train, sample and evaluate all runs of a study in the same way.
 
-What is done is seen from the files of `layout`; a study that was stopped anywhere continues from there.
+The files of `layout` show what is done: a study that was stopped anywhere continues from there.
 """
 
 import shutil
@@ -52,7 +52,7 @@ def missing(study: Study, found: Sequence[SeededRun]) -> list[str]:
 
 
 def _check_start(study: Study, entry: SeededRun) -> None:
-    """Whether the checkpoint that a training shall begin with exists and fits."""
+    """Whether the checkpoint that a training starts from exists and fits."""
     start, config, place = foreign_start(entry), entry.config, entry.place
     if start is None or config is None or read_json(place.trained) is not None or newest(place.run) is not None:
         return
@@ -135,9 +135,9 @@ class RunEvaluation:
         """The run's own model, kept; or one of its checkpoints."""
         if checkpoint is None and self._writer is not None:
             return self._writer
-        path = checkpoint or self._weights()
-        generator = load(path, self.study.device, self.study.dataset, compile=self.settings.compile)
-        made = SampleWriter(generator, self.settings.batch)
+        path, study = checkpoint or self._weights(), self.study
+        generator = load(path, study.device, study.dataset, compile=self.settings.compile)
+        made = SampleWriter(generator, self.settings.batch, study.deadline, study.tell, study.say)
         if checkpoint is None:
             self._writer = made
         return made
@@ -168,10 +168,8 @@ class RunEvaluation:
         folder, study = self.place.work / column.name, self.study
         chunks = Chunks(folder)
         if "sample" in stages:
-            protocol = self.writer().column(
-                folder, column, self.one.sampler, self.n, study.deadline, study.say,
-                lambda done: study.tell(f"sample {self.place.name} {column.name}", done, self.n),
-            )  # fmt: skip
+            stage = f"sample {self.place.name} {column.name}"
+            protocol = self.writer().column(folder, column, self.one.sampler, self.n, stage)
             if protocol is None:
                 return False
             write_json(folder / "made.json", protocol)
@@ -206,11 +204,8 @@ class RunEvaluation:
                 raise Failed("the weights that the training began with were not kept")
             raise Failed(f"no weights were kept after part {number} of {settings.track}: the run was too short")
         if "sample" in stages and saved is not None:
-            made = self.writer(saved.path).column(
-                folder, self.main, self.one.sampler, n, study.deadline, study.say,
-                lambda done: study.tell(f"sample {self.place.name} {name}", done, n),
-            )  # fmt: skip
-            if made is None:
+            stage = f"sample {self.place.name} {name}"
+            if self.writer(saved.path).column(folder, self.main, self.one.sampler, n, stage) is None:
                 return False
         if "evaluate" not in stages or not _complete(folder, n):
             return True
@@ -241,7 +236,7 @@ class RunEvaluation:
             return False
         paintings.keep_shown()
         if "sample" in stages and not make_edits(
-            self.writer(), paintings, self.place, strength, self.one.sampler, self.main.steps, deadline
+            self.writer(), paintings, self.place, strength, self.one.sampler, self.main.steps
         ):
             return False
         if "evaluate" not in stages or not _complete(self.place.work / file_of(strength), len(paintings.images)):

@@ -24,6 +24,7 @@ from anisodiff.generation.protocol import describe, differences
 from anisodiff.io.atomic import replacing, without_folders
 from anisodiff.io.records import write_json
 from anisodiff.metrics import ImageSet
+from anisodiff.runtime.progress import StageProgress
 from anisodiff.samplers import SampleResult
 
 SHOWN = 32
@@ -122,24 +123,21 @@ class Chunks:
 
 
 class SampleWriter:
-    """Fills folders with samples of one generator; its first batch is marked."""
+    """Fills folders with samples of one generator until the deadline; its first batch is not ``warm``."""
 
-    def __init__(self, generator: Generator, batch: int | None = None) -> None:
+    def __init__(
+        self, generator: Generator, batch: int | None, deadline: Deadline, tell: StageProgress,
+        say: Callable[[str], None] = lambda _: None,
+    ) -> None:  # fmt: skip
         self.generator, self.batch, self.warm = generator, batch or generator.batch, False
+        self.deadline, self.tell, self.say = deadline, tell, say
         self._leakage: dict[str, Any] = {}
 
-    def fill(
-        self,
-        chunks: Chunks,
-        n: int,
-        make: Callable[[range], Tensor | SampleResult],
-        deadline: Deadline,
-        tell: Callable[[int], None],
-    ) -> bool:
+    def fill(self, chunks: Chunks, n: int, make: Callable[[range], Tensor | SampleResult], stage: str) -> bool:
         """Write rows 0 … n − 1 by ``make``; whether all are there. A ValueError of ``make`` is a `Failed`."""
         took = 0.0
         for rows in chunks.missing(n, self.batch):
-            if deadline.over(took):
+            if self.deadline.over(took):
                 return False
             begin = time.perf_counter()
             try:
@@ -150,19 +148,10 @@ class SampleWriter:
             images, nfe = found if isinstance(found, SampleResult) else (found, None)
             chunks.put(rows, images, took, warm=self.warm, nfe=nfe)
             self.warm = True
-            tell(rows[-1] + 1)
+            self.tell(stage, rows[-1] + 1, n)
         return True
 
-    def column(
-        self,
-        folder: Path,
-        column: Column,
-        sampler: str,
-        n: int,
-        deadline: Deadline,
-        say: Callable[[str], None],
-        tell: Callable[[int], None],
-    ) -> dict[str, Any] | None:
+    def column(self, folder: Path, column: Column, sampler: str, n: int, stage: str) -> dict[str, Any] | None:
         """Write samples of the seeds 0 … n − 1; their protocol, or None where the deadline came first."""
         generator = self.generator
         try:
@@ -179,17 +168,17 @@ class SampleWriter:
         protocol["checkpoint_path"] = without_folders(protocol["checkpoint_path"])  # it will be published
         if held is not None:
             if different := differences(held, protocol):
-                raise ValueError(f"{folder} holds other samples: {'; '.join(different)}; remove it to make them anew")
+                raise ValueError(f"{folder} holds other samples: {'; '.join(different)}; delete it to start again")
             protocol |= {key: held[key] for key in ("leakage", "note")}
         write_json(folder / "protocol.json", protocol)
         chunks = Chunks(folder)
         if protocol["note"] and held is None and first:
-            say(f"{folder.parent.name}, prior {column.prior}: {protocol['note']}")
+            self.say(f"{folder.parent.name}, prior {column.prior}: {protocol['note']}")
 
         def make(rows: range) -> SampleResult:
             return generator.sample_along(route, rows, start.prior, batch=self.batch)
 
-        if not self.fill(chunks, n, make, deadline, tell):
+        if not self.fill(chunks, n, make, stage):
             return None
         if (mean := chunks.nfe()) not in (None, route.nfe):
             protocol["mean_nfe"] = mean

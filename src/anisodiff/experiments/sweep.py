@@ -72,7 +72,7 @@ def points(base: str, axes: Sequence[Axis]) -> list[tuple[Run, dict[str, str]]]:
 
 
 def survivors(scores: Mapping[str, float | None], eta: int, *, higher: bool = False) -> list[str]:
-    """The best ⌈n/η⌉ of n names by score, best first; None and NaN (a failure) never go on."""
+    """The best ⌈n/η⌉ of n names by score, best first; None and NaN (a failure) never continue."""
     known = {name: score for name, score in scores.items() if score is not None and not math.isnan(score)}
     ranked = sorted(known, key=lambda name: -known[name] if higher else known[name])
     return ranked[: max(1, -(-len(scores) // eta))]
@@ -137,7 +137,7 @@ def _round(study: Study, found: list[SeededRun]) -> bool:
 def score_of(row: Row, prior: str, metric: str) -> float | None:
     """The metric of a point; None where it failed, if only with one of its seeds."""
     column = row.deciding(prior)
-    found = None if row.words("train", "failed") or row.words(column, "failed") else row.metric(column, metric)
+    found = None if row.failure(column) else row.metric(column, metric)
     return None if found is None else found.mean
 
 

@@ -121,7 +121,7 @@ def train_under(config: TrainConfig, place: Place, pace: Pace, study: Study, *, 
         return True
     if deadline.over(deadline.start):
         if not deadline.over():
-            say(f"{place.training}: not begun: the last training took {span(deadline.start)} to its first step")
+            say(f"{place.training}: not started: the last training took {span(deadline.start)} to its first step")
         return False
     paced = pace.paced(config)
     watch = _Watch(place, paced, pace, study, deadline.now())
