@@ -1,6 +1,7 @@
 """The parts of a study on their own: time, runs, samples on the disk, numbers."""
 
 import io
+import math
 import sys
 import time
 from functools import partial
@@ -19,7 +20,7 @@ from anisodiff.experiments.layout import Place, open_study, read_json
 from anisodiff.experiments.plots import _edit_sheets, _mark
 from anisodiff.experiments.results import Number, Row, cell, read_rows
 from anisodiff.experiments.runs import slug, split_outside
-from anisodiff.experiments.sampling import Chunks, SampleWriter
+from anisodiff.experiments.sampling import Chunks, Failed, SampleWriter
 from anisodiff.experiments.training import Pace, train_under
 from anisodiff.io.figures import canvas
 from anisodiff.io.records import write_json
@@ -152,6 +153,15 @@ def test_nothing_is_begun_that_the_time_does_not_allow(tmp_path):
     assert [rows for *rows, _ in chunks.ranges()] == [[0, 2]]  # a second batch would end after the time is up
 
 
+def test_samples_are_rounded_and_nan_is_a_failure(tmp_path):
+    writer = SampleWriter(SimpleNamespace(batch=2), None, Deadline(), lambda *_: None)
+    images = torch.tensor([-1.0, 0.0, 0.4999 / 255, 0.5001 / 255, 1.0, 2.0])
+    assert writer.fill(Chunks(tmp_path), 1, lambda _: images.view(1, 1, 2, 3), "sample")
+    assert Chunks(tmp_path).first(1).flatten().tolist() == [0, 0, 0, 1, 255, 255]
+    with pytest.raises(Failed, match="NaN or infinite pixels in 1 of 2 images"):
+        writer.fill(Chunks(tmp_path), 3, lambda _: torch.tensor([[1.0], [math.nan]]).view(2, 1, 1, 1), "sample")
+
+
 def test_no_training_is_begun_that_would_not_come_to_its_first_step(prepared, tmp_path, clock):
     deadline, pace, said = Deadline(207.0, clock), Pace(budget=Budget(images=12)), []
 
@@ -253,17 +263,16 @@ def test_runs_share_all_but_the_method(prepared):
 
 def test_samples_on_the_disk_by_range(tmp_path):
     chunks = Chunks(tmp_path)
-    images = torch.rand(20, 1, 3, 3, generator=torch.Generator().manual_seed(0))
+    images = torch.randint(256, (20, 1, 3, 3), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
     chunks.put(range(8, 12), images[8:12], 4.0, warm=False)
     assert list(chunks.missing(20, 6)) == [range(6), range(6, 8), range(12, 18), range(18, 20)]
     for rows in list(chunks.missing(20, 6)):
         chunks.put(rows, images[rows.start : rows.stop], 0.5 * len(rows), warm=True)
     assert list(chunks.missing(20, 6)) == []
     assert chunks.seconds_per_image() == pytest.approx(0.5)  # without the first batch
-    expected = (images * 255).round().to(torch.uint8)
-    assert torch.equal(torch.cat(list(chunks.image_set("x", 20).open(7))), expected)
+    assert torch.equal(torch.cat(list(chunks.image_set("x", 20).open(7))), images)
     assert [len(batch) for batch in chunks.image_set("x", 20).open(7)] == [7, 7, 6]
-    assert np.array_equal(chunks.first(9), expected[:9].numpy())
+    assert np.array_equal(chunks.first(9), images[:9].numpy())
     broken = next(iter(tmp_path.glob("00000012-*")))
     broken.write_bytes(broken.read_bytes()[:-30])  # cut off by a crash
     assert list(chunks.missing(20, 6)) == [range(12, 18)]

@@ -8,16 +8,14 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
-import numpy as np
 import torch
 
 from anisodiff.experiments.edits import Paintings, file_of, make_edits, measure_edits
-from anisodiff.experiments.layout import read_json
+from anisodiff.experiments.layout import read_json, save_arrays
 from anisodiff.experiments.sampling import SHOWN, Chunks, Column, Failed, SampleWriter
 from anisodiff.experiments.study import STAGES, SeededRun, Study, foreign_start
 from anisodiff.experiments.training import Pace, given_training, train_under
 from anisodiff.generation import load
-from anisodiff.io.atomic import replacing
 from anisodiff.io.records import write_json
 from anisodiff.metrics import Generation
 from anisodiff.training import Plan, TrainConfig, newest
@@ -95,38 +93,39 @@ class RunEvaluation:
         self.paintings, settings, one = paintings, study.settings, entry.run
         self.n = one.n or settings.n
         priors, steps = one.priors or settings.priors, one.steps or settings.steps
-        self.columns = [Column(prior=prior, steps=count) for prior in priors for count in steps]
         self.main = Column(prior=priors[0], steps=max(steps))
+        columns = [Column(prior=prior, steps=count) for prior in priors for count in steps]
         owns = self.place.name == self.place.training  # runs that share a training share its curve
-        # one that begins with given weights is also measured before any training
+        # one that starts from given weights is also measured before any training
         first = settings.track if one.checkpoint else 1 if one.start is None else 0
         self.points = range(first, settings.track + 1) if settings.track and owns else range(0)
         self.strengths = () if settings.task is None else settings.task.strengths
+        self.work: dict[str, Callable[[Sequence[str]], bool]] = {
+            **{column.name: partial(self._column, column) for column in columns},
+            **{f"track-{number}": partial(self._point, number) for number in self.points},
+            **{file_of(strength): partial(self._edit, strength) for strength in self.strengths},
+        }
+        """Result → what makes it, given the stages; False where the deadline came first."""
         self._writer: SampleWriter | None = None  # loaded when first needed
 
     def run(self, stages: Sequence[str]) -> bool:
         """All that the stages allow; False where the deadline came first."""
         trained = read_json(self.place.trained)
+        names = list(self.work)
         if trained is None:  # of a training under way the weights it has kept
-            passed = [number for number in self.points if newest(self.place.track(number)) is not None]
-            return all(self._point(number, stages) for number in passed)
-        if "failed" in trained:
+            names = [f"track-{number}" for number in self.points if newest(self.place.track(number)) is not None]
+        elif "failed" in trained:
             return True
-        return (
-            all(self._guarded(column.name, partial(self._column, column, stages)) for column in self.columns)
-            and all(self._point(number, stages) for number in self.points)
-            and all(self._edit(strength, stages) for strength in self.strengths)
-        )
+        elif self.paintings is not None:
+            for path in (self._result(file_of(strength)) for strength in self.strengths):
+                self.paintings.check(read_json(path), path)
+        return all(self._guarded(name, stages) for name in names)
 
     def missing(self) -> list[str]:
         trained = read_json(self.place.trained)
         if trained is None:
             return ["train"]
-        if "failed" in trained:
-            return []
-        names = [column.name for column in self.columns] + [f"track-{number}" for number in self.points]
-        names += [file_of(strength) for strength in self.strengths]
-        return [name for name in names if not self._result(name).is_file()]
+        return [] if "failed" in trained else [name for name in self.work if not self._result(name).is_file()]
 
     def _result(self, name: str) -> Path:
         return self.place.results / f"{name}.json"
@@ -153,12 +152,12 @@ class RunEvaluation:
             f"{self.place.trained} to train it again"
         )
 
-    def _guarded(self, name: str, work: Callable[[], bool]) -> bool:
+    def _guarded(self, name: str, stages: Sequence[str]) -> bool:
         """Do what has no result yet; a run that cannot gets a line in the table in place of a number."""
         if self._result(name).is_file():
             return True
         try:
-            return work()
+            return self.work[name](stages)
         except Failed as error:
             self.study.say(f"{self.place.name}, {name}: {error}")
             write_json(self._result(name), {"failed": str(error)})
@@ -180,18 +179,13 @@ class RunEvaluation:
             return False
         generation = Generation(nfe=protocol["nfe"], prior=column.prior, seed=protocol["seed"])
         report = study.evaluator().report(chunks.image_set(self.place.name, self.n), generation, limit=self.n)
-        with replacing(self.place.results / f"{column.name}.npz") as temporary:
-            np.savez(temporary, images=chunks.first(SHOWN))
+        save_arrays(self.place.results / f"{column.name}.npz", images=chunks.first(SHOWN))
         write_json(self._result(column.name), {"report": report, "sampling": protocol})
         return True
 
     def _point(self, number: int, stages: Sequence[str]) -> bool:
-        name = f"track-{number}"
-        return self._guarded(name, partial(self._make_point, number, name, stages))
-
-    def _make_point(self, number: int, name: str, stages: Sequence[str]) -> bool:
         """FID after a part of the budget; the last one takes the first samples of the main column."""
-        settings, study = self.settings, self.study
+        settings, study, name = self.settings, self.study, f"track-{number}"
         n, last = min(settings.track_n, self.n), number == settings.track
         folder = self.place.work / (self.main.name if last else name)
         if last and (why := (read_json(self._result(self.main.name)) or {}).get("failed")):
@@ -225,13 +219,8 @@ class RunEvaluation:
         return True
 
     def _edit(self, strength: float, stages: Sequence[str]) -> bool:
-        assert self.paintings is not None
-        path = self._result(file_of(strength))
-        self.paintings.check(read_json(path), path)
-        return self._guarded(file_of(strength), partial(self._make_edit, self.paintings, strength, stages))
-
-    def _make_edit(self, paintings: Paintings, strength: float, stages: Sequence[str]) -> bool:
-        deadline = self.study.deadline
+        paintings, deadline = self.paintings, self.study.deadline
+        assert paintings is not None
         if not paintings.paint(deadline):
             return False
         paintings.keep_shown()

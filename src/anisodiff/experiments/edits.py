@@ -22,10 +22,9 @@ from anisodiff.editing import edit, strokes, t_of_strength
 from anisodiff.editing.inputs import read_pictures
 from anisodiff.experiments.budget import Deadline
 from anisodiff.experiments.evaluator import Evaluator
-from anisodiff.experiments.layout import Place, read_json
+from anisodiff.experiments.layout import Place, read_json, save_arrays
 from anisodiff.experiments.sampling import Chunks, Failed, SampleWriter
 from anisodiff.generation.priors import open_pool
-from anisodiff.io.atomic import replacing
 from anisodiff.io.images import SUFFIXES, to_bytes
 from anisodiff.io.records import differences, plain, write_json
 from anisodiff.metrics import Survey, image_set
@@ -114,8 +113,7 @@ class Paintings:
             if deadline.over():
                 return False
             done += [_bytes(strokes(x, self.task.colors)) for x in self.photos[len(done) : len(done) + _AT_A_TIME]]
-            with replacing(self.place) as temporary:
-                np.savez_compressed(temporary, images=np.stack(done))
+            save_arrays(self.place, compress=True, images=np.stack(done))
             self.tell("painting strokes", len(done), len(self.photos))
         return True
 
@@ -142,8 +140,7 @@ class Paintings:
         """The first photographs and paintings, for the page."""
         path = self.out / "results" / "edit.npz"
         if not path.is_file():
-            with replacing(path) as temporary:
-                np.savez(temporary, photos=_bytes(self.photos[:SHOWN]), paintings=_bytes(self.images[:SHOWN]))
+            save_arrays(path, photos=_bytes(self.photos[:SHOWN]), paintings=_bytes(self.images[:SHOWN]))
 
 
 def _bytes(images: Tensor) -> NDArray[np.uint8]:
@@ -191,8 +188,7 @@ def measure_edits(paintings: Paintings, place: Place, strength: float, evaluator
         for name, images in (("painting", paintings.images), ("photo", paintings.photos))
     }
     protocol = read_json(chunks.folder / "protocol.json") or {}
-    with replacing(place.results / f"{file_of(strength)}.npz") as temporary:
-        np.savez(temporary, images=chunks.first(SHOWN))
+    save_arrays(place.results / f"{file_of(strength)}.npz", images=chunks.first(SHOWN))
     write_json(
         place.results / f"{file_of(strength)}.json",
         {

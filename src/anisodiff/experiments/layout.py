@@ -14,7 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from anisodiff.io import records
+from anisodiff.io.atomic import replacing
 
 STUDY = records.RecordKind("anisodiff study", 3, required={"kind": str, "fixed": dict, "runs": dict})
 
@@ -22,6 +25,12 @@ STUDY = records.RecordKind("anisodiff study", 3, required={"kind": str, "fixed":
 def read_json(path: Path) -> dict[str, Any] | None:
     """The saved values; None where there is no file."""
     return records.read_json(path) if path.is_file() else None
+
+
+def save_arrays(path: Path, *, compress: bool = False, **arrays: Any) -> None:
+    """Write an npz; the file is complete or absent."""
+    with replacing(path) as temporary:
+        (np.savez_compressed if compress else np.savez)(temporary, **arrays)
 
 
 @dataclass(frozen=True, kw_only=True)

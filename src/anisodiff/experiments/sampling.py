@@ -18,10 +18,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from anisodiff.experiments.budget import Deadline
-from anisodiff.experiments.layout import read_json
+from anisodiff.experiments.layout import read_json, save_arrays
 from anisodiff.generation import Generator
 from anisodiff.generation.protocol import describe, differences
-from anisodiff.io.atomic import replacing, without_folders
+from anisodiff.io.atomic import without_folders
+from anisodiff.io.images import to_bytes
 from anisodiff.io.records import write_json
 from anisodiff.metrics import ImageSet
 from anisodiff.runtime.progress import StageProgress
@@ -71,14 +72,10 @@ class Chunks:
                 done = min(done + batch, first, n)
             done = max(done, end)
 
-    def put(self, rows: range, images: Tensor, seconds: float, *, warm: bool, nfe: float | None = None) -> None:
-        """Images [n, C, H, W] in [0, 1], written whole or not at all."""
-        pixels = (images.clamp(0, 1) * 255).round().to(torch.uint8).cpu().numpy()
-        with replacing(self.folder / f"{rows[0]:08d}-{rows[-1]:08d}.npz") as temporary:
-            np.savez(
-                temporary, images=pixels, seconds=np.float64(seconds), warm=np.bool_(warm),
-                nfe=np.float64(np.nan if nfe is None else nfe),
-            )  # fmt: skip
+    def put(self, rows: range, pixels: Tensor, seconds: float, *, warm: bool, nfe: float | None = None) -> None:
+        """Write uint8 images [n, C, H, W] as one file, complete or absent."""
+        file, images = self.folder / f"{rows[0]:08d}-{rows[-1]:08d}.npz", pixels.cpu().numpy()
+        save_arrays(file, images=images, seconds=seconds, warm=warm, nfe=math.nan if nfe is None else nfe)
 
     def read(self, *keys: str) -> Iterator[tuple[Any, ...]]:
         """The arrays of these names, file after file."""
@@ -134,7 +131,7 @@ class SampleWriter:
         self._leakage: dict[str, Any] = {}
 
     def fill(self, chunks: Chunks, n: int, make: Callable[[range], Tensor | SampleResult], stage: str) -> bool:
-        """Write rows 0 … n − 1 by ``make``; whether all are there. A ValueError of ``make`` is a `Failed`."""
+        """Write rows 0 … n − 1 by ``make``; whether all are there. What ``make`` refuses, and NaN, is a `Failed`."""
         took = 0.0
         for rows in chunks.missing(n, self.batch):
             if self.deadline.over(took):
@@ -142,11 +139,12 @@ class SampleWriter:
             begin = time.perf_counter()
             try:
                 found = make(rows)
+                took = time.perf_counter() - begin
+                images, nfe = found if isinstance(found, SampleResult) else (found, None)
+                pixels = to_bytes(images)
             except ValueError as error:
                 raise Failed(str(error)) from None
-            took = time.perf_counter() - begin
-            images, nfe = found if isinstance(found, SampleResult) else (found, None)
-            chunks.put(rows, images, took, warm=self.warm, nfe=nfe)
+            chunks.put(rows, pixels, took, warm=self.warm, nfe=nfe)
             self.warm = True
             self.tell(stage, rows[-1] + 1, n)
         return True
