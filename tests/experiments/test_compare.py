@@ -143,10 +143,10 @@ def test_results_alone_are_enough_for_the_page(command, calm, folder):
 
 def test_other_settings_are_refused_in_one_line(command, calm):
     for changed, words in (
-        ((*STUDY[:2], *STUDY[2:], "--images", 32), "budget was 24 images, now 32 images"),
+        ((*STUDY[:2], *STUDY[2:], "--images", 32), "budget was '24 images', now '32 images'"),
         ((*STUDY, "--n", 14), "n was 12, now 14"),
         ((*STUDY, "--set", "lr=2e-3"), "ve: lr was 0.001, now 0.002; heat: lr was 0.001, now 0.002"),
-        ((*STUDY, "--input", "imagenet"), "features was tiny"),
+        ((*STUDY, "--input", "imagenet"), "features was 'tiny"),
     ):
         if "imagenet" in changed:  # the feature network is looked at only when something is measured
             (calm / "results" / "heat" / "gaussian-4.json").rename(calm / "kept.json")
@@ -181,7 +181,7 @@ def test_seeds_and_shared_runs_count_as_done(command):
     for words, line in (
         (("ve:lr=2e-3;name=ve", "--seeds", "1"), "ve-seed1: lr was 0.001, now 0.002"),
         (("ve:lr=2e-3;name=ve", "--seeds", "2"), "ve-seed2: lr was 0.001, now 0.002"),
-        (("ve:steps=2;name=b", "--seeds", "0"), "b: training was ve, now b"),
+        (("ve:steps=2;name=b", "--seeds", "0"), "b: training was 've', now 'b'"),
     ):
         code, _, err = study(*words)
         assert code == 2

@@ -1,6 +1,7 @@
 """The parts of a study on their own: time, runs, samples on the disk, numbers."""
 
 import io
+import math
 import sys
 import time
 from functools import partial
@@ -15,13 +16,14 @@ from anisodiff.cli import common
 from anisodiff.cli.study import command
 from anisodiff.experiments import Budget, Deadline, Study, StudySettings, configs, parse_run
 from anisodiff.experiments.budget import Meter
-from anisodiff.experiments.layout import Place, open_study, read_json, save_json
+from anisodiff.experiments.layout import Place, open_study, read_json
 from anisodiff.experiments.plots import _edit_sheets, _mark
 from anisodiff.experiments.results import Number, Row, cell, read_rows
 from anisodiff.experiments.runs import slug, split_outside
-from anisodiff.experiments.sampling import Chunks, SampleWriter
+from anisodiff.experiments.sampling import Chunks, Failed, SampleWriter
 from anisodiff.experiments.training import Pace, train_under
 from anisodiff.io.figures import canvas
+from anisodiff.io.records import write_json
 from anisodiff.runtime.durations import parse_span
 from anisodiff.runtime.progress import lines, stages
 from anisodiff.training import loop
@@ -141,22 +143,30 @@ def test_nothing_is_begun_that_the_time_does_not_allow(tmp_path):
     clock.now = 10.0
     assert deadline.over()
     assert not Deadline(None, clock).over(1e9)
-    writer = SampleWriter(SimpleNamespace(batch=2))
-    slow = Deadline(0.25)
+    writer = SampleWriter(SimpleNamespace(batch=2), None, Deadline(0.25), lambda *_: None)
 
     def make(rows):
         time.sleep(0.15)
         return torch.zeros(len(rows), 1, 3, 3)
 
-    assert not writer.fill(chunks, 6, make, slow, lambda _: None)
+    assert not writer.fill(chunks, 6, make, "sample")
     assert [rows for *rows, _ in chunks.ranges()] == [[0, 2]]  # a second batch would end after the time is up
+
+
+def test_samples_are_rounded_and_nan_is_a_failure(tmp_path):
+    writer = SampleWriter(SimpleNamespace(batch=2), None, Deadline(), lambda *_: None)
+    images = torch.tensor([-1.0, 0.0, 0.4999 / 255, 0.5001 / 255, 1.0, 2.0])
+    assert writer.fill(Chunks(tmp_path), 1, lambda _: images.view(1, 1, 2, 3), "sample")
+    assert Chunks(tmp_path).first(1).flatten().tolist() == [0, 0, 0, 1, 255, 255]
+    with pytest.raises(Failed, match="NaN or infinite pixels in 1 of 2 images"):
+        writer.fill(Chunks(tmp_path), 3, lambda _: torch.tensor([[1.0], [math.nan]]).view(2, 1, 1, 1), "sample")
 
 
 def test_no_training_is_begun_that_would_not_come_to_its_first_step(prepared, tmp_path, clock):
     deadline, pace, said = Deadline(207.0, clock), Pace(budget=Budget(images=12)), []
 
     def say(line):
-        said.extend([line] if "not begun" in line else [])
+        said.extend([line] if "not started" in line else [])
 
     def go(name):
         place = Place(out=tmp_path, name=name, training=name)
@@ -167,7 +177,7 @@ def test_no_training_is_begun_that_would_not_come_to_its_first_step(prepared, tm
     assert go("b")  # 103 s are left when it begins
     assert deadline.start == 100.0
     assert not go("c")
-    assert said == ["c: not begun: the last training took 100 s to its first step"]
+    assert said == ["c: not started: the last training took 100 s to its first step"]
     assert not (tmp_path / "work" / "c").exists()
     assert go("a")  # nothing is left to do: no matter how late it is
 
@@ -253,17 +263,16 @@ def test_runs_share_all_but_the_method(prepared):
 
 def test_samples_on_the_disk_by_range(tmp_path):
     chunks = Chunks(tmp_path)
-    images = torch.rand(20, 1, 3, 3, generator=torch.Generator().manual_seed(0))
+    images = torch.randint(256, (20, 1, 3, 3), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
     chunks.put(range(8, 12), images[8:12], 4.0, warm=False)
     assert list(chunks.missing(20, 6)) == [range(6), range(6, 8), range(12, 18), range(18, 20)]
     for rows in list(chunks.missing(20, 6)):
         chunks.put(rows, images[rows.start : rows.stop], 0.5 * len(rows), warm=True)
     assert list(chunks.missing(20, 6)) == []
     assert chunks.seconds_per_image() == pytest.approx(0.5)  # without the first batch
-    expected = (images * 255).round().to(torch.uint8)
-    assert torch.equal(torch.cat(list(chunks.image_set("x", 20).open(7))), expected)
+    assert torch.equal(torch.cat(list(chunks.image_set("x", 20).open(7))), images)
     assert [len(batch) for batch in chunks.image_set("x", 20).open(7)] == [7, 7, 6]
-    assert np.array_equal(chunks.first(9), expected[:9].numpy())
+    assert np.array_equal(chunks.first(9), images[:9].numpy())
     broken = next(iter(tmp_path.glob("00000012-*")))
     broken.write_bytes(broken.read_bytes()[:-30])  # cut off by a crash
     assert list(chunks.missing(20, 6)) == [range(12, 18)]
@@ -272,13 +281,13 @@ def test_samples_on_the_disk_by_range(tmp_path):
 def test_what_is_not_shown_is_marked():
     one = [Number(mean=10.0), Number(mean=10.9), Number(mean=11.2)]
     assert [cell(n, one[0]) for n in one] == ["**10**", "10.9 ≈", "11.2"]
-    two = [Number.of(values) for values in ([10.0, 10.4], [10.5, 10.7], [10.1, 10.5], [None, None])]
+    two = [Number.of(values) for values in ([10.0, 10.4], [10.5, 10.7], [10.1, 10.5], [])]
     assert [cell(n, two[0]) for n in two] == ["**10.2 ± 0.2**", "10.6 ± 0.1", "10.3 ± 0.2 ≈", "–"]
 
 
 def begin(out, name="a"):
     """Something of a run is done."""
-    save_json(out / "results" / name / "train.json", {"images": 8})
+    write_json(out / "results" / name / "train.json", {"images": 8})
 
 
 def test_a_study_grows_but_does_not_change(tmp_path):
@@ -290,9 +299,9 @@ def test_a_study_grows_but_does_not_change(tmp_path):
     assert open_study(out, "sweep", {"n": 10}, {})["runs"] == {"a": {"x": 1}, "b": {"x": [2, 3]}}
     for kind, fixed, more, words in (
         ("sweep", {"n": 11}, {}, "n was 10, now 11"),
-        ("sweep", {"features": "g"}, {}, "features was f, now g"),
+        ("sweep", {"features": "g"}, {}, "features was 'f', now 'g'"),
         ("sweep", {}, {"a": {"x": 2}}, "a: x was 1, now 2"),
-        ("comparison", {}, {}, "is of no comparison"),
+        ("comparison", {}, {}, "holds no comparison"),
     ):
         with pytest.raises(ValueError, match=words):
             open_study(out, kind, fixed, more)
@@ -307,13 +316,13 @@ def test_another_run_is_refused_by_what_differs(tmp_path):
     config = tiny().to_dict()
     open_study(tmp_path / "s", "sweep", {}, {"a": {"text": "ve", "config": config}})
     begin(tmp_path / "s")
-    with pytest.raises(ValueError, match="study: a: weighting was state, now noise; choose"):
+    with pytest.raises(ValueError, match="study: a: weighting was 'state', now 'noise'; choose"):
         open_study(tmp_path / "s", "sweep", {}, {"a": {"text": "song", "config": {**config, "weighting": "noise"}}})
     begun = {"text": "ve:from=x", "config": config, "start": "work/ve/run", "start_model": None}
     open_study(tmp_path / "t", "sweep", {}, {"a": begun})
     begin(tmp_path / "t")
     open_study(tmp_path / "t", "sweep", {}, {"a": begun})
-    with pytest.raises(ValueError, match="a: start was work/ve/run, now work/heat/run"):
+    with pytest.raises(ValueError, match="a: start was 'work/ve/run', now 'work/heat/run'"):
         open_study(tmp_path / "t", "sweep", {}, {"a": {**begun, "start": "work/heat/run"}})
 
 
@@ -328,9 +337,9 @@ def test_runs_are_compared_at_the_nfe_that_most_of_them_have(tmp_path):
         runs[name] = {"run": name, "text": f"ve:name={name}", "seed": 0, "training": name}
         place = Place(out=tmp_path, name=name, training=name)
         for count in steps:
-            save_json(place.results / f"gaussian-{count}.json", {"sampling": {"nfe": count}})
+            write_json(place.results / f"gaussian-{count}.json", {"sampling": {"nfe": count}})
         if (name, 400) in failed:
-            save_json(place.results / "gaussian-400.json", {"failed": "it diverged"})
+            write_json(place.results / "gaussian-400.json", {"failed": "it diverged"})
     rows = read_rows(tmp_path, {"runs": runs})
     assert [row.main("gaussian") for row in rows] == ["gaussian-50"] * 3 + ["gaussian-400"]
     assert rows[0].main("simulate") is None

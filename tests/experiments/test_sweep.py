@@ -75,7 +75,7 @@ def test_halving_goes_on_with_the_best_and_continues_their_runs(command, tmp_pat
     assert (out / "sweep.md").read_text() == before
     code, _, err = command(*HALVING, "--min-budget", "12images")
     assert code == 2
-    assert "budget was 8 images, now 12 images" in err
+    assert "budget was '8 images', now '12 images'" in err
 
 
 def test_a_grid_over_evaluations_trains_once(command, tmp_path):

@@ -128,7 +128,7 @@ def test_reports_are_compared_only_under_one_protocol(run: Run, sets: object, tm
     )
     code, out, err = run("better", "-r", "reference", *TINY, "--n", 30, "--compare", "samples.json")
     assert code == 2
-    assert "different protocols (samples_count: 30 ≠ 40); use force" in err
+    assert "different protocols (samples_count: 30 ≠ 40); add --force" in err
     assert "fid" in cells(out)  # what was measured is not lost
     code, out, _ = run("better", "-r", "reference", *TINY, "--n", 30, "--compare", "samples.json", "--force")
     assert code == 0
@@ -155,7 +155,7 @@ def test_the_protocol_of_samples_is_read(run: Run, sets: tuple[torch.Tensor, tor
     (tmp_path / "leaky" / "protocol.json").write_text("{")
     code, _, err = run("leaky", "-r", "reference", *TINY)
     assert code == 2
-    assert "protocol.json: not a readable protocol of samples" in err
+    assert "protocol.json: no valid JSON" in err
 
 
 def test_a_function_of_the_users_own_is_a_network(run: Run, sets: object, tmp_path: Path) -> None:
@@ -193,7 +193,7 @@ def bad_cases(folder: Path) -> list[tuple[tuple[object, ...], str]]:
             "samples are 16×16, the reference large is 24×24: another resolution is refused",
         ),
         ((*both, "--heldout", "large"), "the held-out set large is 24×24"),
-        (("samples", "-r", "moments.npz"), "moments.npz holds mu [3], sigma [3, 3]: expected one array of images"),
+        (("samples", "-r", "moments.npz"), "expected one array of images"),
         ((*both, "--network", "nan:features"), "50 of 50 rows hold NaN or infinity"),
         ((*both, "--network", "inception", "--weights", "words.pt"), "words.pt: not a TorchScript file"),
         ((*both, "--network", "inception", "--weights", "tiny.pt"), "not the inception-2015-12-05 weights"),
@@ -211,13 +211,13 @@ def bad_cases(folder: Path) -> list[tuple[tuple[object, ...], str]]:
         ((*both, *TINY, "--sheet", "s.jpg"), "--sheet must end in .png"),
         ((*both, *TINY, "--compare", "words.json"), "words.json: not a report of this version"),
         ((*both, *TINY, "--compare", "none.json"), "cannot read none.json"),
-        ((*both, *TINY, "--data", "large"), "--data says where a named set lies; reference is none"),
+        ((*both, *TINY, "--data", "large"), "--data is the path of a named set; reference is not one"),
         ((*both, *TINY, "--images", "large"), "--images belongs to --from"),
-        (("samples", *TINY), "say what to compare with: --reference"),
-        (("-r", "reference"), "say what to measure: SAMPLES"),
+        (("samples", *TINY), "expected --reference"),
+        (("-r", "reference"), "expected SAMPLES"),
         ((*both, "--from", "run"), "one of the two"),
         (("samples", "-r", "cifar11/train"), "neither a path nor a named set (cifar10"),
-        (("samples", "-r", "cifar10/train", *TINY), "cifar10/train is not at hand"),
+        (("samples", "-r", "cifar10/train", *TINY), "cifar10/train is not available"),
         (("samples", "-r", "cifar10/train", "--data", "large", *TINY), "the reference cifar10/train is 32×32"),
         (("model", "-r", "reference"), "model holds a model, not samples; measure what it makes with --from model"),
         (("--from", "empty", "-r", "reference", *TINY), "holds no checkpoint"),

@@ -186,9 +186,9 @@ def test_a_reference_by_its_statistics_gives_the_same_numbers(pooled: FeatureNet
         samples, held, network=pooled, metrics=("memorization",), context=Context(cache=tmp_path)
     )
     assert [v.name for v in features_only.values] == ["nearest_features"]
-    with pytest.raises(ValueError, match=r"taken in another way .quadrants ≠ other"):
+    with pytest.raises(ValueError, match=r"of another protocol .quadrants ≠ other"):
         load_statistics(file, replace(pooled, name="other"))
-    with pytest.raises(ValueError, match=r"taken in another way .*seed 0 ≠ .*seed 1"):
+    with pytest.raises(ValueError, match=r"of another protocol .*seed 0 ≠ .*seed 1"):
         load_statistics(file, pooled, Settings(seed=1))
     content = bytearray(file.read_bytes())
     content[len(content) // 2] ^= 0xFF

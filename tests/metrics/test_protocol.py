@@ -47,7 +47,7 @@ def test_any_other_difference_is_refused_named_and_can_be_forced(field: str) -> 
     number = isinstance(getattr(PROTOCOL, field), int)
     changed = replace(PROTOCOL, **{field: 7 if number else "other"})
     other = replace(REPORT, protocol=changed)
-    with pytest.raises(ValueError, match=f"different protocols .{field}: .* ≠ .*; use force"):
+    with pytest.raises(ValueError, match=f"different protocols .{field}: .* ≠ .*; add --force"):
         comparison_table([REPORT, other], ["a", "b"])
     assert f"a against b: {field}: " in comparison_table([REPORT, other], ["a", "b"], force=True)
 

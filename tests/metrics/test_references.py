@@ -46,7 +46,7 @@ def test_a_named_set_is_remembered_and_its_parts_kept_apart(
         pictures.append(torch.cat(list(walk(found.content, 5))))
         return len(pictures[-1]), [line.split(": ", 1)[1] for line in said]
 
-    with pytest.raises(ValueError, match=r"celeba/train is not at hand .*; give --data PATH"):
+    with pytest.raises(ValueError, match=r"celeba/train is not available .*; give --data PATH"):
         opened("celeba/train")
     count, said = opened("celeba/train", faces)
     assert count == 12
@@ -65,7 +65,7 @@ def test_a_named_set_is_remembered_and_its_parts_kept_apart(
         place.write_bytes(content)
         (place.parent / "meta.json").write_bytes(meta)
         if data is None:
-            with pytest.raises(ValueError, match="celeba/train is not at hand"):
+            with pytest.raises(ValueError, match="celeba/train is not available"):
                 opened("celeba/train")
             assert not place.exists()
     assert opened("celeba/train", faces)[0] == 12
@@ -79,7 +79,7 @@ def test_other_sizes_names_and_prepared_sets_are_refused(faces: Path, pooled: Fe
 
     refused("celeba/train", (32, 32), faces, "samples are 32×32, the reference celeba/train is 64×64")
     open_reference("celeba/train", size=SIZE, network=pooled, data=faces, context=Context(cache=tmp_path / "seen"))
-    with pytest.raises(ValueError, match="samples are 32×32, celeba/train is at hand as 64×64: another resolution"):
+    with pytest.raises(ValueError, match="samples are 32×32, celeba/train is available as 64×64: another resolution"):
         open_reference("celeba/train", size=(32, 32), network=pooled, context=Context(cache=tmp_path / "seen"))
     refused("celeba/val", SIZE, faces, "expected one of train, valid, test, all")
     prepared = prepare(save_folder(random_images(4, size=32), tmp_path / "own"), tmp_path / "own-32", size=32)

@@ -1,13 +1,12 @@
 """``anisodiff compare``: several methods under equal conditions, and one page about them."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
 from anisodiff import notation
-from anisodiff.cli import common, study
-from anisodiff.runtime.progress import stages as bars
+from anisodiff.cli import common, feature_network, study
 
 if TYPE_CHECKING:
     from anisodiff.experiments import Budget, EditTask, Run
@@ -19,7 +18,7 @@ def compare(
     names: list[str] = typer.Argument(
         None, metavar="RUN…", help="Compare RECIPE[:KEY=VALUE;…], processes, checkpoints."),
     data: Path = study.DATA,
-    out: Path = typer.Option(Path("compare"), "--out", "--output", "-o", help="Write the study to this folder."),
+    out: Path = common.output(Path("compare"), "Write the study to this folder."),
     budget: str = typer.Option(None, "--budget", help=f"Set the training time of each run. Default: {BUDGET}."),
     images: int = study.IMAGES,
     n: int = study.N,
@@ -35,17 +34,17 @@ def compare(
     strengths: str = typer.Option("0.3,0.45,0.6,0.75", "--strengths", help="Set the SDEdit strengths, in (0, 1)."),
     edit_n: int = typer.Option(500, "--edit-n", help="Edit at most this many pictures of a set."),
     reference: str = study.REFERENCE,
-    network: str = study.NETWORK,
-    weights: Path = study.WEIGHTS,
-    given: str = study.INPUT,
-    tf32: bool = study.TF32,
+    network: str = feature_network.NETWORK,
+    weights: Path = feature_network.WEIGHTS,
+    given: str = feature_network.INPUT,
+    tf32: bool = feature_network.TF32,
     only: str = typer.Option(None, "--only", help="Work on these runs alone, by their names: a,b."),
     stage: str = typer.Option(None, "--stage", help="Only paint, train, sample, evaluate or page: a,b."),
     span: str = study.FOR,
     keep_weights: bool = typer.Option(False, "--keep-weights", help="Keep half-precision weights in the results."),
     batch: int = study.BATCH,
     compile: bool = study.COMPILE,
-    as_json: bool = study.JSON,
+    as_json: bool = common.JSON,
     device: str = common.DEVICE,
 ) -> None:  # fmt: skip
     """Train, sample and measure several runs in the same way, and write one page. The same command continues.
@@ -56,58 +55,31 @@ def compare(
 
     In pieces: anisodiff compare … --only flat --stage train,sample,evaluate --for 9min, then --stage page
     """
-    from anisodiff.experiments import (
-        StudySettings,
-        check_names,
-        check_runs,
-        configs,
-        describe_runs,
-        missing,
-        open_study,
-        parse_run,
-        parse_steps,
-        read_study,
-        run_study,
-        seed_runs,
-        write_page,
-    )  # fmt: skip
+    from anisodiff import experiments
 
     chosen = _stages(stage)
     if chosen == ("page",) and not names:
-        study.tell_end(write_page(out, read_study(out, "comparison")), [], as_json)
+        study.tell_end(experiments.write_page(out, experiments.read_study(out, "comparison")), [], as_json)
         return
-    runs = [parse_run(name) for name in names or []]
-    check_names(runs)
+    runs = [experiments.parse_run(name) for name in names or []]
+    experiments.check_names(runs)
     wanted = _only(only, runs)
-    task = _task(edit, strokes, strengths, edit_n)
-    settings = StudySettings(
-        budget=_budget(budget, images), n=n, steps=parse_steps(steps),
-        priors=tuple(part.strip() for part in prior.split(",")), seeds=study.whole_numbers(seeds, "--seeds"),
-        track=track, track_n=min(track_n, n), task=task, batch=batch, keep_weights=keep_weights, compile=compile,
-    )  # fmt: skip
     asked = study.Asked(
-        data=data, out=out, overrides=overrides, reference=reference, network=network, weights=weights, given=given,
-        tf32=tf32, span=span, device=device, as_json=as_json,
+        data=data, out=out, n=n, steps=steps, prior=prior, seeds=seeds, overrides=overrides, reference=reference,
+        network=network, weights=weights, given=given, tf32=tf32, span=span, batch=batch, compile=compile,
+        device=device,
     )  # fmt: skip
-    deadline = study.deadline_of(asked)
-    dataset = study.open_data(runs, asked)
-    found = configs(runs, dataset, common.settings(overrides), own=own)
-    check_runs(runs, found, dataset)
-    everyone = seed_runs(runs, found, settings, out)
-    described = describe_runs(everyone)
-    fixed = {**settings.fixed(), "reference": None, "data": dataset.fingerprint[:16]}
-
-    def hold(more: dict[str, Any]) -> dict[str, Any]:
-        return open_study(out, "comparison", {**fixed, **more}, described, command=study.command())
-
-    hold({})
-    with bars(common.console) as tell:
-        held = study.study_of(asked, settings, dataset, deadline, tell, hold)
-        ended = run_study(held, [entry for entry in everyone if entry.run.name in wanted], chosen)
+    settings = asked.settings(
+        budget=_budget(budget, images), track=track, track_n=min(track_n, n),
+        task=_task(edit, strokes, strengths, edit_n), keep_weights=keep_weights,
+    )  # fmt: skip
+    with study.opened("comparison", runs, settings, asked, own=own) as held:
+        mine = [entry for entry in held.entries if entry.run.name in wanted]
+        ended = experiments.run_study(held.study, mine, chosen)
     page = None
     if "page" in chosen and ended:  # read again: by now the evaluation is known
-        page = write_page(out, read_study(out, "comparison"), [one.name for one in runs])
-    study.tell_end(page, missing(held, everyone), as_json)
+        page = experiments.write_page(out, experiments.read_study(out, "comparison"), [one.name for one in runs])
+    study.tell_end(page, experiments.missing(held.study, held.entries), as_json)
 
 
 def _stages(text: str | None) -> tuple[str, ...]:

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import typer
 
-from anisodiff.cli import common
-from anisodiff.cli.feature_network import INPUTS, pick_network
+from anisodiff.cli import common, feature_network
 from anisodiff.io.atomic import replacing
 from anisodiff.runtime.progress import stages
 
@@ -29,13 +28,10 @@ def evaluate(
         None, "--heldout", metavar="NAME/SPLIT|PATH", help="Look for memorization with images not trained on."),
     metrics: str | None = typer.Option(
         None, "--metrics", help="Choose metrics, separated by commas. Default: all."),
-    network: str = typer.Option(
-        "inception", "--network", help="Use inception, dinov2, a .pt or .onnx file, or MODULE:FUNC."),
-    weights: Path | None = typer.Option(
-        None, "--inception", "--weights", help="Read Inception's weights from this file."),
-    given: str | None = typer.Option(
-        None, "--input", help=f"Scale the network input: {', '.join(INPUTS)}."),
-    tf32: bool = typer.Option(False, "--tf32", help="Use TF32 on CUDA: twice as fast, FID ± 1e-4."),
+    network: str = feature_network.NETWORK,
+    weights: Path | None = feature_network.WEIGHTS,
+    given: str | None = feature_network.INPUT,
+    tf32: bool = feature_network.TF32,
     start: Path | None = typer.Option(
         None, "--from", metavar="CHECKPOINT", help="Generate the samples now, with this model."),
     n: int | None = typer.Option(
@@ -83,9 +79,9 @@ def evaluate(
         typer.echo(comparison_table(earlier, [str(path) for path in others], force=force))
         return
     if (samples is None) == (start is None):
-        raise ValueError("say what to measure: SAMPLES (a folder, zip or npz), or --from CHECKPOINT, one of the two")
+        raise ValueError("expected SAMPLES (a folder, zip or npz) or --from CHECKPOINT: give one of the two")
     if reference is None:
-        raise ValueError("say what to compare with: --reference NAME/SPLIT or PATH, such as cifar10/train")
+        raise ValueError("expected --reference NAME/SPLIT or PATH, such as cifar10/train")
     if start is None and images is not None:
         raise ValueError("--images belongs to --from: it is what a prior starts from")
 
@@ -114,7 +110,7 @@ def evaluate(
         settings = Settings(batch_size=batch, limit=n if start is None else None)
         chosen = _in_turn(
             context,
-            lambda: pick_network(
+            lambda: feature_network.pick_network(
                 network, weights=weights, given=given, device=where, tf32=tf32, say=say, size=made.size
             ),
         )

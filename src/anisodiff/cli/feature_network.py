@@ -9,6 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import typer
+
 from anisodiff import notation
 
 if TYPE_CHECKING:
@@ -17,6 +19,10 @@ if TYPE_CHECKING:
     from anisodiff.metrics import FeatureNetwork
 
 INPUTS = ("inception", "imagenet", "unit")
+NETWORK = typer.Option("inception", "--network", help="Use inception, dinov2, a .pt or .onnx file, or MODULE:FUNC.")
+WEIGHTS = typer.Option(None, "--inception", "--weights", help="Read Inception's weights from this file.")
+INPUT = typer.Option(None, "--input", help=f"Scale the network input: {', '.join(INPUTS)}.")
+TF32 = typer.Option(False, "--tf32", help="Use TF32 on CUDA: twice as fast, FID ± 1e-4.")
 TORCHSCRIPT = (".pt", ".pth", ".ts", ".torchscript")
 
 

@@ -5,7 +5,8 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -14,13 +15,14 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from anisodiff.cli import common
-from anisodiff.cli.feature_network import INPUTS, pick_network
+from anisodiff.cli.feature_network import pick_network
 from anisodiff.io.atomic import without_folders
-from anisodiff.runtime.progress import StageProgress
+from anisodiff.runtime.progress import StageProgress, stages
 
 if TYPE_CHECKING:
     from anisodiff.data import Dataset
-    from anisodiff.experiments import Deadline, Evaluator, Run, Study, StudySettings
+    from anisodiff.experiments import Deadline, Evaluator, Run, SeededRun, Study, StudySettings
+    from anisodiff.training import TrainConfig
 
 DATA = typer.Option(None, "--data", help="Train on a prepared dataset, archive, or image folder.")
 IMAGES = typer.Option(None, "--images", min=1, help="Train each run on this many images (not --budget).")
@@ -30,17 +32,11 @@ PRIOR = typer.Option("gaussian", "--prior", help="Choose the prior; several: gau
 SEEDS = typer.Option("0", "--seeds", help="Train once with each seed; several give ±: 0,1.")
 SET = typer.Option([], "--set", help="Override a key of all runs, as KEY=VALUE; repeatable.")
 REFERENCE = typer.Option(None, "--reference", "-r", help="Compare with this set. Default: the training images.")
-NETWORK = typer.Option("inception", "--network", help="Use inception, dinov2, a .pt or .onnx file, or MODULE:FUNC.")
-WEIGHTS = typer.Option(None, "--inception", "--weights", help="Read Inception's weights from this file.")
-INPUT = typer.Option(None, "--input", help=f"Scale the network input: {', '.join(INPUTS)}.")
-TF32 = typer.Option(False, "--tf32", help="Use TF32 on CUDA: twice as fast, FID ± 1e-4.")
 FOR = typer.Option(None, "--for", help="Stop cleanly after this wall time, such as 9min.")
 BATCH = typer.Option(None, "--batch", min=1, help="Set the batch size of sampling, in images.")
 COMPILE = typer.Option(False, "--compile/--no-compile", help="Compile the network for sampling, too (CUDA).")
-JSON = typer.Option(False, "--json", help="Print the result as JSON.")
 
-
-_PIECE = re.compile(r"--(?:for|only|stage)(?P<value>=.*)?")  # they change how much one call does, not the results
+_PARTIAL = re.compile(r"--(?:for|only|stage)(?P<value>=.*)?")  # they change how much one call does, not the results
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +45,10 @@ class Asked:
 
     data: Path | None
     out: Path
+    n: int
+    steps: str
+    prior: str
+    seeds: str
     overrides: list[str]
     reference: str | None
     network: str
@@ -56,21 +56,26 @@ class Asked:
     given: str | None
     tf32: bool
     span: str | None
+    batch: int | None
+    compile: bool
     device: str
-    as_json: bool
+
+    def settings(self, **more: Any) -> "StudySettings":
+        """The settings of the study; ``more``: those that only one of the verbs has."""
+        from anisodiff.experiments import StudySettings, parse_steps
+
+        seeds = [part.strip() for part in self.seeds.split(",")]
+        if not all(part.isdecimal() for part in seeds):
+            raise ValueError(f"--seeds: got {self.seeds!r}, expected whole numbers such as 0,1")
+        return StudySettings(
+            n=self.n, steps=parse_steps(self.steps), priors=tuple(part.strip() for part in self.prior.split(",")),
+            seeds=tuple(dict.fromkeys(map(int, seeds))), batch=self.batch, compile=self.compile, **more,
+        )  # fmt: skip
 
 
 def say(line: str) -> None:
     """Print a message on standard error: results go to standard output."""
     common.console.print(line, highlight=False, markup=False, soft_wrap=True)
-
-
-def whole_numbers(text: str, what: str) -> tuple[int, ...]:
-    """``0,1``."""
-    parts = [part.strip() for part in text.split(",")]
-    if not all(part.isdecimal() for part in parts):
-        raise ValueError(f"{what}: got {text!r}, expected whole numbers such as 0,1")
-    return tuple(dict.fromkeys(map(int, parts)))
 
 
 def deadline_of(asked: Asked) -> "Deadline":
@@ -103,9 +108,48 @@ def open_data(runs: "Sequence[Run]", asked: Asked) -> "Dataset":
     return made.dataset
 
 
-def study_of(
+@dataclass(frozen=True, kw_only=True)
+class OpenStudy:
+    """A study that is ready to run, its runs with their seeds, and the configs of the runs."""
+
+    study: "Study"
+    entries: "list[SeededRun]"
+    configs: "list[TrainConfig | None]"
+
+
+@contextmanager
+def opened(
+    kind: str, runs: "Sequence[Run]", settings: "StudySettings", asked: Asked, *, own: bool = False,
+    fixed: Mapping[str, Any] | None = None, points: Mapping[str, Any] | None = None,
+) -> Iterator[OpenStudy]:  # fmt: skip
+    """Check everything that can be checked before work, then start or continue the study in ``asked.out``.
+
+    ``fixed``: more settings that may not change; ``points``: the values of a run of a sweep, by its name.
+    """
+    from anisodiff import experiments
+
+    deadline, dataset, overrides = deadline_of(asked), open_data(runs, asked), common.settings(asked.overrides)
+    configs = experiments.configs(runs, dataset, overrides, own=own)
+    experiments.check_runs(runs, configs, dataset)
+    entries = experiments.seed_runs(runs, configs, settings, asked.out)
+    described = experiments.describe_runs(entries)
+    for entry in entries:
+        if points is not None:
+            described[entry.place.name]["point"] = points[entry.run.name]
+    known = {**settings.fixed(), "data": dataset.fingerprint[:16], **(fixed or {})}
+
+    def hold(more: Mapping[str, Any]) -> None:
+        experiments.open_study(asked.out, kind, {**known, **more}, described, command=command())
+
+    hold({})
+    with stages(common.console) as tell:
+        study = _study(asked, settings, dataset, deadline, tell, hold)
+        yield OpenStudy(study=study, entries=entries, configs=configs)
+
+
+def _study(
     asked: Asked, settings: "StudySettings", dataset: "Dataset", deadline: "Deadline", tell: StageProgress,
-    note: Callable[[Any], Any],
+    note: Callable[[Mapping[str, Any]], None],
 ) -> "Study":  # fmt: skip
     """The study; ``note`` gets the identity of the evaluation when it is first used, and may refuse it."""
     from anisodiff.experiments import Evaluator, Study
@@ -137,7 +181,7 @@ def command() -> str:
     """The command line as it will be published: paths cut to their last part, the whole study in one call."""
     words, kept = iter(sys.argv[1:]), ["anisodiff"]
     for word in words:
-        if (found := _PIECE.fullmatch(word)) is None:
+        if (found := _PARTIAL.fullmatch(word)) is None:
             kept.append(word)
         elif found["value"] is None:
             next(words, None)

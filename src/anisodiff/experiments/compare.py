@@ -1,6 +1,6 @@
-"""Train, sample and evaluate all runs of a study in the same way, one piece of work at a time.
+"""Train, sample and evaluate all runs of a study in the same way.
 
-What is done is seen from the files of `layout`; a study that was stopped anywhere continues from there.
+The files of `layout` show what is done: a study that was stopped anywhere continues from there.
 """
 
 import shutil
@@ -8,16 +8,15 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
-import numpy as np
 import torch
 
 from anisodiff.experiments.edits import Paintings, file_of, make_edits, measure_edits
-from anisodiff.experiments.layout import read_json, save_json
+from anisodiff.experiments.layout import read_json, save_arrays
 from anisodiff.experiments.sampling import SHOWN, Chunks, Column, Failed, SampleWriter
 from anisodiff.experiments.study import STAGES, SeededRun, Study, foreign_start
 from anisodiff.experiments.training import Pace, given_training, train_under
 from anisodiff.generation import load
-from anisodiff.io.atomic import replacing
+from anisodiff.io.records import write_json
 from anisodiff.metrics import Generation
 from anisodiff.training import Plan, TrainConfig, newest
 from anisodiff.training.setup import describe
@@ -51,7 +50,7 @@ def missing(study: Study, found: Sequence[SeededRun]) -> list[str]:
 
 
 def _check_start(study: Study, entry: SeededRun) -> None:
-    """Whether the checkpoint that a training shall begin with exists and fits."""
+    """Whether the checkpoint that a training starts from exists and fits."""
     start, config, place = foreign_start(entry), entry.config, entry.place
     if start is None or config is None or read_json(place.trained) is not None or newest(place.run) is not None:
         return
@@ -66,7 +65,7 @@ def _train(study: Study, entry: SeededRun) -> bool:
     place, config, settings = entry.place, entry.config, study.settings
     if config is None:
         if read_json(place.trained) is None:
-            save_json(place.trained, given_training(Path(entry.run.base)))
+            write_json(place.trained, given_training(Path(entry.run.base)))
         return True
     make_room(study, config)
     pace = Pace(
@@ -94,38 +93,39 @@ class RunEvaluation:
         self.paintings, settings, one = paintings, study.settings, entry.run
         self.n = one.n or settings.n
         priors, steps = one.priors or settings.priors, one.steps or settings.steps
-        self.columns = [Column(prior=prior, steps=count) for prior in priors for count in steps]
         self.main = Column(prior=priors[0], steps=max(steps))
+        columns = [Column(prior=prior, steps=count) for prior in priors for count in steps]
         owns = self.place.name == self.place.training  # runs that share a training share its curve
-        # one that begins with given weights is also measured before any training
+        # one that starts from given weights is also measured before any training
         first = settings.track if one.checkpoint else 1 if one.start is None else 0
         self.points = range(first, settings.track + 1) if settings.track and owns else range(0)
         self.strengths = () if settings.task is None else settings.task.strengths
+        self.work: dict[str, Callable[[Sequence[str]], bool]] = {
+            **{column.name: partial(self._column, column) for column in columns},
+            **{f"track-{number}": partial(self._point, number) for number in self.points},
+            **{file_of(strength): partial(self._edit, strength) for strength in self.strengths},
+        }
+        """Result → what makes it, given the stages; False where the deadline came first."""
         self._writer: SampleWriter | None = None  # loaded when first needed
 
     def run(self, stages: Sequence[str]) -> bool:
         """All that the stages allow; False where the deadline came first."""
         trained = read_json(self.place.trained)
+        names = list(self.work)
         if trained is None:  # of a training under way the weights it has kept
-            passed = [number for number in self.points if newest(self.place.track(number)) is not None]
-            return all(self._point(number, stages) for number in passed)
-        if "failed" in trained:
+            names = [f"track-{number}" for number in self.points if newest(self.place.track(number)) is not None]
+        elif "failed" in trained:
             return True
-        return (
-            all(self._guarded(column.name, partial(self._column, column, stages)) for column in self.columns)
-            and all(self._point(number, stages) for number in self.points)
-            and all(self._edit(strength, stages) for strength in self.strengths)
-        )
+        elif self.paintings is not None:
+            for path in (self._result(file_of(strength)) for strength in self.strengths):
+                self.paintings.check(read_json(path), path)
+        return all(self._guarded(name, stages) for name in names)
 
     def missing(self) -> list[str]:
         trained = read_json(self.place.trained)
         if trained is None:
             return ["train"]
-        if "failed" in trained:
-            return []
-        names = [column.name for column in self.columns] + [f"track-{number}" for number in self.points]
-        names += [file_of(strength) for strength in self.strengths]
-        return [name for name in names if not self._result(name).is_file()]
+        return [] if "failed" in trained else [name for name in self.work if not self._result(name).is_file()]
 
     def _result(self, name: str) -> Path:
         return self.place.results / f"{name}.json"
@@ -134,9 +134,9 @@ class RunEvaluation:
         """The run's own model, kept; or one of its checkpoints."""
         if checkpoint is None and self._writer is not None:
             return self._writer
-        path = checkpoint or self._weights()
-        generator = load(path, self.study.device, self.study.dataset, compile=self.settings.compile)
-        made = SampleWriter(generator, self.settings.batch)
+        path, study = checkpoint or self._weights(), self.study
+        generator = load(path, study.device, study.dataset, compile=self.settings.compile)
+        made = SampleWriter(generator, self.settings.batch, study.deadline, study.tell, study.say)
         if checkpoint is None:
             self._writer = made
         return made
@@ -152,28 +152,26 @@ class RunEvaluation:
             f"{self.place.trained} to train it again"
         )
 
-    def _guarded(self, name: str, work: Callable[[], bool]) -> bool:
+    def _guarded(self, name: str, stages: Sequence[str]) -> bool:
         """Do what has no result yet; a run that cannot gets a line in the table in place of a number."""
         if self._result(name).is_file():
             return True
         try:
-            return work()
+            return self.work[name](stages)
         except Failed as error:
             self.study.say(f"{self.place.name}, {name}: {error}")
-            save_json(self._result(name), {"failed": str(error)})
+            write_json(self._result(name), {"failed": str(error)})
             return True
 
     def _column(self, column: Column, stages: Sequence[str]) -> bool:
         folder, study = self.place.work / column.name, self.study
         chunks = Chunks(folder)
         if "sample" in stages:
-            protocol = self.writer().column(
-                folder, column, self.one.sampler, self.n, study.deadline, study.say,
-                lambda done: study.tell(f"sample {self.place.name} {column.name}", done, self.n),
-            )  # fmt: skip
+            stage = f"sample {self.place.name} {column.name}"
+            protocol = self.writer().column(folder, column, self.one.sampler, self.n, stage)
             if protocol is None:
                 return False
-            save_json(folder / "made.json", protocol)
+            write_json(folder / "made.json", protocol)
         protocol = read_json(folder / "made.json")
         if "evaluate" not in stages or protocol is None:
             return True
@@ -181,18 +179,13 @@ class RunEvaluation:
             return False
         generation = Generation(nfe=protocol["nfe"], prior=column.prior, seed=protocol["seed"])
         report = study.evaluator().report(chunks.image_set(self.place.name, self.n), generation, limit=self.n)
-        with replacing(self.place.results / f"{column.name}.npz") as temporary:
-            np.savez(temporary, images=chunks.first(SHOWN))
-        save_json(self._result(column.name), {"report": report, "sampling": protocol})
+        save_arrays(self.place.results / f"{column.name}.npz", images=chunks.first(SHOWN))
+        write_json(self._result(column.name), {"report": report, "sampling": protocol})
         return True
 
     def _point(self, number: int, stages: Sequence[str]) -> bool:
-        name = f"track-{number}"
-        return self._guarded(name, partial(self._make_point, number, name, stages))
-
-    def _make_point(self, number: int, name: str, stages: Sequence[str]) -> bool:
         """FID after a part of the budget; the last one takes the first samples of the main column."""
-        settings, study = self.settings, self.study
+        settings, study, name = self.settings, self.study, f"track-{number}"
         n, last = min(settings.track_n, self.n), number == settings.track
         folder = self.place.work / (self.main.name if last else name)
         if last and (why := (read_json(self._result(self.main.name)) or {}).get("failed")):
@@ -205,11 +198,8 @@ class RunEvaluation:
                 raise Failed("the weights that the training began with were not kept")
             raise Failed(f"no weights were kept after part {number} of {settings.track}: the run was too short")
         if "sample" in stages and saved is not None:
-            made = self.writer(saved.path).column(
-                folder, self.main, self.one.sampler, n, study.deadline, study.say,
-                lambda done: study.tell(f"sample {self.place.name} {name}", done, n),
-            )  # fmt: skip
-            if made is None:
+            stage = f"sample {self.place.name} {name}"
+            if self.writer(saved.path).column(folder, self.main, self.one.sampler, n, stage) is None:
                 return False
         if "evaluate" not in stages or not _complete(folder, n):
             return True
@@ -222,25 +212,20 @@ class RunEvaluation:
             assert saved is not None
             images, seconds = saved.meta["images"], saved.meta["training_seconds"]
         found = study.evaluator().distances(Chunks(folder).image_set(f"{self.place.name} {name}", n), limit=n)
-        save_json(self._result(name), {**found, "images": images, "seconds": seconds, "column": self.main.name})
+        write_json(self._result(name), {**found, "images": images, "seconds": seconds, "column": self.main.name})
         if not last:
             shutil.rmtree(folder, ignore_errors=True)
             shutil.rmtree(self.place.track(number), ignore_errors=True)
         return True
 
     def _edit(self, strength: float, stages: Sequence[str]) -> bool:
-        assert self.paintings is not None
-        path = self._result(file_of(strength))
-        self.paintings.check(read_json(path), path)
-        return self._guarded(file_of(strength), partial(self._make_edit, self.paintings, strength, stages))
-
-    def _make_edit(self, paintings: Paintings, strength: float, stages: Sequence[str]) -> bool:
-        deadline = self.study.deadline
+        paintings, deadline = self.paintings, self.study.deadline
+        assert paintings is not None
         if not paintings.paint(deadline):
             return False
         paintings.keep_shown()
         if "sample" in stages and not make_edits(
-            self.writer(), paintings, self.place, strength, self.one.sampler, self.main.steps, deadline
+            self.writer(), paintings, self.place, strength, self.one.sampler, self.main.steps
         ):
             return False
         if "evaluate" not in stages or not _complete(self.place.work / file_of(strength), len(paintings.images)):

@@ -22,11 +22,11 @@ from anisodiff.editing import edit, strokes, t_of_strength
 from anisodiff.editing.inputs import read_pictures
 from anisodiff.experiments.budget import Deadline
 from anisodiff.experiments.evaluator import Evaluator
-from anisodiff.experiments.layout import Place, read_json, save_json
+from anisodiff.experiments.layout import Place, read_json, save_arrays
 from anisodiff.experiments.sampling import Chunks, Failed, SampleWriter
 from anisodiff.generation.priors import open_pool
-from anisodiff.io.atomic import replacing
 from anisodiff.io.images import SUFFIXES, to_bytes
+from anisodiff.io.records import differences, plain, write_json
 from anisodiff.metrics import Survey, image_set
 from anisodiff.runtime.progress import StageProgress
 
@@ -113,8 +113,7 @@ class Paintings:
             if deadline.over():
                 return False
             done += [_bytes(strokes(x, self.task.colors)) for x in self.photos[len(done) : len(done) + _AT_A_TIME]]
-            with replacing(self.place) as temporary:
-                np.savez_compressed(temporary, images=np.stack(done))
+            save_arrays(self.place, compress=True, images=np.stack(done))
             self.tell("painting strokes", len(done), len(self.photos))
         return True
 
@@ -141,8 +140,7 @@ class Paintings:
         """The first photographs and paintings, for the page."""
         path = self.out / "results" / "edit.npz"
         if not path.is_file():
-            with replacing(path) as temporary:
-                np.savez(temporary, photos=_bytes(self.photos[:SHOWN]), paintings=_bytes(self.images[:SHOWN]))
+            save_arrays(path, photos=_bytes(self.photos[:SHOWN]), paintings=_bytes(self.images[:SHOWN]))
 
 
 def _bytes(images: Tensor) -> NDArray[np.uint8]:
@@ -150,9 +148,8 @@ def _bytes(images: Tensor) -> NDArray[np.uint8]:
 
 
 def make_edits(
-    writer: SampleWriter, paintings: Paintings, place: Place, strength: float, sampler: str, steps: int,
-    deadline: Deadline,
-) -> bool:  # fmt: skip
+    writer: SampleWriter, paintings: Paintings, place: Place, strength: float, sampler: str, steps: int
+) -> bool:
     """Edit the paintings at one strength, painting k with the seed k; whether all are there."""
     chunks, generator, images = Chunks(place.work / file_of(strength)), writer.generator, paintings.images
     try:
@@ -160,15 +157,15 @@ def make_edits(
         nfe = generator.route(sampler, steps, t).nfe
     except ValueError as error:
         raise Failed(str(error)) from None
-    law = {
+    protocol = {
         "checkpoint": generator.origin.model, "strength": strength, "t": t, "steps": steps, "sampler": sampler,
         "nfe": nfe, "paintings": paintings.code,
     }  # fmt: skip
     held = read_json(chunks.folder / "protocol.json")
     paintings.check(held, chunks.folder)
-    if held not in (None, law):
-        raise ValueError(f"{chunks.folder} holds edits made in another way: remove it to make them anew")
-    save_json(chunks.folder / "protocol.json", law)
+    if held is not None and (different := differences(held, plain(protocol))):
+        raise ValueError(f"{chunks.folder} holds other edits: {'; '.join(different)}; delete it to start again")
+    write_json(chunks.folder / "protocol.json", protocol)
 
     def make(rows: range) -> Tensor:
         return edit(
@@ -176,10 +173,7 @@ def make_edits(
             batch=writer.batch,
         )  # fmt: skip
 
-    total = len(images)
-    return writer.fill(
-        chunks, total, make, deadline, lambda done: paintings.tell(f"edit {place.name} at {strength:g}", done, total)
-    )
+    return writer.fill(chunks, len(images), make, f"edit {place.name} at {strength:g}")
 
 
 def measure_edits(paintings: Paintings, place: Place, strength: float, evaluator: Evaluator) -> None:
@@ -193,13 +187,12 @@ def measure_edits(paintings: Paintings, place: Place, strength: float, evaluator
         name: float((results - images.double()).square().mean().sqrt())
         for name, images in (("painting", paintings.images), ("photo", paintings.photos))
     }
-    law = read_json(chunks.folder / "protocol.json") or {}
-    with replacing(place.results / f"{file_of(strength)}.npz") as temporary:
-        np.savez(temporary, images=chunks.first(SHOWN))
-    save_json(
+    protocol = read_json(chunks.folder / "protocol.json") or {}
+    save_arrays(place.results / f"{file_of(strength)}.npz", images=chunks.first(SHOWN))
+    write_json(
         place.results / f"{file_of(strength)}.json",
         {
-            **found, **law, "rmse_painting": to["painting"], "rmse_photo": to["photo"],
+            **found, **protocol, "rmse_painting": to["painting"], "rmse_photo": to["photo"],
             "seconds_per_image": chunks.seconds_per_image(),
         },
     )  # fmt: skip

@@ -1,6 +1,5 @@
 """The evaluation that all runs share: one feature network, one reference, one set of metrics."""
 
-import json
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -11,7 +10,6 @@ from anisodiff.metrics import (
     Generation,
     ImageSet,
     Reference,
-    Report,
     Settings,
     Survey,
     cached_survey,
@@ -71,8 +69,3 @@ class Evaluator:
             "fid": frechet_distance(ours.gaussian, theirs.gaussian), "kid": kid.value,
             "kid_error": kid.standard_error, "samples": ours.count, "against": theirs.count,
         }  # fmt: skip
-
-
-def read_report(values: dict[str, Any]) -> Report:
-    """The inverse of `Evaluator.report`, through JSON."""
-    return Report.from_json(json.dumps(values))

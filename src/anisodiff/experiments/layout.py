@@ -1,36 +1,36 @@
-"""The files of a study, which are the state of the work:
+"""The files of a study, from which it continues:
 
-OUT/results/     small, all that the page needs: settings, numbers, sheets, figures. Carry this away
-  study.json               the settings of the study; a command with other settings is refused
+OUT/results/     small, all that the page needs: settings, numbers, sheets, figures. Copy this to keep it
+  study.json               the record (`io.records`) of the study; a command with other settings is refused
   TRAINING/train.json      how a training ended         TRAINING/TAG/… where it is measured at several budgets
   RUN/COLUMN.json, .npz    one column of numbers with its protocol, and its first images
-OUT/work/        large, may be lost once its results are there
+OUT/work/        large, may be deleted once its results are there
   TRAINING/run/            the trainer's folder         TRAINING/track/K/   EMA weights during training
   RUN/COLUMN/              samples, one file a batch
 """
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from anisodiff.io import records
 from anisodiff.io.atomic import replacing
-from anisodiff.io.records import read_json as get_json
-from anisodiff.version import __version__
 
-FORMAT, VERSION = "anisodiff study", 2
-
-
-def save_json(path: Path, values: Mapping[str, Any]) -> None:
-    """Write plain values, whole or not at all."""
-    with replacing(path) as temporary:
-        temporary.write_text(json.dumps(values, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+STUDY = records.RecordKind("anisodiff study", 3, required={"kind": str, "fixed": dict, "runs": dict})
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
     """The saved values; None where there is no file."""
-    return get_json(path) if path.is_file() else None
+    return records.read_json(path) if path.is_file() else None
+
+
+def save_arrays(path: Path, *, compress: bool = False, **arrays: Any) -> None:
+    """Write an npz; the file is complete or absent."""
+    with replacing(path) as temporary:
+        (np.savez_compressed if compress else np.savez)(temporary, **arrays)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,79 +64,68 @@ class Place:
     @property
     def weights(self) -> Path:
         """Half-precision weights, where they are kept."""
-        return self.out / "results" / self.training / self.tag / "weights"
+        return self.trained.parent / "weights"
 
     @property
     def fresh(self) -> Path:
         """Steps of the first log record after every start."""
-        return self.out / "work" / self.training / "fresh.json"
+        return self.run.parent / "fresh.json"
 
     def track(self, number: int) -> Path:
         """EMA weights of one FID evaluation during training."""
-        return self.out / "work" / self.training / "track" / str(number)
+        return self.run.parent / "track" / str(number)
 
 
-def place_of_study(out: Path) -> Path:
-    """The file with the settings of a study."""
+def _study_file(out: Path) -> Path:
     return out / "results" / "study.json"
 
 
 def check_out(out: Path) -> None:
-    """Refuse a place that holds something else, before anything is written there."""
-    strange = out.is_dir() and any(not p.name.startswith(".") and p.name != "work" for p in out.iterdir())
-    if not place_of_study(out).is_file() and (strange or (out.exists() and not out.is_dir())):
+    """Refuse a folder of something else, before anything is written there."""
+    foreign = out.is_dir() and any(not p.name.startswith(".") and p.name != "work" for p in out.iterdir())
+    if not _study_file(out).is_file() and (foreign or (out.exists() and not out.is_dir())):
         raise ValueError(f"{out} holds something that is no study: choose a new folder with --out")
+
+
+def read_study(out: Path, kind: str) -> dict[str, Any]:
+    """The record of the study in ``out``."""
+    held = STUDY.read(_study_file(out))
+    if held is None or held["kind"] != kind:
+        raise ValueError(f"{out} holds no {kind}: name the runs, or the right folder with --out")
+    return held
 
 
 def open_study(
     out: Path, kind: str, fixed: Mapping[str, Any], runs: Mapping[str, Any], *, command: str = ""
 ) -> dict[str, Any]:
-    """Begin the study ``fixed`` in ``out``, or continue it; another one is refused in one line.
+    """Start the study ``fixed`` in ``out``, or continue it; another one is refused in one line.
 
-    Runs may be added; one of the same name must be the same, unless no work on it was done yet. A value of None in
-    ``fixed`` is not known yet.
+    Runs may be added. A run may change until work on it is done. A value of None in ``fixed`` is not known yet.
     """
-    path = place_of_study(out)
     check_out(out)
-    held = read_json(path)
-    # lists for tuples, as they will be read back
-    new: dict[str, Any] = json.loads(json.dumps({"fixed": dict(fixed), "runs": dict(runs)}))
-    if held is None:
-        held = {"fixed": {}, "runs": {}}
-    elif held.get("format") != FORMAT or held.get("version") != VERSION or held.get("kind") != kind:
-        raise ValueError(f"{path} is of no {kind} of this version: choose another --out")
-    if wrong := differences(out, held, new):
+    started = _study_file(out).is_file()
+    held: dict[str, Any] = read_study(out, kind) if started else {"fixed": {}, "runs": {}, "command": ""}
+    known = {key: value for key, value in fixed.items() if value is not None}
+    new = STUDY.new({"kind": kind, "fixed": known, "runs": runs, "command": command or held["command"]})
+    if wrong := _differences(out, held, new):
         raise ValueError(f"{out} holds another study: {'; '.join(wrong)}; choose another --out")
-    known = {key: value for key, value in new["fixed"].items() if value is not None}
-    values = {
-        "format": FORMAT, "version": VERSION, "kind": kind, "anisodiff": __version__,
-        "fixed": {**held["fixed"], **known}, "runs": {**held["runs"], **new["runs"]},
-        "command": command or held.get("command", ""),
-    }  # fmt: skip
-    if values != held:
-        save_json(path, values)
-    return values
+    new = records.merged(held, new, ("fixed", "runs"))
+    if new != held:
+        records.write_json(_study_file(out), new)
+    return new
 
 
-def read_study(out: Path, kind: str) -> dict[str, Any]:
-    """The settings of the study in ``out``."""
-    held = read_json(place_of_study(out))
-    if held is None or held.get("kind") != kind:
-        raise ValueError(f"{out} holds no {kind}: name the runs, or the right folder with --out")
-    return held
-
-
-def differences(out: Path, held: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
-    """What keeps the study ``held`` in ``out`` from being continued as ``new``, each as "KEY was X, now Y"."""
-    wrong = [
-        f"{key} was {_short(held['fixed'][key])}, now {_short(value)}"
-        for key, value in new["fixed"].items()
-        if value is not None and held["fixed"].get(key) not in (None, value)
-    ]
+def _differences(out: Path, held: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    both = {"fixed": held["fixed"]}, {"fixed": new["fixed"]}
+    found = [line.removeprefix("fixed.") for line in records.differences(*both, may_grow=("fixed",))]
     begun = _begun(out, held["runs"])
-    for name, value in new["runs"].items():
-        wrong += _run_differences(name, begun.get(name) or _sibling(begun, value), value)
-    return wrong
+    for name, run in new["runs"].items():
+        if name in begun:
+            found += [f"{name}: {line}" for line in _run_differences(begun[name], run)]
+        elif same := [one for other, one in begun.items() if one.get("run", other) == run.get("run", name)]:
+            # another seed of the same run: all seeds have one config
+            found += [f"{name}: {line}" for line in _run_differences(same[0], run, ("seed", "training"))]
+    return found
 
 
 def _begun(out: Path, held: Mapping[str, Any]) -> dict[str, Any]:
@@ -150,43 +139,17 @@ def _begun(out: Path, held: Mapping[str, Any]) -> dict[str, Any]:
     return {name: one for name, one in held.items() if one.get("run", name) in done}
 
 
-def _sibling(begun: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The same run with another seed, as if it had this one: all seeds of a run have one config."""
-    name, config = new.get("run"), new.get("config")
-    same = [one for one in begun.values() if "config" in one and one.get("run") == name]
-    if name is None or config is None or not same:  # checkpoints have no seeds
-        return None
-    seeded = {**same[0]["config"], "seed": config.get("seed")}
-    return {**same[0], "seed": new["seed"], "training": new["training"], "config": seeded}
-
-
-def _run_differences(name: str, old: Any, new: Any) -> list[str]:
+def _run_differences(old: Mapping[str, Any], new: Mapping[str, Any], may_change: tuple[str, ...] = ()) -> list[str]:
     """Of two descriptions of one run, key by key.
 
-    A checkpoint is known by the sha256 of its weights and may lie elsewhere now; `of` changes no number. Of a
-    checkpoint to begin with that is gone the name remains.
+    Weights are known by their sha256: a checkpoint may lie elsewhere now, and one to start from may be gone.
     """
-    if old is None or old == new:
-        return []
     if ("config" in old) != ("config" in new):
-        return [f"{name}: run was {_short(old.get('text'))}, now {_short(new.get('text'))}"]
-    free = ["text", "of"] if "checkpoint" in old or old.get("start") else []
+        return records.differences({"run": old.get("text")}, {"run": new.get("text")})
+    free = list(may_change)
+    if "checkpoint" in old or old.get("start") or old.get("config") != new.get("config"):
+        free += ["text", "of"]  # the other keys say more
     if old.get("start_model") is None or new.get("start_model") is None:
         free.append("start_model")
-    if old.get("config") != new.get("config"):  # of equal words for another config the config says more
-        free.append("text")
     old, new = ({**one, **one.get("config", {}), "config": None} for one in (old, new))
-    keys = [key for key in {**old, **new} if key not in free and not _same(key, old.get(key), new.get(key))]
-    return [f"{name}: {key} was {_short(old.get(key))}, now {_short(new.get(key))}" for key in keys]
-
-
-def _same(key: str, old: Any, new: Any) -> bool:
-    if key == "start" and isinstance(old, str) and isinstance(new, str):
-        own = Path(new).parts[0] == "work"  # of the study itself: its place is its name
-        return Path(old).as_posix().endswith(new) if own else Path(old).name == Path(new).name
-    return bool(old == new)
-
-
-def _short(value: Any) -> str:
-    text = str(value)
-    return text if len(text) <= 60 else f"{text[:56]}…"
+    return records.differences(old, new, may_change=free)

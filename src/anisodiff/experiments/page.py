@@ -6,11 +6,10 @@ from typing import Any
 
 from anisodiff.experiments import plots
 from anisodiff.experiments.edits import file_of
-from anisodiff.experiments.evaluator import read_report
-from anisodiff.experiments.layout import save_json
-from anisodiff.experiments.results import Number, Row, best, cell, over_images, read_rows
+from anisodiff.experiments.results import Number, Row, best, cell, over_images, read_rows, text
 from anisodiff.io.atomic import replacing
-from anisodiff.metrics.protocol import aligned
+from anisodiff.io.records import write_json
+from anisodiff.metrics.protocol import Report, aligned
 
 METRICS = ("fid", "fid_infinity", "kid", "precision", "recall", "density", "coverage", "edges", "spectrum_error")
 _MARKED = ("fid", "edges", "spectrum_error")
@@ -37,7 +36,7 @@ def write_page(out: Path, study: dict[str, Any], names: Sequence[str] | None = N
     if "sheets" in figures:
         words = "One row per run; equal columns have equal seeds."
         parts += ["## Samples of the same seeds", words, *_figure(figures, "sheets", words)]
-    if any(name.startswith("edit-") for row in rows for result in row.results for name in result):
+    if any(row.files("edit-") for row in rows):
         parts += ["## Strokes to images (SDEdit)", _edit_words(study), _edit_table(rows)]
     parts += _figure(figures, "edits", "Faithfulness against distance to photographs")
     parts += _figure(figures, "edit-sheets", "Edits of the same paintings")
@@ -45,7 +44,7 @@ def write_page(out: Path, study: dict[str, Any], names: Sequence[str] | None = N
     path = results / "page.md"
     with replacing(path) as temporary:
         temporary.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
-    save_json(results / "page.json", {"study": study, "rows": [_plain(row) for row in rows]})
+    write_json(results / "page.json", {"study": study, "rows": [_plain(row) for row in rows]})
     return path
 
 
@@ -73,12 +72,6 @@ def _given(row: Row) -> bool:
     return any((result.get("train") or {}).get("given") for result in row.results)
 
 
-def _milliseconds(number: Number | None) -> str:
-    if number is None:
-        return "–"
-    return str(Number(mean=1e3 * number.mean, half_range=1e3 * number.half_range, count=number.count))
-
-
 def _main_table(rows: Sequence[Row], priors: Sequence[str]) -> str:
     head = ["run", "images seen", "optimizer steps", "training, s", "training, ms/image"]
     head += [word for prior in priors for word in (f"FID, {prior}", "nfe", "sampling, ms/image")]
@@ -88,15 +81,12 @@ def _main_table(rows: Sequence[Row], priors: Sequence[str]) -> str:
         images, steps, seconds = (row.fact("train", key) for key in ("images", "steps", "seconds"))
         given = " (given)" if _given(row) else ""
         each = None if images is None or seconds is None else Number(mean=seconds.mean / images.mean)
-        line = [row.label, "–" if images is None else f"{images.mean:,.0f}{given}"]
-        line.append("–" if steps is None else f"{steps.mean:,.0f}")
-        line += ["–" if seconds is None else f"{seconds.mean:.4g}", _milliseconds(each)]
+        line = [row.label, text(images, ",.0f") + (given if images else ""), text(steps, ",.0f")]
+        line += [text(seconds, ".4g"), text(each, factor=1e3)]
         for prior in priors:
             column = row.main(prior) or ""
-            nfe = row.nfe(column)
-            line += [cell(row.metric(column, "fid"), lowest[prior])]
-            line += ["–" if nfe is None else f"{nfe.mean:.0f}"]
-            line += [_milliseconds(row.fact(column, "sampling", "seconds_per_image"))]
+            line += [cell(row.metric(column, "fid"), lowest[prior]), text(row.nfe(column), ".0f")]
+            line += [text(row.fact(column, "sampling", "seconds_per_image"), factor=1e3)]
         table.append(line)
     return aligned(table, widest=60)
 
@@ -181,11 +171,10 @@ def _track_words(rows: Sequence[Row], n: int) -> str:
 def _track_table(rows: Sequence[Row]) -> str:
     """One column per evaluation: named by its images where all runs have as many, else by its number."""
     columns = []
-    for point in sorted({int(n[6:]) for row in rows for r in row.results for n in r if n.startswith("track-")}):
-        file = f"track-{point}"
+    for file in sorted({name for row in rows for name in row.files("track-")}, key=lambda name: int(name[6:])):
         seen = {round(images.mean) for row in rows if (images := row.fact(file, "images")) is not None}
         equal = len(seen) == 1
-        columns.append((f"{seen.pop():,}" if equal else str(point), [row.fact(file, "fid") for row in rows], equal))
+        columns.append((f"{seen.pop():,}" if equal else file[6:], [row.fact(file, "fid") for row in rows], equal))
     return _grid("images seen, or number", rows, columns)
 
 
@@ -199,11 +188,8 @@ def _edit_words(study: dict[str, Any]) -> str:
 
 
 def _edit_table(rows: Sequence[Row]) -> str:
-    strengths = sorted(
-        {float(n.removeprefix("edit-")) for row in rows for r in row.results for n in r if n.startswith("edit-")}
-    )
-    table = [["run", "strength", "nfe"]]
-    table[0] += ["RMSE to painting", "RMSE to photograph", "FID to photographs", "KID"]
+    strengths = sorted({float(name.removeprefix("edit-")) for row in rows for name in row.files("edit-")})
+    table = [["run", "strength", "nfe", "RMSE to painting", "RMSE to photograph", "FID to photographs", "KID"]]
     for row in rows:
         for s in strengths:
             file = file_of(s)
@@ -211,7 +197,7 @@ def _edit_table(rows: Sequence[Row]) -> str:
                 table.append([row.label, f"{s:g}", "–", f"failed: {failed}", "–", "–", "–"])
                 continue
             facts = [row.fact(file, key) for key in ("nfe", "rmse_painting", "rmse_photo", "fid", "kid")]
-            table.append([row.label, f"{s:g}", *("–" if fact is None else str(fact) for fact in facts)])
+            table.append([row.label, f"{s:g}", *map(text, facts)])
     return aligned(table, widest=60)
 
 
@@ -227,7 +213,7 @@ def _protocol(rows: Sequence[Row], study: dict[str, Any]) -> str:
             for prior, steps in row.columns:
                 held = result.get(f"{prior}-{steps}") or {}
                 if "report" in held:
-                    report = read_report(held["report"])
+                    report = Report.of(held["report"])
                     reports.append(report)
                     samples, _, common = report.protocol.line().partition(" against ")
                     shared[f"- All against {common}"] = None

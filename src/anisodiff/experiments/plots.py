@@ -87,8 +87,7 @@ def _training(rows: Sequence[Row]) -> Any:
     for key, words in (("seconds", "training time, s"), ("images", "images seen")):
         curves = []
         for row in rows:
-            names = sorted({n for r in row.results for n in r if n.startswith("track-")}, key=lambda n: int(n[6:]))
-            curves.append(_curve(row, [(row.fact(n, key), row.fact(n, "fid")) for n in names]))
+            curves.append(_curve(row, [(row.fact(n, key), row.fact(n, "fid")) for n in row.files("track-")]))
         panels.append(({"xlabel": words}, curves))
     return _panels(panels)
 
@@ -119,7 +118,7 @@ def _edits(rows: Sequence[Row]) -> Any:
     figure = canvas(5.6, 4.0)
     axes, curves, marks = figure.subplots(), [], list[tuple[str, tuple[float, float]]]()
     for row in rows:
-        points = [(row.fact(n, "rmse_painting"), row.fact(n, "fid"), n[5:]) for n in _edits_of(row)]
+        points = [(row.fact(n, "rmse_painting"), row.fact(n, "fid"), n[5:]) for n in row.files("edit-")]
         marks += [(strength, (x.mean, y.mean)) for x, y, strength in points if x is not None and y is not None]
         curves.append((row.label, [(x.mean, y) for x, y, _ in points if x is not None and y is not None]))
     drawn = _lines(axes, curves)
@@ -127,11 +126,6 @@ def _edits(rows: Sequence[Row]) -> Any:
     figure.tight_layout()
     _mark(axes, marks)
     return figure if drawn else None
-
-
-def _edits_of(row: Row) -> list[str]:
-    """Names of a run's edits, ascending in strength."""
-    return sorted({n for r in row.results for n in r if n.startswith("edit-")}, key=lambda n: float(n[5:]))
 
 
 def _mark(axes: Any, marks: Sequence[tuple[str, tuple[float, float]]]) -> None:
@@ -186,7 +180,7 @@ def _edit_sheets(rows: Sequence[Row], out: Path) -> Image.Image | None:
     blocks = list[Image.Image]()
     for row in rows:
         folder = row.places[0].results
-        strips = [(_ascii(f"{row.label}, strength {n[5:]}"), _read(folder / f"{n}.npz")) for n in _edits_of(row)]
+        strips = [(_ascii(f"{row.label}, strength {n[5:]}"), _read(folder / f"{n}.npz")) for n in row.files("edit-")]
         if any(pictures for _, pictures in strips) and (block := _stacked([*given, *strips], EDITED)) is not None:
             blocks.append(block)
     return _beside(blocks)

@@ -25,9 +25,9 @@ class Number:
     count: int = 1
 
     @classmethod
-    def of(cls, values: Iterable[float | None]) -> "Number | None":
-        """Of the known values; None where there are none."""
-        known = [value for value in values if value is not None]
+    def of(cls, values: Iterable[float]) -> "Number | None":
+        """Over seeds; None where there are no values."""
+        known = list(values)
         if not known:
             return None
         return cls(mean=sum(known) / len(known), half_range=(max(known) - min(known)) / 2, count=len(known))
@@ -85,11 +85,19 @@ class Row:
         own = [name for name, _ in self.columns]
         return self.main(prior) or (self.main(own[0]) if own else None) or ""
 
+    def files(self, prefix: str) -> list[str]:
+        """Names ``PREFIXnumber`` among the results of any seed, ascending in the number."""
+        found = {name for result in self.results for name in result if name.startswith(prefix)}
+        return sorted(found, key=lambda name: float(name.removeprefix(prefix)))
+
     def metric(self, column: str, name: str) -> Number | None:
-        return Number.of(_metric(result.get(column), name) for result in self.results)
+        reports = [_inner(result, column, "report", "values") or [] for result in self.results]
+        return Number.of(float(value["value"]) for report in reports for value in report if value["name"] == name)
 
     def fact(self, file: str, *keys: str) -> Number | None:
-        return Number.of(_fact(result.get(file), keys) for result in self.results)
+        """The number at ``keys`` of a file."""
+        found = [_inner(result, file, *keys) for result in self.results]
+        return Number.of(float(v) for v in found if isinstance(v, int | float) and not isinstance(v, bool))
 
     def nfe(self, column: str) -> Number | None:
         """NFE of a sample; of an adaptive sampler the mean, not the limit."""
@@ -97,26 +105,18 @@ class Row:
 
     def words(self, file: str, *keys: str) -> str | None:
         """The first text of any seed."""
-        for result in self.results:
-            inner: Any = result.get(file)
-            for key in keys:
-                inner = inner.get(key) if isinstance(inner, dict) else None
-            if isinstance(inner, str):
-                return inner
-        return None
+        found = (_inner(result, file, *keys) for result in self.results)
+        return next((text for text in found if isinstance(text, str)), None)
+
+    def failure(self, column: str) -> str | None:
+        """Why training or this column failed."""
+        return self.words("train", "failed") or self.words(column, "failed")
 
 
-def _fact(contents: Any, keys: Sequence[str]) -> float | None:
+def _inner(values: Any, *keys: str) -> Any:
     for key in keys:
-        contents = contents.get(key) if isinstance(contents, Mapping) else None
-    return float(contents) if isinstance(contents, int | float) and not isinstance(contents, bool) else None
-
-
-def _metric(contents: Any, name: str) -> float | None:
-    for value in ((contents or {}).get("report") or {}).get("values", []):
-        if value["name"] == name:
-            return float(value["value"])
-    return None
+        values = values.get(key) if isinstance(values, Mapping) else None
+    return values
 
 
 def read_rows(out: Path, study: Mapping[str, Any], tag: str = "", names: Sequence[str] | None = None) -> list[Row]:
@@ -172,12 +172,19 @@ def best(numbers: Sequence[Number | None]) -> Number | None:
     return min(known, key=lambda number: number.mean) if known else None
 
 
-def cell(number: Number | None, lowest: Number | None) -> str:
-    """For a table: the best in bold, ≈ where the difference from the best is not significant."""
+def text(number: Number | None, form: str = "", factor: float = 1.0) -> str:
+    """For a table: – where there is no number; with ``form`` the mean alone."""
     if number is None:
         return "–"
-    if lowest is None:
-        return str(number)
+    if form:
+        return format(factor * number.mean, form)
+    return str(dataclasses.replace(number, mean=factor * number.mean, half_range=factor * number.half_range))
+
+
+def cell(number: Number | None, lowest: Number | None) -> str:
+    """For a table: the best in bold, ≈ where the difference from the best is not significant."""
+    if number is None or lowest is None:
+        return text(number)
     if number == lowest:
         return f"**{number}**"
     return str(number) if number.differs(lowest) else f"{number} ≈"

@@ -3,7 +3,7 @@
 Keys are those of a training config, or of the run alone:
 
     name     its name in tables and folders       sampler, steps, prior, n    in place of the study's own
-    from     a run or checkpoint to begin with (fine-tuning)
+    from     a run or checkpoint to start from (fine-tuning)
     of       of a checkpoint: the training it belongs to; checkpoints of one training make a curve over images seen
 
 All runs have the network, batch, optimizer and EMA of the first (`COMMON`), changed by ``--set``, changed by
@@ -104,7 +104,7 @@ def parse_run(text: str, more: Mapping[str, Any] | None = None) -> Run:
         raise ValueError(f"run {text!r}: no recipe, process or checkpoint {base!r}; {hint}")
     if checkpoint and (keys or "from" in own):
         wrong = next(iter(keys), "from")
-        raise ValueError(f"run {text!r}: a checkpoint is already trained; leave {wrong!r} away")
+        raise ValueError(f"run {text!r}: a checkpoint is already trained; remove {wrong!r}")
     if not checkpoint and "of" in own:
         raise ValueError(f"run {text!r}: of: for checkpoints; runs of this study use --track")
     priors = tuple(split_outside(str(own.get("prior", "")), ","))
@@ -176,7 +176,7 @@ def configs(
             changed = config.changed(one.changes)
             idle = [key for key in one.changes if key in _OF_SCORES] if changed.process["preset"] in PROCESSES else []
             if idle:
-                raise ValueError(f"{idle[0]}: changes nothing for this process, which has its own; leave it away")
+                raise ValueError(f"{idle[0]}: changes nothing for this process, which has its own; remove it")
         except ValueError as error:
             raise ValueError(f"run {one.text!r}: {error}") from None
         found.append(changed)

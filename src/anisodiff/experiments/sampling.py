@@ -18,11 +18,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from anisodiff.experiments.budget import Deadline
-from anisodiff.experiments.layout import read_json, save_json
+from anisodiff.experiments.layout import read_json, save_arrays
 from anisodiff.generation import Generator
 from anisodiff.generation.protocol import describe, differences
-from anisodiff.io.atomic import replacing, without_folders
+from anisodiff.io.atomic import without_folders
+from anisodiff.io.images import to_bytes
+from anisodiff.io.records import write_json
 from anisodiff.metrics import ImageSet
+from anisodiff.runtime.progress import StageProgress
 from anisodiff.samplers import SampleResult
 
 SHOWN = 32
@@ -69,14 +72,10 @@ class Chunks:
                 done = min(done + batch, first, n)
             done = max(done, end)
 
-    def put(self, rows: range, images: Tensor, seconds: float, *, warm: bool, nfe: float | None = None) -> None:
-        """Images [n, C, H, W] in [0, 1], written whole or not at all."""
-        pixels = (images.clamp(0, 1) * 255).round().to(torch.uint8).cpu().numpy()
-        with replacing(self.folder / f"{rows[0]:08d}-{rows[-1]:08d}.npz") as temporary:
-            np.savez(
-                temporary, images=pixels, seconds=np.float64(seconds), warm=np.bool_(warm),
-                nfe=np.float64(np.nan if nfe is None else nfe),
-            )  # fmt: skip
+    def put(self, rows: range, pixels: Tensor, seconds: float, *, warm: bool, nfe: float | None = None) -> None:
+        """Write uint8 images [n, C, H, W] as one file, complete or absent."""
+        file, images = self.folder / f"{rows[0]:08d}-{rows[-1]:08d}.npz", pixels.cpu().numpy()
+        save_arrays(file, images=images, seconds=seconds, warm=warm, nfe=math.nan if nfe is None else nfe)
 
     def read(self, *keys: str) -> Iterator[tuple[Any, ...]]:
         """The arrays of these names, file after file."""
@@ -121,47 +120,36 @@ class Chunks:
 
 
 class SampleWriter:
-    """Fills folders with samples of one generator; its first batch is marked."""
+    """Fills folders with samples of one generator until the deadline; its first batch is not ``warm``."""
 
-    def __init__(self, generator: Generator, batch: int | None = None) -> None:
+    def __init__(
+        self, generator: Generator, batch: int | None, deadline: Deadline, tell: StageProgress,
+        say: Callable[[str], None] = lambda _: None,
+    ) -> None:  # fmt: skip
         self.generator, self.batch, self.warm = generator, batch or generator.batch, False
+        self.deadline, self.tell, self.say = deadline, tell, say
         self._leakage: dict[str, Any] = {}
 
-    def fill(
-        self,
-        chunks: Chunks,
-        n: int,
-        make: Callable[[range], Tensor | SampleResult],
-        deadline: Deadline,
-        tell: Callable[[int], None],
-    ) -> bool:
-        """Write rows 0 … n − 1 by ``make``; whether all are there. A ValueError of ``make`` is a `Failed`."""
+    def fill(self, chunks: Chunks, n: int, make: Callable[[range], Tensor | SampleResult], stage: str) -> bool:
+        """Write rows 0 … n − 1 by ``make``; whether all are there. What ``make`` refuses, and NaN, is a `Failed`."""
         took = 0.0
         for rows in chunks.missing(n, self.batch):
-            if deadline.over(took):
+            if self.deadline.over(took):
                 return False
             begin = time.perf_counter()
             try:
                 found = make(rows)
+                took = time.perf_counter() - begin
+                images, nfe = found if isinstance(found, SampleResult) else (found, None)
+                pixels = to_bytes(images)
             except ValueError as error:
                 raise Failed(str(error)) from None
-            took = time.perf_counter() - begin
-            images, nfe = found if isinstance(found, SampleResult) else (found, None)
-            chunks.put(rows, images, took, warm=self.warm, nfe=nfe)
+            chunks.put(rows, pixels, took, warm=self.warm, nfe=nfe)
             self.warm = True
-            tell(rows[-1] + 1)
+            self.tell(stage, rows[-1] + 1, n)
         return True
 
-    def column(
-        self,
-        folder: Path,
-        column: Column,
-        sampler: str,
-        n: int,
-        deadline: Deadline,
-        say: Callable[[str], None],
-        tell: Callable[[int], None],
-    ) -> dict[str, Any] | None:
+    def column(self, folder: Path, column: Column, sampler: str, n: int, stage: str) -> dict[str, Any] | None:
         """Write samples of the seeds 0 … n − 1; their protocol, or None where the deadline came first."""
         generator = self.generator
         try:
@@ -178,17 +166,17 @@ class SampleWriter:
         protocol["checkpoint_path"] = without_folders(protocol["checkpoint_path"])  # it will be published
         if held is not None:
             if different := differences(held, protocol):
-                raise ValueError(f"{folder} holds other samples: {'; '.join(different)}; remove it to make them anew")
+                raise ValueError(f"{folder} holds other samples: {'; '.join(different)}; delete it to start again")
             protocol |= {key: held[key] for key in ("leakage", "note")}
-        save_json(folder / "protocol.json", protocol)
+        write_json(folder / "protocol.json", protocol)
         chunks = Chunks(folder)
         if protocol["note"] and held is None and first:
-            say(f"{folder.parent.name}, prior {column.prior}: {protocol['note']}")
+            self.say(f"{folder.parent.name}, prior {column.prior}: {protocol['note']}")
 
         def make(rows: range) -> SampleResult:
             return generator.sample_along(route, rows, start.prior, batch=self.batch)
 
-        if not self.fill(chunks, n, make, deadline, tell):
+        if not self.fill(chunks, n, make, stage):
             return None
         if (mean := chunks.nfe()) not in (None, route.nfe):
             protocol["mean_nfe"] = mean

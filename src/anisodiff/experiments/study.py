@@ -123,7 +123,7 @@ def seed_runs(
 
 
 def describe_runs(found: Sequence[SeededRun]) -> dict[str, Any]:
-    """Every run in plain values: what must be the same for a study to go on."""
+    """Every run in plain values: what must be equal for a study to continue."""
     described = {}
     for entry in found:
         one, config = entry.run, entry.config
@@ -132,7 +132,7 @@ def describe_runs(found: Sequence[SeededRun]) -> dict[str, Any]:
             text = text.replace(one.base, Path(one.base).name, 1)
         if one.start is not None:
             start = Path(one.start).name
-            if foreign_start(entry) is None:  # a run of this very study is known by its place in it
+            if foreign_start(entry) is None:  # a run of this study is known by its place in it
                 start = Path(one.start).resolve().relative_to(entry.place.out.resolve()).as_posix()
             text = text.replace(one.start, start, 1)
         values: dict[str, Any] = {
@@ -148,7 +148,7 @@ def describe_runs(found: Sequence[SeededRun]) -> dict[str, Any]:
 
 
 def foreign_start(entry: SeededRun) -> str | None:
-    """The checkpoint a run begins with, unless this very study makes it: then it may not exist yet."""
+    """The checkpoint a run starts from; None where this study makes it, so that it may not exist yet."""
     start = entry.run.start
     if start is None or Path(start).resolve().is_relative_to(entry.place.out.resolve()):
         return None

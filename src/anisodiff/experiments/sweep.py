@@ -7,7 +7,7 @@ so on until one is left. The training of a point continues in the next round.
 import hashlib
 import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -72,7 +72,7 @@ def points(base: str, axes: Sequence[Axis]) -> list[tuple[Run, dict[str, str]]]:
 
 
 def survivors(scores: Mapping[str, float | None], eta: int, *, higher: bool = False) -> list[str]:
-    """The best ⌈n/η⌉ of n names by score, best first; None and NaN (a failure) never go on."""
+    """The best ⌈n/η⌉ of n names by score, best first; None and NaN (a failure) never continue."""
     known = {name: score for name, score in scores.items() if score is not None and not math.isnan(score)}
     ranked = sorted(known, key=lambda name: -known[name] if higher else known[name])
     return ranked[: max(1, -(-len(scores) // eta))]
@@ -106,12 +106,7 @@ def tags(count: int, budget: Budget, halving: Halving | None) -> list[str]:
 
 
 def run_sweep(
-    study: Study,
-    runs: Sequence[Run],
-    configs: Sequence[TrainConfig | None],
-    out: Path,
-    halving: Halving | None,
-    say: Callable[[str], None],
+    study: Study, runs: Sequence[Run], configs: Sequence[TrainConfig | None], out: Path, halving: Halving | None
 ) -> bool:
     """All points, or all rounds of halving; whether everything is done."""
     if halving is None:
@@ -119,7 +114,7 @@ def run_sweep(
     alive = [one.name for one in runs]
     for number, (count, budget) in enumerate(rungs(len(runs), study.settings.budget, halving.eta)):
         tag = f"rung-{number}"
-        say(f"round {number + 1}: {len(alive)} points, {budget} each")
+        study.say(f"round {number + 1}: {len(alive)} points, {budget} each")
         assert len(alive) <= count
         staged = replace(study, settings=replace(study.settings, budget=budget))
         everyone = seed_runs(runs, configs, study.settings, out, tag)  # of all: they share trainings as before
@@ -128,7 +123,7 @@ def run_sweep(
         rows = read_rows(out, read_study(out, "sweep"), tag, alive)
         scores = {row.name: score_of(row, study.settings.priors[0], halving.metric) for row in rows}
         kept = survivors(scores, halving.eta, higher=halving.metric in HIGHER)
-        say(f"round {number + 1}: the best are {', '.join(kept) or 'none: all have failed'}")
+        study.say(f"round {number + 1}: the best are {', '.join(kept) or 'none: all have failed'}")
         alive = [name for name in alive if name in kept]
         if len(alive) < 2:
             return True
@@ -142,7 +137,7 @@ def _round(study: Study, found: list[SeededRun]) -> bool:
 def score_of(row: Row, prior: str, metric: str) -> float | None:
     """The metric of a point; None where it failed, if only with one of its seeds."""
     column = row.deciding(prior)
-    found = None if row.words("train", "failed") or row.words(column, "failed") else row.metric(column, metric)
+    found = None if row.failure(column) else row.metric(column, metric)
     return None if found is None else found.mean
 
 

@@ -11,9 +11,10 @@ from torch import Tensor
 
 from anisodiff.data import Dataset
 from anisodiff.experiments.budget import Budget, Meter
-from anisodiff.experiments.layout import Place, read_json, save_json
+from anisodiff.experiments.layout import Place, read_json
 from anisodiff.experiments.study import Study
 from anisodiff.io.checkpoint import find
+from anisodiff.io.records import write_json
 from anisodiff.models.base import Model
 from anisodiff.runtime.durations import span
 from anisodiff.training import Diverged, Hooks, Plan, Snapshot, Store, TrainConfig, newest, read_log, train
@@ -85,7 +86,7 @@ class _Watch:
         assert self.meter is not None
         if not self._logged:
             self._fresh.append(record["step"])
-            save_json(self.place.fresh, {"steps": self._fresh})
+            write_json(self.place.fresh, {"steps": self._fresh})
         self.meter.add(record, fresh=not self._logged)
         self._logged, self._since = True, 0
 
@@ -120,7 +121,7 @@ def train_under(config: TrainConfig, place: Place, pace: Pace, study: Study, *, 
         return True
     if deadline.over(deadline.start):
         if not deadline.over():
-            say(f"{place.training}: not begun: the last training took {span(deadline.start)} to its first step")
+            say(f"{place.training}: not started: the last training took {span(deadline.start)} to its first step")
         return False
     paced = pace.paced(config)
     watch = _Watch(place, paced, pace, study, deadline.now())
@@ -131,7 +132,7 @@ def train_under(config: TrainConfig, place: Place, pace: Pace, study: Study, *, 
     try:
         outcome = train(paced, dataset, place.run, device=device, start=start, hooks=hooks, tensorboard=False)
     except Diverged as error:
-        save_json(place.trained, {"failed": str(error)})
+        write_json(place.trained, {"failed": str(error)})
         say(f"{place.training}: {error}")
         return True
     finally:
@@ -151,7 +152,7 @@ def train_under(config: TrainConfig, place: Place, pace: Pace, study: Study, *, 
     seconds = meter.seconds(outcome.images) or None  # a log of one interval has no rate
     if pace.keep_weights and newest(place.weights) is None:
         slim(place.run, place.weights)
-    save_json(
+    write_json(
         place.trained,
         {
             "images": outcome.images, "steps": outcome.step, "seconds": seconds, "loss": outcome.loss,

@@ -112,9 +112,17 @@ def write_json(path: Path, values: Mapping[str, Any]) -> None:
 def read_json(path: Path) -> dict[str, Any]:
     """Read a mapping; anything else is a ValueError of one line."""
     try:
-        values = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError) as error:
-        raise ValueError(f"cannot read {path}: {getattr(error, 'strerror', None) or 'no valid JSON'}") from None
+        return parse_json(path.read_bytes(), path)
+    except OSError as error:
+        raise ValueError(f"cannot read {path}: {error.strerror or error}") from None
+
+
+def parse_json(text: bytes, path: Path) -> dict[str, Any]:
+    """The mapping in the contents of ``path``; anything else is a ValueError of one line."""
+    try:
+        values = json.loads(text)
+    except (ValueError, RecursionError):
+        raise ValueError(f"cannot read {path}: no valid JSON") from None
     if not isinstance(values, dict):
         raise ValueError(f"cannot read {path}: expected keys and values, got {type(values).__name__}")
     return values

