@@ -98,7 +98,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """``run``, trained for a moment on the prepared ``data`` of 40 gray images of 8²."""
     from anisodiff.generation import load
     from anisodiff.training import train
-    from anisodiff.training.contract import Hooks
+    from anisodiff.training.hooks import Hooks
     from anisodiff.training.preview import fit_prior
 
     folder = tmp_path_factory.mktemp("trained")

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from anisodiff.runtime.distributed import Distributed
 from anisodiff.training.config import TrainConfig
-from anisodiff.training.model import Plan
-from anisodiff.training.setup import assemble, memory_named, prepare_device
+from anisodiff.training.model import Plan, assemble
+from anisodiff.training.setup import memory_named, prepare_device
 from anisodiff.training.step import Stepper
 
 _STEPS = 3
