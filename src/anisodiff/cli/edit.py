@@ -50,8 +50,9 @@ def edit(
 
     Restore: anisodiff edit run noisy.png --restore --t 0.6 --candidates 8
     """
-    from anisodiff.editing.editor import Painter, open_editor
+    from anisodiff.editing.editor import open_editor
     from anisodiff.editing.figures import editing_figure
+    from anisodiff.editing.inputs import Painter
     from anisodiff.editing.job import EditConfig, write_edits
     from anisodiff.io.figures import save_figure
     from anisodiff.runtime.devices import pick_device
