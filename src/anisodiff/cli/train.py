@@ -29,7 +29,7 @@ _LONG = 14 * 86400.0
 
 
 class _Job(NamedTuple):
-    """What to train, and on what; no dataset before a dry run has one."""
+    """What to train, and on what; a dry run may have no data."""
 
     config: "TrainConfig"
     dataset: "Dataset | None"
