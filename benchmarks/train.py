@@ -29,8 +29,9 @@ from anisodiff.noise import Randomness
 from anisodiff.processes import Process, TrainingPair
 from anisodiff.runtime.distributed import Distributed
 from anisodiff.training import Plan, TrainConfig
+from anisodiff.training.model import assemble
 from anisodiff.training.recipes import recipe
-from anisodiff.training.setup import assemble, prepare_device
+from anisodiff.training.setup import prepare_device
 from anisodiff.training.step import Stepper
 
 

@@ -15,8 +15,7 @@ from anisodiff.data import Loader, prepare
 from anisodiff.generation import load
 from anisodiff.runtime.distributed import Distributed
 from anisodiff.training import Plan, TrainConfig, train
-from anisodiff.training.model import calibration_images
-from anisodiff.training.setup import assemble
+from anisodiff.training.model import assemble, calibration_images
 from anisodiff.training.step import Stepper
 
 NETWORK = {"name": "small", "nf": 8, "multipliers": [1, 1], "blocks": 1}

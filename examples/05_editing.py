@@ -17,7 +17,7 @@ import anisodiff
 from anisodiff.data import prepare
 from anisodiff.editing import edit, strength_of_t, strokes, sweep, t_of_strength
 from anisodiff.editing.figures import comparison_figure, sweep_figure
-from anisodiff.editing.inputs import read_picture
+from anisodiff.editing.inputs import read_pictures
 from anisodiff.io.figures import save_figure
 from anisodiff.io.images import sample_photo
 from anisodiff.training import TrainConfig, train
@@ -54,7 +54,7 @@ def main() -> None:
         given = args.checkpoint
         generator = anisodiff.load(given) if given else trained(Path(folder), args.size, args.train)
     size = generator.size
-    photo = sample_photo(size[0]) if args.image is None else read_picture(args.image, "", 3, size).photo
+    photo = sample_photo(size[0]) if args.image is None else read_pictures([args.image], 3, size)[0].photo
     painting = strokes(photo, colors=6)
     print(f"painting: {len(torch.unique(painting.flatten(1), dim=1).mT)} colors")
 

@@ -98,7 +98,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """``run``, trained for a moment on the prepared ``data`` of 40 gray images of 8²."""
     from anisodiff.generation import load
     from anisodiff.training import train
-    from anisodiff.training.contract import Hooks
+    from anisodiff.training.hooks import Hooks
     from anisodiff.training.preview import fit_prior
 
     folder = tmp_path_factory.mktemp("trained")
@@ -115,7 +115,7 @@ def test_from_a_checkpoint_is_what_its_samples_on_the_disk_give(
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
 ) -> None:
-    from anisodiff.generation import load, write_samples
+    from anisodiff.generation import SamplingConfig, load, write_samples
 
     words = ("-r", trained / "data", *TINY, "--metrics", "fid,kid,prdc,edges", "--json", "-")
     code, out, err = run("--from", trained / "run", "--n", 20, "--seed", 5, "--steps", 3, "--batch", 8, *words)
@@ -125,7 +125,7 @@ def test_from_a_checkpoint_is_what_its_samples_on_the_disk_give(
     assert (p.samples, p.samples_count, p.nfe, p.prior, p.seed) == ("run", 20, 3, "gaussian", 5)
     assert "20 samples" in err
     for kind in ("folder", "s.zip", "s.npz"):
-        write_samples(load(trained / "run", "cpu"), range(5, 25), tmp_path / kind, steps=3, batch=8)
+        write_samples(load(trained / "run", "cpu"), range(5, 25), tmp_path / kind, SamplingConfig(steps=3, batch=8))
         code, out, err = run(kind, "--batch", 8, *words)
         assert code == 0, err
         stored = Report.from_json(out)

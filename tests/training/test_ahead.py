@@ -18,7 +18,7 @@ def everything_of(made: Stepper) -> dict[str, torch.Tensor]:
     """All that a step moves."""
     files = made.state() | {"ema-0": made.ema_weights.of(0)}
     found = {f"{file}:{name}": value for file, tensors in files.items() for name, value in tensors.items()}
-    return found | {f"tally:{name}": value for name, value in vars(made.tally).items()}
+    return found | {f"tally:{name}": value for name, value in vars(made.sums).items()}
 
 
 @pytest.mark.parametrize(

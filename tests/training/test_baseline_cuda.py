@@ -9,8 +9,8 @@ from anisodiff.generation.figures import to_pixels
 from anisodiff.registry import PROCESSES
 from anisodiff.runtime.distributed import Distributed
 from anisodiff.training import Hooks, Plan, read_log, train
+from anisodiff.training.model import assemble
 from anisodiff.training.preview import fit_prior
-from anisodiff.training.setup import assemble
 from anisodiff.training.step import Stepper
 from tests.generation.conftest import data  # noqa: F401
 from tests.training.test_baseline_runs import config

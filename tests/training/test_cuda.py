@@ -8,7 +8,8 @@ import torch
 from anisodiff.runtime.cuda_graphs import Replay
 from anisodiff.runtime.distributed import Distributed
 from anisodiff.training import Plan, read_log, train
-from anisodiff.training.setup import assemble, prepare_device
+from anisodiff.training.model import assemble
+from anisodiff.training.setup import prepare_device
 from anisodiff.training.step import Stepper
 from tests.training.conftest import assert_equal, tiny
 
@@ -143,8 +144,8 @@ def test_cuda_steps_prepared_ahead_are_the_plain_steps(changes, monkeypatch):
         del prepared
         with ahead.ahead():
             overwrite()
-    assert int(ahead.tally.skipped[0]) == 0
-    assert torch.equal(plain.tally.loss, ahead.tally.loss)
+    assert int(ahead.sums.skipped[0]) == 0
+    assert torch.equal(plain.sums.loss, ahead.sums.loss)
     for name, value in plain.weights.items():
         assert torch.equal(value, ahead.weights[name]), name
     for name, value in plain.ema_weights.of(0).items():
@@ -185,7 +186,7 @@ def test_cuda_graph_makes_the_steps_of_the_plain_passes():
         with torch.no_grad():
             for name, value in before.items():
                 replayed.weights[name].copy_(value)
-        losses = [made.tally.loss.clone() for made in both]
+        losses = [made.sums.loss.clone() for made in both]
         for made in both:
             made.step(k, images)
         if k == bad:
@@ -193,7 +194,7 @@ def test_cuda_graph_makes_the_steps_of_the_plain_passes():
                 assert all(torch.equal(value, before[name]) for name, value in made.weights.items())
                 assert all(torch.equal(value, average[name]) for name, value in made.ema_weights.of(0).items())
             continue
-        first, second = (made.tally.loss - loss for made, loss in zip(both, losses))
+        first, second = (made.sums.loss - loss for made, loss in zip(both, losses))
         assert float(first.sum()) > 0
         assert torch.allclose(first, second, rtol=1e-4)
         first, second = (torch.cat([w.grad.flatten() for w in made.weights.values()]) for made in both)
@@ -201,7 +202,7 @@ def test_cuda_graph_makes_the_steps_of_the_plain_passes():
         assert float((first - second).norm()) < 1e-3 * float(first.norm())
         for made in both:
             assert any(not torch.equal(value, before[name]) for name, value in made.weights.items())
-    assert int(plain.tally.skipped[0]) == int(replayed.tally.skipped[0]) == 1
+    assert int(plain.sums.skipped[0]) == int(replayed.sums.skipped[0]) == 1
 
 
 def test_cuda_a_graph_of_gradients_has_one_shape():

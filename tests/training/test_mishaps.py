@@ -8,7 +8,7 @@ import torch
 from anisodiff.io.checkpoint import Store, folder_of
 from anisodiff.training import Hooks, newest, read_log, train
 from anisodiff.training.estimate import estimate
-from anisodiff.training.logging import Log
+from anisodiff.training.hooks import Log
 from anisodiff.training.step import Stepper
 from tests.training.conftest import assert_equal, tiny
 

@@ -127,7 +127,7 @@ def test_nothing_whole_is_not_overwritten(dataset, calm, tmp_path):
     shutil.copytree(calm, run)
     for step in folder_of(run).iterdir():
         (step / "manifest.json").unlink()
-    with pytest.raises(ValueError, match=r"no checkpoint of .* is whole"):
+    with pytest.raises(ValueError, match=r"no checkpoint of .* is complete"):
         train(tiny(), dataset, run, tensorboard=False)
     with pytest.raises(ValueError, match=r"manifest.json is missing: the checkpoint is incomplete"):
         find(run)

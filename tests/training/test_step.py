@@ -11,10 +11,8 @@ from anisodiff.processes import TrainingPair
 from anisodiff.runtime.distributed import Distributed
 from anisodiff.training import Diverged, Hooks, Plan, read_log, train
 from anisodiff.training import loop as loop_module
-from anisodiff.training.batches import BINS
-from anisodiff.training.model import calibration_images
-from anisodiff.training.setup import assemble
-from anisodiff.training.step import Stepper
+from anisodiff.training.model import assemble, calibration_images
+from anisodiff.training.step import BINS, Stepper
 from tests.training.conftest import everything, tiny
 
 CPU = torch.device("cpu")
@@ -50,8 +48,8 @@ def test_accumulation_changes_nothing(dataset, process):
     whole = run_steps(config, dataset)
     parts = run_steps(dataclasses.replace(config, accumulation=4), dataset)
     torch.testing.assert_close(weights(whole), weights(parts), rtol=0, atol=1e-9)
-    torch.testing.assert_close(whole.tally.loss, parts.tally.loss, rtol=1e-9, atol=1e-9)
-    assert float(whole.tally.count.sum()) == 16
+    torch.testing.assert_close(whole.sums.loss, parts.sums.loss, rtol=1e-9, atol=1e-9)
+    assert float(whole.sums.count.sum()) == 16
 
 
 def test_the_seed_decides(dataset):
@@ -65,7 +63,7 @@ def test_the_seed_decides(dataset):
 def test_dropout_is_on_while_training(dataset):
     with_mask = run_steps(tiny(), dataset, 4)
     without = run_steps(tiny().changed({"network.dropout": 0.0}), dataset, 4)
-    assert not torch.allclose(with_mask.tally.loss, without.tally.loss, rtol=1e-4)
+    assert not torch.allclose(with_mask.sums.loss, without.sums.loss, rtol=1e-4)
 
 
 def test_adam_clips_and_warms_up_as_written(dataset):
@@ -80,7 +78,7 @@ def test_adam_clips_and_warms_up_as_written(dataset):
     assert float(moved.max()) == pytest.approx(lr, rel=1e-2)
     grads = torch.cat([w.grad.flatten() for w in made.weights.values()])
     assert float(grads.norm()) == pytest.approx(1e-3, rel=1e-3)
-    assert float(made.tally.norm[0]) > 1e-3
+    assert float(made.sums.norm[0]) > 1e-3
     assert [made.lr(k) for k in (9, 19, 500)] == pytest.approx([5e-3, 1e-2, 1e-2])
 
 
@@ -115,7 +113,7 @@ def test_a_bad_batch_is_left_out_and_counted(dataset):
         made.step(k, loader.batch(k)[0])
         step = {float(made.adam.state[w]["step"]) for w in made.weights.values()}
         ema_weights = torch.cat([value.flatten() for value in made.ema_weights.of(0).values()])
-        seen.append((weights(made).clone(), ema_weights, step, [float(x) for x in made.tally.skipped]))
+        seen.append((weights(made).clone(), ema_weights, step, [float(x) for x in made.sums.skipped]))
     for k in (1, 2):
         assert torch.equal(seen[k][0], seen[0][0])
         assert torch.equal(seen[k][1], seen[0][1])
@@ -124,8 +122,8 @@ def test_a_bad_batch_is_left_out_and_counted(dataset):
     assert not torch.equal(seen[3][0], seen[2][0])
     assert weights(made).isfinite().all()
     t = made.draw(2).t_host[1].item()  # the sample that was spoiled in the third step
-    assert made.tally.where.tolist() == pytest.approx([3, t, t])
-    assert float(made.tally.count.sum()) == 8
+    assert made.sums.where.tolist() == pytest.approx([3, t, t])
+    assert float(made.sums.count.sum()) == 8
 
 
 def spoil(monkeypatch, bad):
@@ -149,11 +147,30 @@ def test_one_bad_batch_does_not_stop_a_run(dataset, tmp_path, monkeypatch):
 
 def test_many_bad_batches_stop_a_run_and_say_where(dataset, tmp_path, monkeypatch):
     spoil(monkeypatch, tuple(range(4, 100)))
-    with pytest.raises(Diverged, match=r"5 times in a row, last in step 9 for t from .* noise level from") as told:
+    with pytest.raises(
+        Diverged, match=r"non-finite loss in 5 steps in a row, last in step 9 for t from .* noise level from"
+    ) as told:
         train(tiny(), dataset, tmp_path, tensorboard=False)
     assert everything(tmp_path)  # the checkpoint of step 3 or 6 stands
     # a run cannot be continued with another lr or precision: the way that is left must be named
     assert "a new run --from this one" in str(told.value)
+
+
+def test_a_bad_gradient_of_finite_losses_is_named_as_such(dataset):
+    """The times of the batch tell nothing then."""
+    made = stepper(tiny(), dataset)
+    next(iter(made.weights.values())).register_hook(lambda gradient: gradient * torch.nan)
+    loader = Loader(dataset, batch=4, seed=0)
+    before = weights(made).clone()
+    for k in range(6):
+        made.step(k, loader.batch(k)[0])
+        if k < 4:
+            made.check()
+    assert torch.equal(weights(made), before)
+    with pytest.raises(Diverged) as told:
+        made.check()
+    assert "non-finite gradient (losses are finite) in 6 steps in a row, last in step 6; " in str(told.value)
+    assert "noise level" not in str(told.value)
 
 
 def test_it_learns(tmp_path):

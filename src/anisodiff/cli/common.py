@@ -1,10 +1,8 @@
 """What several verbs share: options, processes from a name or a file, progress with remaining time."""
 
-import contextlib
-import warnings
-from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any
 
 import typer
 from rich.console import Console
@@ -29,6 +27,7 @@ JSON = typer.Option(False, "--json", help="Print the result as JSON.")
 CHECKPOINT = typer.Argument(..., help="Load a run, a checkpoint, or the shipped cifar10-tiny.")
 NFE = typer.Option(50, "--steps", help="Set the NFE (network evaluations) of each image.")
 SAMPLER = typer.Option("auto", "--sampler", help="Choose the sampler; auto: the model's default.")
+ANIMATIONS = (".gif", ".png", ".apng")
 DEVICE = typer.Option("auto", "--device", help="Run on auto, cpu, cuda, cuda:N, gpu or mps.")
 
 
@@ -67,28 +66,27 @@ def pick_process(name: str, config: Path | None, overrides: list[str], size: int
     return title, build_process(name, size, keys, "--set")
 
 
-@contextlib.contextmanager
-def progress(what: str) -> Iterator[Progress]:
+def progress(what: str) -> AbstractContextManager[Progress]:
     """Progress with remaining time on standard error."""
-    with progress_on(console, what) as tick:
-        yield tick
+    return progress_on(console, what)
 
 
-def wrote(path: Path) -> None:
-    """Print the path of a result."""
-    typer.echo(f"wrote {path}")
+def wrote(*paths: Path) -> None:
+    """Print the paths of results."""
+    for path in paths:
+        typer.echo(f"wrote {path}")
 
 
-@contextlib.contextmanager
-def plain_warnings() -> Iterator[None]:
-    """Print a warning as one line on standard error, without its file and line number."""
+def check_suffix(option: str, path: Path | None, *suffixes: str) -> None:
+    """The file of an option, where it is given, must end in one of some suffixes."""
+    if path is not None and path.suffix.lower() not in suffixes:
+        ends = ", ".join(suffixes[:-1]) + " or " * (len(suffixes) > 1) + suffixes[-1]
+        raise ValueError(f"{option} must end in {ends}, got {path}")
 
-    def show(
-        message: Warning | str, category: type[Warning], filename: str, lineno: int,
-        file: TextIO | None = None, line: str | None = None,
-    ) -> None:  # fmt: skip
-        typer.echo(f"anisodiff: warning: {message}", err=True)
 
-    with warnings.catch_warnings():
-        warnings.showwarning = show
-        yield
+def check_distinct(**paths: Path | None) -> None:
+    """No two of the options may name one file."""
+    given = [path.resolve() for path in paths.values() if path is not None]
+    if len(set(given)) < len(given):
+        *first, last = (f"--{name}" for name in paths)
+        raise ValueError(f"{', '.join(first)} and {last}: two of them are the same file; give other names")

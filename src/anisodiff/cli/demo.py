@@ -65,8 +65,7 @@ def _forward(photo: "Tensor", output: Path, seed: int) -> None:
         )
         figures.save_figure(figure, output / f"{name}.png")
         figures.save_animation(states, output / f"{name}.gif")
-        common.wrote(output / f"{name}.png")
-        common.wrote(output / f"{name}.gif")
+        common.wrote(output / f"{name}.png", output / f"{name}.gif")
 
 
 def _backward(output: Path, samples: int, steps: int, seed: int, device: "torch.device") -> None:
@@ -91,15 +90,12 @@ def _backward(output: Path, samples: int, steps: int, seed: int, device: "torch.
     typer.echo(f"generated {samples} images with {steps} NFE each in {time.perf_counter() - begin:.0f} s")
     save_grid(list(to_pixels(images)), output / "samples.png")
     save_strip([state for _, state in watched], [t for t, _ in watched], output / "generation.png")
-    common.wrote(output / "samples.png")
-    common.wrote(output / "generation.png")
-    rows = [_from_strokes(generator, images[k], seed, steps) for k in PAINTED if k < samples] or [
-        _from_strokes(generator, images[0], seed, steps)
-    ]
+    common.wrote(output / "samples.png", output / "generation.png")
+    chosen = [k for k in PAINTED if k < samples] or [0]
+    rows = [_from_strokes(generator, images[k], seed, steps) for k in chosen]
     titles = ["generated", f"{COLORS} strokes", *(f"seed {k}" for k in range(seed, seed + len(rows[0]) - 2))]
     words = f"{MODEL}: strokes, SDEdit with strength {STRENGTH:g} and {steps} NFE"
-    figure = comparison_figure(rows, titles, [words])
-    figures.save_figure(figure, output / "edit.png")
+    figures.save_figure(comparison_figure(rows, titles, [words]), output / "edit.png")
     common.wrote(output / "edit.png")
 
 

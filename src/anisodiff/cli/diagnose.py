@@ -18,18 +18,22 @@ if TYPE_CHECKING:
 
 
 def _table(title: str, result: "Forgetting") -> Table:
+    rows = {
+        "images": f"{result.images} at {result.size[0]}x{result.size[1]}",
+        "signal-to-noise at T, mean to finest": "  ".join(f"{v:.2g}" for v in result.snr),
+        "correlation with the source": f"{result.correlation:.3f}",
+        "source found again, best linear detector": f"{100 * result.found_again:.1f} %",
+        "source found again, nearest in pixels": f"{100 * result.found_by_pixels:.1f} %",
+        "source found by chance": f"{100 * result.found_by_chance:.1f} %",
+        "pixels of U_T given U_0 not Gaussian at 1 %": f"{100 * result.non_gaussian_pixels:.1f} %",
+        "excess kurtosis of the pixels, mean": f"{result.excess_kurtosis:.3f}",
+        "systematic drift of the channel means":
+            f"{result.mean_drift:.4f} ({result.mean_drift_sigma:.1f} standard errors)",
+        "noise of the channel means": f"{result.mean_noise:.4f}",
+    }  # fmt: skip
     table = Table(title=title, title_justify="left", show_header=False)
-    table.add_row("images", f"{result.images} at {result.size[0]}x{result.size[1]}")
-    table.add_row("signal-to-noise at T, mean to finest", "  ".join(f"{v:.2g}" for v in result.snr))
-    table.add_row("correlation with the source", f"{result.correlation:.3f}")
-    table.add_row("source found again, best linear detector", f"{100 * result.found_again:.1f} %")
-    table.add_row("source found again, nearest in pixels", f"{100 * result.found_by_pixels:.1f} %")
-    table.add_row("source found by chance", f"{100 * result.found_by_chance:.1f} %")
-    table.add_row("pixels of U_T given U_0 not Gaussian at 1 %", f"{100 * result.non_gaussian_pixels:.1f} %")
-    table.add_row("excess kurtosis of the pixels, mean", f"{result.excess_kurtosis:.3f}")
-    drift = f"{result.mean_drift:.4f} ({result.mean_drift_sigma:.1f} standard errors)"
-    table.add_row("systematic drift of the channel means", drift)
-    table.add_row("noise of the channel means", f"{result.mean_noise:.4f}")
+    for row in rows.items():
+        table.add_row(*row)
     return table
 
 
@@ -71,8 +75,7 @@ def diagnose(
     from anisodiff.io.figures import FIGURES, caption, forgetting_figure, save_figure
     from anisodiff.runtime.devices import pick_device
 
-    if output is not None and output.suffix.lower() not in FIGURES:
-        raise ValueError(f"--output must end in .png, .pdf or .svg, got {output}")
+    common.check_suffix("--output", output, *FIGURES)
     title, shown = common.pick_process(process, config, overrides, size)
     images = _images(folder, size, most).to(pick_device(device))
     with common.progress("simulating") as tick:

@@ -12,7 +12,6 @@ from anisodiff.cli import common
 
 if TYPE_CHECKING:
     from anisodiff.editing.editor import Editor
-    from anisodiff.editing.job import EditConfig
     from anisodiff.editing.sweep import Sweep
 
 STRENGTH, SWEPT, MOST = 0.7, 4, 100_000
@@ -51,59 +50,59 @@ def edit(
 
     Restore: anisodiff edit run noisy.png --restore --t 0.6 --candidates 8
     """
-    from anisodiff.editing.editor import Painter, open_editor
+    from anisodiff.editing.editor import open_editor
+    from anisodiff.editing.figures import editing_figure
+    from anisodiff.editing.inputs import Painter
     from anisodiff.editing.job import EditConfig, write_edits
+    from anisodiff.io.figures import save_figure
     from anisodiff.runtime.devices import pick_device
 
     asked = _asked(t, strength)
     _check(restore, strokes, smooth, position, repeats, candidates, asked, sweep)
-    _check_files(out, figure, sweep, also)
-    _check_overwriting(figure, sweep, [*images, *([] if mask is None else [mask])])
+    _check_files(out, figure, sweep, also, [*images, *([] if mask is None else [mask])])
     say: Callable[[str], None] = lambda line: typer.echo(line, err=as_json)  # noqa: E731
     painter = Painter(colors=strokes, smooth=smooth, position=position)
-    where = pick_device(device)
-    names = [checkpoint, *also]
-    methods = [open_editor(path, images, mask, painter, where, say if path is checkpoint else None) for path in names]
-    main = methods[0]
-    times = [method.times(asked) for method in methods] if asked is not None else []
-    swept = None
-    seeds = tuple(range(seed, seed + candidates))
+    where, seeds = pick_device(device), tuple(range(seed, seed + candidates))
+    editors = [
+        open_editor(path, images, mask, painter, where, say if path is checkpoint else None)
+        for path in (checkpoint, *also)
+    ]
+    main, swept = editors[0], None
+    times = [editor.times(asked) for editor in editors] if asked is not None else []
     # a sweep inside of out is drawn last: out must be a folder of edits first
     within = sweep is not None and out.resolve() in sweep.resolve().parents
     if sweep is not None:
-        with common.plain_warnings(), common.progress("sweep, images") as bar:
-            swept = main.sweep(seeds[:SWEPT], SWEPT, steps=steps, sampler=sampler, repeats=repeats, progress=bar)
+        with common.progress("sweep, images") as tick:
+            swept = main.sweep(seeds[:SWEPT], SWEPT, steps=steps, sampler=sampler, repeats=repeats, progress=tick)
         if not within:
             _draw_sweep(main, swept, sweep, steps)
     if asked is None:
         say(f"strength {STRENGTH:.2f}: the default")
-        times = [method.times(("strength", (STRENGTH,))) for method in methods]
-    plans = [
+        times = [editor.times(("strength", (STRENGTH,))) for editor in editors]
+    configs = [
         EditConfig(
-            times=chosen, seeds=seeds, steps=steps, sampler=sampler, repeats=repeats, restore=restore,
+            times=each, seeds=seeds, steps=steps, sampler=sampler, repeats=repeats, restore=restore,
             strokes=painter.description,
         )
-        for chosen in times
+        for each in times
     ]  # fmt: skip
-    for method, plan in zip(methods, plans):
-        say(method.line(plan))
+    for editor, config in zip(editors, configs):
+        say(editor.line(config))
     try:
-        with common.plain_warnings(), common.progress("network evaluations") as bar:
-            done = write_edits(main.generator, main.pictures, plans[0], out, mask=main.mask, say=say, progress=bar)
+        with common.progress("network evaluations") as tick:
+            done = write_edits(main.generator, main.pictures, configs[0], out, mask=main.mask, say=say, progress=tick)
     except KeyboardInterrupt:
         say("stopped: finished results are kept; the same command makes the rest")
         raise
-    written = [out]
     if within and sweep is not None and swept is not None:
         _draw_sweep(main, swept, sweep, steps)
     if figure is not None:
-        with common.plain_warnings(), common.progress("other checkpoints, images") as bar:
-            _draw_figure(methods, plans, out, figure, bar)
-        written.append(figure)
-    written += [sweep] if sweep is not None else []
+        with common.progress("other checkpoints, images") as tick:
+            save_figure(editing_figure(editors, configs, out, tick), figure)
+    written = [path for path in (out, figure, sweep) if path is not None]
     if as_json:
         facts = {
-            **done.protocol, "path": str(out), "results": main.measured(plans[0], out), "count": done.count,
+            **done.protocol, "path": str(out), "results": main.measured(configs[0], out), "count": done.count,
             "made": done.made, "nfe": done.nfe, "seconds": round(done.seconds, 3),
             "notes": main.notes, "sweep": None if swept is None else swept.as_dict(),
             "written": [str(path) for path in written],
@@ -111,8 +110,7 @@ def edit(
         typer.echo(json.dumps(facts, indent=2))
         return
     typer.echo(f"{done.made} of {done.count} results made: {done.nfe} network evaluations, {done.seconds:.1f} s")
-    for path in written:
-        common.wrote(path)
+    common.wrote(*written)
 
 
 def _asked(t: str | None, strength: str | None) -> tuple[str, tuple[float, ...]] | None:
@@ -149,51 +147,33 @@ def _check(
         raise ValueError("--restore needs --t or --strength: the time at which the image is a state")
 
 
-def _check_files(out: Path, figure: Path | None, sweep: Path | None, also: Sequence[Path]) -> None:
+def _check_files(
+    out: Path, figure: Path | None, sweep: Path | None, also: Sequence[Path], inputs: Sequence[Path]
+) -> None:
+    """Checks of names; no figure overwrites an input, or lies where the next call would read it as one."""
     from anisodiff.editing.job import check_out
     from anisodiff.io.figures import FIGURES
 
     check_out(out)
-    for name, path in (("--figure", figure), ("--sweep", sweep)):
-        if path is not None and path.suffix.lower() not in FIGURES:
-            raise ValueError(f"{name} must end in {' or '.join(FIGURES)}, got {path}")
     if also and figure is None:
         raise ValueError("--also adds checkpoints to the figure: give --figure FILE.png, too")
-    given = [path.resolve() for path in (out, figure, sweep) if path is not None]
-    if len(set(given)) < len(given):
-        raise ValueError("--out, --figure and --sweep: two of them are the same; give other names")
-
-
-def _check_overwriting(figure: Path | None, sweep: Path | None, given: Sequence[Path]) -> None:
-    """No figure overwrites an input, nor lies where the next call would read it as one."""
-    places = {path.resolve() for path in given}
+    places = {path.resolve() for path in inputs}
     for name, path in (("--figure", figure), ("--sweep", sweep)):
+        common.check_suffix(name, path, *FIGURES)
         if path is not None and path.resolve() in places:
             raise ValueError(f"{name} {path} is one of the pictures given, and would overwrite it: give another name")
         if path is not None and path.resolve().parent in places:
             raise ValueError(f"{name} {path} would lie among the pictures and be read as one: write it elsewhere")
+    common.check_distinct(out=out, figure=figure, sweep=sweep)
 
 
-def _draw_sweep(method: "Editor", swept: "Sweep", path: Path, steps: int) -> None:
+def _draw_sweep(editor: "Editor", swept: "Sweep", path: Path, steps: int) -> None:
     """The figure, and its values beside it as JSON."""
     from anisodiff.editing.figures import sweep_figure
     from anisodiff.io.figures import save_figure
     from anisodiff.io.records import write_json
 
     count, each = swept.results.shape[1:3]
-    told = f"{method.label}, {steps} NFE; RMSE over {count} paintings × {each} seeds"
+    told = f"{editor.label}, {steps} NFE; RMSE over {count} paintings × {each} seeds"
     save_figure(sweep_figure(swept, told), path)
     write_json(path.with_name(f"{path.name}.json"), swept.as_dict())
-
-
-def _draw_figure(
-    methods: "Sequence[Editor]",
-    plans: "Sequence[EditConfig]",
-    out: Path,
-    path: Path,
-    progress: Callable[[int, int | None], None],
-) -> None:
-    from anisodiff.editing.figures import editing_figure
-    from anisodiff.io.figures import save_figure
-
-    save_figure(editing_figure(methods, plans, out, progress), path)

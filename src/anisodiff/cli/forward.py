@@ -50,32 +50,26 @@ def forward(
 
     if sum([gallery, design, transitions]) > 1:
         raise ValueError("--gallery, --design and --transitions exclude one another; give one")
-    if output.suffix.lower() not in figures.FIGURES:
-        raise ValueError(f"--output must end in .png, .pdf or .svg, got {output}")
-    if animation is not None and animation.suffix.lower() not in (".gif", ".png", ".apng"):
-        raise ValueError(f"--animation must end in .gif or .png (APNG), got {animation}")
-    if states is not None and states.suffix.lower() != ".npz":
-        raise ValueError(f"--states must end in .npz, got {states}")
-    if animation is not None and animation.resolve() == output.resolve():
-        raise ValueError(f"--output and --animation are the same file, {output}; give two names")
+    common.check_suffix("--output", output, *figures.FIGURES)
+    common.check_suffix("--animation", animation, *common.ANIMATIONS)
+    common.check_suffix("--states", states, ".npz")
+    common.check_distinct(output=output, animation=animation, states=states)
     if (gallery or design or transitions) and (animation or states or config or overrides or times):
         raise ValueError(
             "--config, --set, --times, --animation and --states go with one process, not with the paper's figures"
         )
+    where = pick_device(device)
     if transitions:
         figures.save_figure(figures.transitions_figure(), output)
         common.wrote(output)
         return
-    where = pick_device(device)
     picture = (load_photo(photo, size) if photo else sample_photo(size)).to(where)
     if gallery or design:
         draw = figures.gallery_figure if gallery else figures.design_figure
         with common.progress("simulating") as tick:
-            figure = draw(picture, seed, tick)
-        figures.save_figure(figure, output)
+            figures.save_figure(draw(picture, seed, tick), output)
         common.wrote(output)
         return
-
     title, shown = common.pick_process(process, config, overrides, size)
     looked_at = _times(times, shown.T)
     every = sorted({*looked_at, *(np.linspace(0, shown.T, frames).tolist() if animation else [])})

@@ -4,16 +4,15 @@ import json
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
 from anisodiff.cli import common
+from anisodiff.runtime.progress import no_progress
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
-    from anisodiff.generation import Generator, SamplingOutcome
+    from anisodiff.generation import Generator, SamplingConfig, SamplingOutcome
 
 SHOWN, FOLLOWED = 64, 4
 """Images in a grid, and samples whose trajectory is drawn."""
@@ -46,7 +45,7 @@ def sample(
 
     On several GPUs: torchrun --nproc-per-node 8 -m anisodiff sample run --seeds 0-49999, or accelerate launch -m …
     """
-    from anisodiff.generation import load, write_samples
+    from anisodiff.generation import SamplingConfig, load, write_samples
     from anisodiff.generation.job import check_out
     from anisodiff.runtime.devices import pick_device
     from anisodiff.runtime.distributed import Distributed
@@ -57,7 +56,8 @@ def sample(
     _check_pictures(out, grid, strip, animation)
     chosen = _seeds(n, seeds, seed)
     distributed = Distributed(pick_device(device))
-    say = _speaker(distributed.leads, as_json)
+    leads = distributed.leads  # only the first process prints; on standard error if standard output is JSON
+    say: Callable[[str], None] = lambda line: typer.echo(line, err=as_json) if leads else None  # noqa: E731
     generator = load(checkpoint, distributed.device, images, compile=compile, precision=precision, say=say)
     if compile and distributed.device.type != "cuda":
         say(f"--compile has no effect on {distributed.device.type}")
@@ -68,29 +68,28 @@ def sample(
             "or choose --prior simulate, conditional or heldout"
         )
     say(f"prior {start.name}: {start.description}")
-    with common.progress("leakage of the prior") as bar:
-        leakage = start.leakage(generator.device, bar) if distributed.leads else None
+    with common.progress("leakage of the prior") as tick:
+        leakage = start.leakage(generator.device, tick) if leads else None
     if note := start.note(leakage):
         say(note)
     say(f"sampler {route.sampler}: {route.nfe} NFE per image")
+    config = SamplingConfig(steps=steps, sampler=sampler, prior=prior, batch=batch)
     try:
-        with common.plain_warnings(), common.progress(f"{len(chosen)} images, network evaluations") as bar:
+        with common.progress(f"{len(chosen)} images, network evaluations") as tick:
             outcome = write_samples(
-                generator, chosen, out, steps=steps, sampler=sampler, prior=prior, batch=batch, leakage=leakage,
-                distributed=distributed, say=say, progress=bar if distributed.leads else lambda _, __: None,
+                generator, chosen, out, config, leakage=leakage, distributed=distributed, say=say,
+                progress=tick if leads else no_progress,
             )  # fmt: skip
     except KeyboardInterrupt:
         say("stopped: finished images are kept; the same command makes the rest")
         raise
-    if not distributed.leads:
-        return
-    written = [outcome.path]
-    if grid is not None:
-        _draw_grid(outcome, grid)
-        written.append(grid)
-    if strip is not None or animation is not None:
-        written += _draw_paths(generator, chosen[:FOLLOWED], steps, sampler, prior, strip, animation)
-    _tell(outcome, written, note, as_json)
+    if leads:
+        if grid is not None:
+            _draw_grid(outcome, grid)
+        if strip is not None or animation is not None:
+            _draw_paths(generator, chosen[:FOLLOWED], config, strip, animation)
+        pictures = [path for path in (grid, strip, animation) if path is not None]
+        _report(outcome, [outcome.path, *pictures], note, as_json)
 
 
 def _seeds(n: int | None, text: str | None, first: int) -> tuple[int, ...]:
@@ -108,23 +107,15 @@ def _seeds(n: int | None, text: str | None, first: int) -> tuple[int, ...]:
 
 
 def _check_pictures(out: Path, grid: Path | None, strip: Path | None, animation: Path | None) -> None:
-    moving = (".gif", ".png", ".apng")
-    pictures = (("--grid", grid, (".png",)), ("--strip", strip, (".png",)), ("--animation", animation, moving))
-    for name, path, kinds in pictures:
-        if path is not None and path.suffix.lower() not in kinds:
-            raise ValueError(f"{name} must end in {' or '.join(kinds)}, got {path}")
+    common.check_suffix("--grid", grid, ".png")
+    common.check_suffix("--strip", strip, ".png")
+    common.check_suffix("--animation", animation, *common.ANIMATIONS)
+    for name, path in (("--grid", grid), ("--strip", strip), ("--animation", animation)):
         if path is not None and out.resolve() in path.resolve().parents:
             raise ValueError(f"{name} {path} would lie among the samples and be read as one: write it outside {out}")
     if grid is not None and out.suffix.lower() == ".png":
         raise ValueError(f"--out {out} is a grid already: drop --grid, or write to a folder, .zip or .npz")
-    given = [path.resolve() for path in (out, grid, strip, animation) if path is not None]
-    if len(set(given)) < len(given):
-        raise ValueError("--out, --grid, --strip and --animation: two of them are the same file; give other names")
-
-
-def _speaker(leads: bool, as_json: bool) -> Callable[[str], None]:
-    """Prints in the first process only; on standard error if standard output is JSON."""
-    return lambda line: typer.echo(line, err=as_json) if leads else None
+    common.check_distinct(out=out, grid=grid, strip=strip, animation=animation)
 
 
 def _draw_grid(outcome: "SamplingOutcome", path: Path) -> None:
@@ -139,37 +130,33 @@ def _draw_grid(outcome: "SamplingOutcome", path: Path) -> None:
 def _draw_paths(
     generator: "Generator",
     seeds: tuple[int, ...],
-    steps: int,
-    sampler: str,
-    prior: str,
+    config: "SamplingConfig",
     strip: Path | None,
     animation: Path | None,
-) -> list[Path]:
+) -> None:
     """Sample a few seeds again, and draw every step."""
+    from anisodiff.generation import SamplingStep
     from anisodiff.generation.figures import save_movie, save_strip
 
-    times: list[float] = []
-    states: list[Tensor] = []
-
-    def look(step: Any) -> None:
-        times.append(step.t)
-        states.append(step.state.cpu())
-
-    generator.sample_seeds(seeds, steps=steps, sampler=sampler, prior=prior, batch=len(seeds), callback=look)
+    seen: list[SamplingStep] = []
+    generator.sample_seeds(
+        seeds, steps=config.steps, sampler=config.sampler, prior=config.prior, batch=len(seeds),
+        callback=lambda step: seen.append(step._replace(state=step.state.cpu())),
+    )  # fmt: skip
+    states = [step.state for step in seen]
     if strip is not None:
-        save_strip(states, times, strip)
+        save_strip(states, [step.t for step in seen], strip)
     if animation is not None:
         save_movie(states, animation)
-    return [path for path in (strip, animation) if path is not None]
 
 
-def _tell(outcome: "SamplingOutcome", written: list[Path], note: str | None, as_json: bool) -> None:
+def _report(outcome: "SamplingOutcome", written: list[Path], note: str | None, as_json: bool) -> None:
     rate = outcome.made / max(outcome.seconds, 1e-9)
     if as_json:
         facts = {
             **outcome.protocol, "path": str(outcome.path), "made": outcome.made, "spent": outcome.spent,
-            "seconds": round(outcome.seconds, 3),
-            "images_per_second": round(rate, 3), "written": [str(path) for path in written], "note": note,
+            "seconds": round(outcome.seconds, 3), "images_per_second": round(rate, 3),
+            "written": [str(path) for path in written], "note": note,
             "processes": int(os.environ.get("WORLD_SIZE", "1")),
         }  # fmt: skip
         typer.echo(json.dumps(facts, indent=2))
@@ -179,5 +166,4 @@ def _tell(outcome: "SamplingOutcome", written: list[Path], note: str | None, as_
             f"{outcome.made} of {outcome.count} images made: {outcome.spent} network evaluations, "
             f"{outcome.seconds:.1f} s, {rate:.3g} images/s"
         )
-    for path in written if outcome.made else written[1:]:
-        common.wrote(path)
+    common.wrote(*(written if outcome.made else written[1:]))

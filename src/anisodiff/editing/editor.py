@@ -2,41 +2,19 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from anisodiff.editing.inputs import Picture, painted, read_mask, read_pictures
+from anisodiff.editing.inputs import Painter, Picture, read_mask, read_pictures
 from anisodiff.editing.job import EditConfig, read_png, result_path
 from anisodiff.editing.strength import report, time_of
 from anisodiff.editing.sweep import Sweep, psnr, sweep
 from anisodiff.generation import Generator, load
 from anisodiff.runtime.progress import Progress
-
-
-@dataclass(frozen=True, kw_only=True)
-class Painter:
-    """How photographs become strokes; the same strokes for every seed of an edit."""
-
-    colors: int | None = None
-    """None: the photographs are edited as they are."""
-    smooth: int = 0
-    position: float = 0.0
-
-    @property
-    def description(self) -> str | None:
-        """For the record."""
-        if self.colors is None:
-            return None
-        return f"k-means, {self.colors} colors, position {self.position:g}, smooth {self.smooth}"
-
-    def __call__(self, picture: Picture, mask: Tensor | None) -> Picture:
-        """The picture to start from; outside a mask the photograph stays."""
-        if self.colors is None:
-            return picture
-        return painted(picture, self.colors, seed=0, position=self.position, smooth=self.smooth, mask=mask)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -70,14 +48,7 @@ class Editor:
         return f"{self.label}: {what} {places}{repeats}; {route.sampler}, {route.nfe} NFE"
 
     def sweep(
-        self,
-        seeds: Sequence[int],
-        most: int,
-        *,
-        steps: int,
-        sampler: str,
-        repeats: int,
-        progress: Progress,
+        self, seeds: Sequence[int], most: int, *, steps: int, sampler: str, repeats: int, progress: Progress
     ) -> Sweep:
         """Over strengths, on the first ``most`` pictures."""
         starts = torch.stack([picture.start for picture in self.pictures[:most]])
@@ -89,26 +60,18 @@ class Editor:
     def measured(self, config: EditConfig, out: Path) -> list[dict[str, Any]]:
         """Every result with its distance to what it started from."""
         found = []
-        for t in config.times:
-            for picture in self.pictures:
-                for seed in config.seeds:
-                    path = result_path(out, picture.name, t, seed)
-                    error = float((read_png(path) - picture.start).double().square().mean().sqrt())
-                    found.append(
-                        {"file": str(path), "picture": picture.name, "t": t, "seed": seed, "rmse": error,
-                         "psnr": psnr(error)}
-                    )  # fmt: skip
+        for t, picture, seed in product(config.times, self.pictures, config.seeds):
+            path = result_path(out, picture.name, t, seed)
+            error = float((read_png(path) - picture.start).double().square().mean().sqrt())
+            place = {"file": str(path), "picture": picture.name, "t": t, "seed": seed}
+            found.append({**place, "rmse": error, "psnr": psnr(error)})
         return found
 
 
 def open_editor(
-    checkpoint: Path,
-    images: Sequence[Path],
-    mask: Path | None,
-    painter: Painter,
-    device: torch.device,
+    checkpoint: Path, images: Sequence[Path], mask: Path | None, painter: Painter, device: torch.device,
     say: Callable[[str], None] | None,
-) -> Editor:
+) -> Editor:  # fmt: skip
     """Load a checkpoint and read the pictures for it; ``say`` gets a line for every change to them."""
     tell = say or (lambda _: None)
     generator = load(checkpoint, device, say=tell)

@@ -38,6 +38,33 @@ class Picture:
         return hashlib.sha256(pixels.numpy().tobytes()).hexdigest()
 
 
+@dataclass(frozen=True, kw_only=True)
+class Painter:
+    """How photographs become strokes; the same strokes for every seed of an edit."""
+
+    colors: int | None = None
+    """None: the photographs are edited as they are."""
+    smooth: int = 0
+    position: float = 0.0
+
+    @property
+    def description(self) -> str | None:
+        """For the record."""
+        if self.colors is None:
+            return None
+        return f"k-means, {self.colors} colors, position {self.position:g}, smooth {self.smooth}"
+
+    def __call__(self, picture: Picture, mask: Tensor | None) -> Picture:
+        """The picture with its strokes to start from; outside a mask the photograph stays."""
+        if self.colors is None:
+            return picture
+        made = strokes(picture.photo, self.colors, seed=0, position=self.position, smooth=self.smooth)
+        notes = picture.notes
+        if (found := len(torch.unique(made.flatten(1), dim=1).mT)) < self.colors:
+            notes += (f"{picture.name}: painted in {found} colors, fewer than {self.colors}",)
+        return replace(picture, start=made if mask is None else torch.where(mask, made, picture.photo), notes=notes)
+
+
 class _Decoded(NamedTuple):
     """A picture brought to a shape, and what the file had."""
 
@@ -48,7 +75,10 @@ class _Decoded(NamedTuple):
 
 
 def read_pictures(paths: Sequence[Path], channels: int, size: tuple[int, int]) -> list[Picture]:
-    """Pictures of the shape [channels, *size] from files, and from all picture files of folders and zips."""
+    """Pictures from files, and from all picture files of folders and zips, in the shape [channels, *size].
+
+    One of another size is cut around its center and resized.
+    """
     decoded: list[tuple[Path, _Decoded]] = []
     convert = partial(_decoded, channels=channels, size=size)
     for path in paths:
@@ -65,11 +95,6 @@ def read_pictures(paths: Sequence[Path], channels: int, size: tuple[int, int]) -
     if len(set(names)) < len(names):
         raise ValueError("two pictures would have the same name; rename one of the files")
     return [_picture(path, name, found, channels) for (path, found), name in zip(decoded, names)]
-
-
-def read_picture(path: Path, name: str, channels: int, size: tuple[int, int]) -> Picture:
-    """A picture of the shape [channels, *size]: cut around its center and resized where it has another size."""
-    return _picture(path, name, read_image(path, partial(_decoded, channels=channels, size=size)), channels)
 
 
 def _picture(path: Path, name: str, found: _Decoded, channels: int) -> Picture:
@@ -107,17 +132,6 @@ def read_mask(path: Path, pictures: Sequence[Picture], size: tuple[int, int]) ->
     if bool(mask.all()):
         notes.append(f"{path}: the mask is white everywhere: nothing is kept")
     return mask, tuple(notes)
-
-
-def painted(
-    picture: Picture, colors: int, *, seed: int, position: float, smooth: int, mask: Tensor | None
-) -> Picture:
-    """The picture with its strokes to start from; outside a mask the photograph stays."""
-    made = strokes(picture.photo, colors, seed=seed, position=position, smooth=smooth)
-    notes = picture.notes
-    if (found := len(torch.unique(made.flatten(1), dim=1).mT)) < colors:
-        notes += (f"{picture.name}: painted in {found} colors, fewer than {colors}",)
-    return replace(picture, start=made if mask is None else torch.where(mask, made, picture.photo), notes=notes)
 
 
 def _same_aspect(one: tuple[int, int], other: tuple[int, int]) -> bool:

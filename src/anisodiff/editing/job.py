@@ -11,6 +11,7 @@ import hashlib
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -60,24 +61,14 @@ class EditConfig:
             raise ValueError("restoring starts from the picture itself: omit --repeats and --strokes")
 
     def apply(
-        self,
-        generator: Generator,
-        images: Tensor,
-        t: float,
-        seeds: Sequence[int],
-        mask: Tensor | None = None,
+        self, generator: Generator, images: Tensor, t: float, seeds: Sequence[int], mask: Tensor | None = None,
         callback: Callback | None = None,
-    ) -> Tensor:
+    ) -> Tensor:  # fmt: skip
         """Results [B, C, H, W] of ``images`` [B, C, H, W], one for every seed."""
-        if self.restore:
-            return restore(
-                generator, images, seeds=seeds, t=t, steps=self.steps, sampler=self.sampler, mask=mask,
-                callback=callback,
-            )  # fmt: skip
-        return edit(
-            generator, images, seeds=seeds, t=t, steps=self.steps, sampler=self.sampler, repeats=self.repeats,
-            mask=mask, callback=callback,
-        )  # fmt: skip
+        how: Callable[..., Tensor] = restore if self.restore else partial(edit, repeats=self.repeats)
+        return how(
+            generator, images, seeds=seeds, t=t, steps=self.steps, sampler=self.sampler, mask=mask, callback=callback
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,8 +19,7 @@ from anisodiff.generation import load
 from anisodiff.io.records import write_json
 from anisodiff.metrics import Generation
 from anisodiff.training import Plan, TrainConfig, newest
-from anisodiff.training.setup import describe
-from anisodiff.training.start import load_start
+from anisodiff.training.setup import describe, load_start
 
 _VARIANTS = 6  # networks that stay compiled at a time: beyond eight, torch gives up compiling
 

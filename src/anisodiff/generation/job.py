@@ -39,6 +39,16 @@ _PART = ".part"
 
 
 @dataclass(frozen=True, kw_only=True)
+class SamplingConfig:
+    """How samples are made; see `Generator.sample`."""
+
+    steps: int = 50
+    sampler: str = "auto"
+    prior: str = "gaussian"
+    batch: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class SamplingOutcome:
     """What a job has written."""
 
@@ -174,20 +184,10 @@ def check_out(out: Path) -> None:
 
 
 def write_samples(
-    generator: Generator,
-    seeds: Sequence[int],
-    out: str | Path,
-    *,
-    steps: int = 50,
-    sampler: str = "auto",
-    prior: str = "gaussian",
-    batch: int | None = None,
-    leakage: Leakage | None = None,
-    distributed: Distributed | None = None,
-    say: Callable[[str], None] = lambda _: None,
-    progress: Progress = no_progress,
-    observe: Observe = unobserved,
-) -> SamplingOutcome:
+    generator: Generator, seeds: Sequence[int], out: str | Path, config: SamplingConfig = SamplingConfig(), *,
+    leakage: Leakage | None = None, distributed: Distributed | None = None,
+    say: Callable[[str], None] = lambda _: None, progress: Progress = no_progress, observe: Observe = unobserved,
+) -> SamplingOutcome:  # fmt: skip
     """Write the images of ``seeds`` to ``out``: a folder of SEED.png, or one .zip, .npz or .png (a grid).
 
     The same call again makes what is missing; one that would give other images is refused. Of W ``distributed``
@@ -195,11 +195,11 @@ def write_samples(
     """
     out, chosen = Path(out), tuple(sorted(set(check_seeds(seeds))))
     check_out(out)
-    size = generator.batch if batch is None else batch
+    size = generator.batch if config.batch is None else config.batch
     if size < 1:
         raise ValueError(f"batch: got {size}, expected 1 or more")
     begun, distributed = time.perf_counter(), distributed or Distributed(generator.device)
-    start, route = generator.start(prior), generator.route(sampler, steps)
+    start, route = generator.start(config.prior), generator.route(config.sampler, config.steps)
     protocol = describe(generator, start, route, chosen, leakage)
     join = JOINS.get(out.suffix.lower())
     folder = SampleFolder(out if join is None else out.with_name(f"{out.name}.parts"), observe)

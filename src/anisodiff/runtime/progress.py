@@ -35,6 +35,10 @@ def no_progress(done: int, total: int | None) -> None:
     """The `Progress` that shows nothing."""
 
 
+def no_stage_progress(stage: str, done: int, total: int | None, note: str = "") -> None:
+    """The `StageProgress` that shows nothing."""
+
+
 def lines(
     say: Callable[[str], None], every: float = EVERY, clock: Callable[[], float] = time.monotonic
 ) -> StageProgress:

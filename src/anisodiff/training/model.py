@@ -16,6 +16,7 @@ from anisodiff.io.checkpoint import Checkpoint, find
 from anisodiff.models.base import Model
 from anisodiff.networks.base import NetworkSpec
 from anisodiff.processes import Process
+from anisodiff.runtime.distributed import Distributed
 from anisodiff.statistics import SpectralStatistics
 from anisodiff.training.config import TrainConfig
 
@@ -57,7 +58,7 @@ class Execution(nn.Module):
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What a config says before any data is seen."""
+    """The objects of a config that need no data: process, kind of model, network."""
 
     config: TrainConfig
     process: Process
@@ -66,9 +67,10 @@ class Plan:
 
     @classmethod
     def of(cls, config: TrainConfig, device: torch.device | None = None) -> "Plan":
-        """Contradictions are refused here. ``device``: where the process will run.
+        """Refuses contradictions. ``device``: where the process will run.
 
-        On CUDA its steps are compiled even where the network is not: seconds, and at 256² six times as fast.
+        On CUDA its steps are compiled even where the network is not: it takes seconds, and at 256² they are six
+        times as fast.
         """
         process, options = process_of(config), config.model_options
         if device is not None and device.type == "cuda":
@@ -99,13 +101,13 @@ class Plan:
         return network
 
     def statistics(self, images: Tensor, progress: Callable[[int, int], None] | None = None) -> SpectralStatistics:
-        """Of the process on ``images`` [N, C, H, W] in [0, 1]."""
+        """Estimated on ``images`` [N, C, H, W] in [0, 1]."""
         return self.process.estimate_statistics(
             images, seed=self.config.seed, channel_pca=self.config.channel_pca, progress=progress
         )
 
     def model(self, network: nn.Module, statistics: SpectralStatistics) -> Model:
-        """The model around a network; the tables' place and precision are the model's."""
+        """The model around a network, with the statistics in its precision."""
         tables = {
             f.name: value if value.dtype == torch.float64 else value.to(self.dtype)
             for f in dataclasses.fields(statistics)
@@ -114,27 +116,48 @@ class Plan:
         return self.kind.build(network, self.process, SpectralStatistics(**tables), self.config.model_options)
 
 
-def calibration_images(config: TrainConfig, dataset: Dataset, device: torch.device) -> Tensor:
-    """Images [N, C, H, W] in [0, 1], chosen by the seed: what tables and prior are fitted to.
+def assemble(
+    plan: Plan, statistics: SpectralStatistics, distributed: Distributed
+) -> tuple[nn.Module, Execution, Model]:
+    """The network with its first weights, how it is run (compiled, distributed, in half precision), and its model."""
+    network = plan.build(distributed.device)
+    cuda = distributed.device.type == "cuda"
+    running: nn.Module = network
+    if plan.config.compile and cuda:
+        compiled = torch.compile(network, dynamic=False)
+        assert isinstance(compiled, nn.Module)
+        running = compiled
+    half = plan.config.precision == "bf16" and cuda
+    execution = Execution(distributed.wrap(running), half=half, channels_last=cuda)
+    model = plan.model(execution, statistics)
+    distributed.equalize(model.buffers())
+    return network, execution, model
 
-    A small set is repeated: its images meet other noise each time, so the tables still gain in precision.
+
+def calibration_images(config: TrainConfig, dataset: Dataset, device: torch.device) -> Tensor:
+    """Images [N, C, H, W] in [0, 1], chosen by the seed: statistics and prior are estimated on them.
+
+    A small set is repeated: its images get new noise each time, so the estimates still gain precision.
     """
     places = torch.arange(config.calibration).numpy() % len(dataset)
     chosen = permute(places, len(dataset), key(config.seed, _CALIBRATION))
     return torch.from_numpy(dataset.images[chosen].copy()).to(device).float() / 255
 
 
-def statistics_from(tensors: dict[str, Tensor], device: torch.device) -> SpectralStatistics:
-    """The tables of a checkpoint's model file; one line if it lacks any."""
-    found = {
-        name.removeprefix("statistics_"): value for name, value in tensors.items() if name.startswith("statistics_")
-    }
+def stripped(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    """The tensors whose names begin with ``prefix``, without it."""
+    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
+
+
+def statistics_from(tensors: Mapping[str, Tensor], device: torch.device) -> SpectralStatistics:
+    """The statistics in a checkpoint's model file."""
+    found = stripped(tensors, "statistics_")
     try:
         return SpectralStatistics(
             **{f.name: found[f.name].to(device) for f in dataclasses.fields(SpectralStatistics)}
         )
     except KeyError as error:
-        raise ValueError(f"the checkpoint's model has no table {error}: it is of another version") from None
+        raise ValueError(f"the checkpoint's model lacks the table {error}: it is of another version") from None
 
 
 def model_tensors(model: Model, network: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -160,8 +183,7 @@ def load_model(path: str | Path | Checkpoint, device: torch.device | str = "cpu"
     plan = Plan.of(TrainConfig.from_dict(saved.meta["config"]))
     tensors = saved.tensors("model")
     network = plan.network.build().to(plan.dtype)
-    weights = {name.removeprefix("network."): t for name, t in tensors.items() if name.startswith("network.")}
-    network.load_state_dict(weights)
+    network.load_state_dict(stripped(tensors, "network."))
     model = plan.model(network, statistics_from(tensors, torch.device("cpu"))).to(where).eval()
     prior = saved.tensors("prior") if saved.has("prior") else None
     return Trained(plan=plan, model=model, prior=prior, meta=saved.meta)
