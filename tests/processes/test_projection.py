@@ -17,7 +17,7 @@ from anisodiff import Equation, gaussian_kernel
 F64 = torch.float64
 LAMBDA, T = 0.4, 1.0
 EQUATION = Equation(diffusivity="geometric(0.5, 3)", intensity="geometric(0.3, 1)", drift_anisotropy=LAMBDA, T=T)
-GRID = torch.linspace(-4.5, 4.5, 1201, dtype=F64)
+GRID = torch.linspace(-4.5, 4.5, 601, dtype=F64)
 STEP = float(GRID[1] - GRID[0])
 
 
