@@ -12,8 +12,8 @@ import torch
 from anisodiff import SPDE, Equation, Exponential, TamedEuler
 from anisodiff.dct import dct2
 from anisodiff.stencils import STENCILS
+from tests.support.oracles import F64, slope
 
-F64 = torch.float64
 T = 0.5
 FINE = 1024
 """Steps of the finest level."""
@@ -78,13 +78,6 @@ def exponential_path(eq: Equation, windows: int, dw: torch.Tensor) -> torch.Tens
         )
         u = moved.unflatten(0, (group, len(u))).sum(0) + parts[-1]
     return u
-
-
-def slope(levels: list[int], errors: list[float]) -> float:
-    """Least-squares slope of log error against log step size."""
-    x = -torch.tensor([math.log(n) for n in levels], dtype=F64)
-    y = torch.tensor([math.log(e) for e in errors], dtype=F64)
-    return float(((x - x.mean()) * (y - y.mean())).sum() / ((x - x.mean()) ** 2).sum())
 
 
 TABLE = [

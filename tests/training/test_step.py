@@ -157,7 +157,7 @@ def test_many_bad_batches_stop_a_run_and_say_where(dataset, tmp_path, monkeypatc
 
 
 def test_it_learns(tmp_path):
-    """Two pictures are far from Gaussian: a network that tells them apart beats Wiener's predictor by far."""
+    """Two pictures are far from Gaussian: a network that tells them apart beats the Wiener filter by far."""
     picture = np.random.default_rng(0).integers(0, 2, (1, 1, 8, 8)) * 255
     np.save(tmp_path / "raw.npy", np.concatenate([picture, 255 - picture] * 16).astype(np.uint8))
     dataset = prepare(tmp_path / "raw.npy", tmp_path / "data", size=8, channels=1).dataset
