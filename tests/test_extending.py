@@ -1,5 +1,6 @@
 """`docs/extending.md` is followed to the letter in a copy of the package: shared tests, train, sample, compare."""
 
+import json
 import os
 import re
 import shutil
@@ -87,17 +88,31 @@ def test_the_code_of_the_page_is_as_ours(extended):
         run(extended, "-m", "ruff", *command, *files)
 
 
+COMMANDS = """
+import json, pathlib, sys
+from anisodiff.cli.main import run
+from tests.metrics.conftest import save_network
+
+save_network(pathlib.Path("tiny.pt"))
+for words in json.loads(sys.argv[1]):
+    sys.argv = ["anisodiff", *map(str, words)]
+    try:
+        run()
+    except SystemExit as stop:
+        assert not stop.code, words
+"""
+
+
 def test_it_trains_samples_and_is_compared(extended):
-    words, common = ["-m", "anisodiff"], ("--device", "cpu", "-o")
-    run(extended, *words, "train", "vp", "--data", "raw.npy", "--images", 24, *common, "run", *SETTINGS)
-    run(extended, *words, "sample", "run", "--n", 2, "--steps", 4, "--sampler", "ddim", *common, "made")
+    common = ("--device", "cpu", "-o")
+    commands = [
+        ["train", "vp", "--data", "raw.npy", "--images", 24, *common, "run", *SETTINGS],
+        ["sample", "run", "--n", 2, "--steps", 4, "--sampler", "ddim", *common, "made"],
+        ["compare", "vp", "vp:sampler=ddim;name=ddim", "--data", "run/data", "--images", 16, "--n", 12, "--steps", 4,
+         "--network", "tiny.pt", "--input", "unit", "--batch", 4, *common, "study", *SETTINGS],
+    ]  # fmt: skip
+    run(extended, "-c", COMMANDS, json.dumps(commands))
     assert len(list((extended / "made").glob("*.png"))) == 2
-    save = "from tests.metrics.conftest import save_network; save_network('tiny.pt')"
-    run(extended, "-c", save.replace("'tiny.pt'", "__import__('pathlib').Path('tiny.pt')"))
-    run(
-        extended, *words, "compare", "vp", "vp:sampler=ddim;name=ddim", "--data", "run/data", "--images", 16,
-        "--n", 12, "--steps", 4, "--network", "tiny.pt", "--input", "unit", "--batch", 4, *common, "study", *SETTINGS,
-    )  # fmt: skip
     page = (extended / "study" / "results" / "page.md").read_text(encoding="utf-8")
     assert re.search(r"\| vp +\|", page)
     assert re.search(r"\| ddim +\|", page)

@@ -21,12 +21,7 @@ from anisodiff.schedules import (
     strength,
     transition,
 )
-
-F64 = torch.float64
-
-
-def at(value: float) -> torch.Tensor:
-    return torch.tensor([value], dtype=F64)
+from tests.support.oracles import F64, at
 
 
 def test_values_as_the_paper_writes_them():

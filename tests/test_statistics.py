@@ -124,18 +124,18 @@ def test_phases_rise_to_the_end_of_a_cell(cells):
 
 @pytest.mark.parametrize(("dt", "cells"), [(0.01, 20), (0.05, 20), (0.03, 17), (0.5, 2)])
 def test_single_steps_are_measured_at_their_ends(dt, cells):
-    """Tables of the one-step objective stand at the times that are learned, whatever Δt."""
-    objective = anisodiff.process("anisotropic-paper", 8, step=f"tamed(dt={dt})")
-    edges, phases = objective.step.cells(objective.equation)
+    """Statistics of single steps stand at the times that are learned, whatever Δt."""
+    process = anisodiff.process("anisotropic-paper", 8, step=f"tamed(dt={dt})")
+    edges, phases = process.step.cells(process.equation)
     edges = torch.tensor(edges, dtype=torch.float64)
     assert len(edges) == cells + 1
     t = (edges[:-2, None] + phases * edges.diff()[:-1, None]).flatten()  # the last cell may be shorter
-    assert (objective.snap_to_grid(t) - t).abs().max() < 1e-9
+    assert (process.snap_to_grid(t) - t).abs().max() < 1e-9
     assert step_phases(1).tolist() == [1.0]
 
 
 def test_noise_that_cannot_be_told_from_the_images_is_refused():
     for step, count in (("exponential", 200), ("exponential(windows=1)", 20)):
-        objective = anisodiff.process("anisotropic", 16, intensity="geometric(1e-6, 2)", step=step)
+        process = anisodiff.process("anisotropic", 16, intensity="geometric(1e-6, 2)", step=step)
         with pytest.raises(ValueError, match="set a larger intensity"):
-            objective.estimate_statistics(gaussian_images(count, 16).float())
+            process.estimate_statistics(gaussian_images(count, 16).float())

@@ -11,10 +11,9 @@ from anisodiff.gaussian_kernel import quadrature
 from anisodiff.noise import KeyedNoise, Silence, combine, spectrum
 from anisodiff.registry import build_sampler
 from anisodiff.samplers import Euler
-from tests.support.oracles import gaussian_images
+from tests.support.oracles import F64, at, gaussian_images
 from tests.support.oracles import spectrum as data_spectrum
 
-F64 = torch.float64
 KEYS = {
     "diffusivity": "geometric(0.5, 8)",
     "intensity": "geometric(0.05, 2)",
@@ -30,10 +29,6 @@ def keys(count: int, seed: int = 5) -> KeyedNoise:
     return KeyedNoise(combine(seed, torch.arange(count)))
 
 
-def times(*values: float) -> torch.Tensor:
-    return torch.tensor(values, dtype=F64)
-
-
 SILENT = Silence(torch.zeros(4, dtype=torch.int64))
 
 
@@ -41,7 +36,7 @@ SILENT = Silence(torch.zeros(4, dtype=torch.int64))
 def test_isotropic_it_is_heat_on_the_image_and_plain_noise(length):
     """Mean e^{−Az} x0, covariance q ∫α2² whatever was smoothed, in the DCT; 20,000 draws of one image."""
     process = signal(drift_anisotropy="infinite", correlation_length=length)
-    x0, t = gaussian_images(1, 6), times(0.3, 1.1, 2.0)
+    x0, t = gaussian_images(1, 6), at(0.3, 1.1, 2.0)
     z = frequencies(6, 6, F64, x0.device)
     for one in t:
         decay = torch.exp(-process.equation.smoothing(torch.zeros(1, dtype=F64), one[None]) * z)
@@ -57,7 +52,7 @@ def test_isotropic_it_is_heat_on_the_image_and_plain_noise(length):
 def test_the_drift_is_the_rate_of_the_mean():
     """∂M/∂t by central differences, inside windows, to their second order."""
     process, x0 = signal(), gaussian_images(4, 6)
-    t, h = times(0.1, 0.52, 1.17, 1.93), 1e-4
+    t, h = at(0.1, 0.52, 1.17, 1.93), 1e-4
     low, high = (process.training_pair(x0, t + sign * h, SILENT).state for sign in (-1, 1))
     drift = process.training_pair(x0, t, SILENT).drift
     torch.testing.assert_close((high - low) / (2 * h), drift, rtol=1e-3, atol=1e-4 * float(drift.abs().max()))
@@ -65,7 +60,7 @@ def test_the_drift_is_the_rate_of_the_mean():
 
 def test_the_mean_converges_to_perona_malik():
     """Against 256 windows the error halves with the windows' length: freezing is of first order."""
-    x0, t = gaussian_images(4, 8), times(0.7).expand(4)
+    x0, t = gaussian_images(4, 8), at(0.7).expand(4)
 
     def mean(windows: int) -> torch.Tensor:
         return signal(8, step=f"signal(windows={windows}, tolerance=1e-9)").training_pair(x0, t, SILENT).state
@@ -82,7 +77,7 @@ def test_edges_outlive_flat_detail():
     x[..., 8:] = 0.9
     ripples = 0.01 * torch.cos(math.pi * torch.arange(16, dtype=F64))
     process = signal(16, diffusivity=1.0, drift_anisotropy=0.02)
-    smooth = process.training_pair(x + ripples, times(1.0), SILENT).state[0, 0, 8]
+    smooth = process.training_pair(x + ripples, at(1.0), SILENT).state[0, 0, 8]
     step = smooth[8:].mean() - smooth[:8].mean()
     assert step > 0.75
     assert float(smooth[1:6].std()) < 0.2 * float(ripples.std())
@@ -107,16 +102,16 @@ def test_states_are_the_same_in_one_move_and_in_two():
 @pytest.mark.parametrize("length", [0.0, 0.8])
 def test_its_target_has_the_exact_score_as_conditional_mean(length):
     """Gaussian data, isotropic smoothing: V = e^{−2Az} D + q ∫α2²; five standard errors, h = u and u³."""
-    objective = signal(drift_anisotropy="infinite", correlation_length=length)
-    assert objective.learns_drift
+    process = signal(drift_anisotropy="infinite", correlation_length=length)
+    assert process.learns_drift
     count, t = 12_000, 0.9
-    drawn = objective.training_pair(gaussian_images(count, 6), torch.full((count,), t, dtype=F64), keys(count))
+    drawn = process.training_pair(gaussian_images(count, 6), torch.full((count,), t, dtype=F64), keys(count))
     u, target, drift = dct2(drawn.state - 0.5)[:, 0], dct2(drawn.target)[:, 0], dct2(drawn.drift)[:, 0]
-    z, begin, end = frequencies(6, 6, F64, u.device), times(0.0), times(t)
-    known = torch.exp(-2 * objective.equation.smoothing(begin, end) * z) * data_spectrum(6)
-    noise = spectrum(6, 6, length, F64, u.device) * quadrature(objective.equation, begin, end)[0].sum()
+    z, begin, end = frequencies(6, 6, F64, u.device), at(0.0), at(t)
+    known = torch.exp(-2 * process.equation.smoothing(begin, end) * z) * data_spectrum(6)
+    noise = spectrum(6, 6, length, F64, u.device) * quadrature(process.equation, begin, end)[0].sum()
     power = known + noise
-    rate = objective.equation.alpha1(end) * z
+    rate = process.equation.alpha1(end) * z
     for residual in (target + u / power, drift + rate * known / power * u):  # E[b|u] = −α1 z (S/V) u
         for h in (u, u**3):
             product = residual * h
@@ -134,12 +129,11 @@ def test_explicit_steps_take_its_drift_from_the_model():
 
 def test_tables_know_its_noise_and_where_its_drift_jumps():
     process = signal(correlation_length=0.5)
-    objective = process
-    assert objective.step.jumps(objective.equation) == (*(2.0 * k / 6 for k in range(6)), 2.0)
-    statistics = objective.estimate_statistics(gaussian_images(64, 6))
+    assert process.step.jumps(process.equation) == (*(2.0 * k / 6 for k in range(6)), 2.0)
+    statistics = process.estimate_statistics(gaussian_images(64, 6))
     for cell, phase in ((0, 3), (4, -1)):
         t = statistics.edges[cell] + statistics.phases[phase] * (statistics.edges[cell + 1] - statistics.edges[cell])
-        mass = quadrature(process.equation, times(0.0), t[None])[0].sum()
+        mass = quadrature(process.equation, at(0.0), t[None])[0].sum()
         exact = spectrum(6, 6, 0.5, F64, t.device) * mass
         torch.testing.assert_close(statistics.log_noise[cell, phase].exp().double(), exact, rtol=1e-5, atol=0)
 

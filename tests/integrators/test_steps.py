@@ -14,8 +14,8 @@ from anisodiff.integrators.exponential import window_degree
 from anisodiff.integrators.tamed_euler import tame
 from anisodiff.stencils import STENCILS
 from anisodiff.stencils.flux import apply_edges
+from tests.support.oracles import F64, generator
 
-F64 = torch.float64
 PAPER = Equation(
     diffusivity="geometric(0.5, 64)",
     intensity="geometric(0.01, 2)",
@@ -25,10 +25,6 @@ PAPER = Equation(
 
 def image(*shape: int, seed: int = 0) -> torch.Tensor:
     return torch.rand(shape, dtype=F64, generator=torch.Generator().manual_seed(seed))
-
-
-def generator(seed: int = 0) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
 
 
 # ---- the exponential step -------------------------------------------------------------------------------------

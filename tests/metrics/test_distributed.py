@@ -58,7 +58,7 @@ def test_two_processes_find_what_one_finds(
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    context = multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("fork")  # torch is imported already
     processes = [context.Process(target=work, args=(rank, port, tmp_path)) for rank in range(2)]
     for process in processes:
         process.start()

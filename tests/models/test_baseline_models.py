@@ -8,8 +8,8 @@ import anisodiff
 from anisodiff.dct import dct2
 from anisodiff.registry import PROCESSES, model_of
 from anisodiff.training import Plan
-from tests.support.baselines import GAINS, at, exact_model
-from tests.support.oracles import F64, gaussian_images, spectrum
+from tests.support.baselines import GAINS, exact_model
+from tests.support.oracles import F64, at, gaussian_images, generator, spectrum
 from tests.training.conftest import tiny
 
 SIZE = 4
@@ -20,17 +20,13 @@ KEYS = {
 }
 
 
-def generator(seed: int = 11) -> torch.Generator:  # not that of the images
-    return torch.Generator().manual_seed(seed)
-
-
 @pytest.mark.parametrize("name", PROCESSES)
 def test_the_mean_of_the_target_is_the_closed_form(name):
     """On Gaussian images the best predictor is linear per mode: its gain from 20,000 draws, 5 standard errors."""
     process = anisodiff.process(name, SIZE, **KEYS.get(name, {}))
-    objective, x0 = process, gaussian_images(20000, SIZE)
-    t = objective.snap_to_grid(at(0.43))
-    drawn = objective.training_pair(x0, t.expand(20000), generator())
+    x0 = gaussian_images(20000, SIZE)
+    t = process.snap_to_grid(at(0.43))
+    drawn = process.training_pair(x0, t.expand(20000), generator(11))
     u, y = dct2(drawn.state - 0.5)[:, 0], dct2(drawn.target)[:, 0]
     found = (u * y).mean(0) / u.square().mean(0)
     want = GAINS[model_of(name)](process, spectrum(SIZE))(t)[0]
@@ -43,9 +39,9 @@ def test_the_mean_of_the_target_is_the_closed_form(name):
 def test_the_loss_is_least_for_the_exact_network(name):
     """And by as much larger as theory says when its answer is off by a constant."""
     process = anisodiff.process(name, SIZE, **KEYS.get(name, {}))
-    model, objective = exact_model(process, SIZE), process
-    x0, t = gaussian_images(4000, SIZE, seed=3), objective.snap_to_grid(torch.linspace(0.01, 1, 4000, dtype=F64))
-    drawn = objective.training_pair(x0, t, generator())
+    model = exact_model(process, SIZE)
+    x0, t = gaussian_images(4000, SIZE, seed=3), process.snap_to_grid(torch.linspace(0.01, 1, 4000, dtype=F64))
+    drawn = process.training_pair(x0, t, generator(11))
     exact = model.loss(drawn, t)
     assert exact.shape == (4000,)
     answer = model.network.forward
@@ -57,7 +53,7 @@ def test_the_loss_is_least_for_the_exact_network(name):
 
 @pytest.mark.parametrize("name", ["flow-matching", "edge-preserving"])
 def test_the_image_expected_is_that_of_the_gaussian(name):
-    """E[x̂0 | û] = ½ + D g/(g² D + s²)·(û − ½): Wiener's filter, by the model's own formula."""
+    """E[x̂0 | û] = ½ + D g/(g² D + s²)·(û − ½): the Wiener filter, by the model's own formula."""
     process = anisodiff.process(name, SIZE, **KEYS.get(name, {}))
     model, power, t = exact_model(process, SIZE), spectrum(SIZE), at(0.43)
     u = gaussian_images(2, SIZE, seed=5)
@@ -71,7 +67,7 @@ def test_the_image_expected_is_that_of_the_gaussian(name):
 def test_the_marginal_score_of_edge_preserving_noise():
     """Two images: −ξ/s has the mean ∇ log p(u), and the target s⊙ξ the mean u − E[m | u], both from p by autograd."""
     process = anisodiff.process("edge-preserving", lambda_min=0.01)
-    images, t = torch.rand(2, 1, 4, 4, dtype=F64, generator=generator()), at(0.3, 0.3)
+    images, t = torch.rand(2, 1, 4, 4, dtype=F64, generator=generator(11)), at(0.3, 0.3)
     images[1] = images[0] + 0.2 * (images[1] - images[0])
     mean, spread = process.mean(images, t), process.spread(images, t)
     u = (mean + 0.8 * spread * torch.randn(2, 1, 4, 4, dtype=F64, generator=generator(1)))[:1].requires_grad_()

@@ -1,4 +1,4 @@
-"""Tables in the principal axes of the channel_pca: closed forms for images whose channels are correlated."""
+"""Tables in the principal axes of the channels: closed forms for images whose channels are correlated."""
 
 import dataclasses
 import math
@@ -8,12 +8,14 @@ import torch
 
 import anisodiff
 from anisodiff.dct import dct2, frequencies, idct2
+from anisodiff.models.base import ModelOptions
 from anisodiff.models.score import ScoreModel
 from anisodiff.noise import KeyedNoise, combine
 from anisodiff.registry import build_sampler
 from anisodiff.statistics import principal_axes, rotate_channels
 from anisodiff.training import Plan
 from tests.support.oracles import Nothing, gaussian_images
+from tests.support.score_models import wiener_model
 from tests.training.conftest import tiny
 
 F64 = torch.float64
@@ -33,12 +35,8 @@ def covariance(x: torch.Tensor) -> torch.Tensor:
 
 
 def build(name: str, images: torch.Tensor, **overrides):
-    objective = anisodiff.process(name, images.shape[-1], **overrides)
-    statistics = objective.estimate_statistics(images.float(), channel_pca=True)
-    model = ScoreModel(
-        Nothing(), objective.equation, statistics, drift=objective.learns_drift, plain_noise=objective.plain_noise
-    )
-    return objective, model.double()
+    process = anisodiff.process(name, images.shape[-1], **overrides)
+    return process, wiener_model(process, images.float(), channel_pca=True).double()
 
 
 def test_axes_are_principal_and_shares_add_up():
@@ -57,12 +55,12 @@ def test_axes_are_principal_and_shares_add_up():
 
 
 @pytest.mark.parametrize("name", ["ve", "heat"])
-def test_wieners_predictor_is_the_score_of_images_with_correlated_channels(name):
+def test_the_wiener_filter_is_the_score_of_images_with_correlated_channels(name):
     """Gaussian images: Cov û_k = D_k A diag(s) Aᵀ·decay² + φ 1, its inverse applied to the state, mode by mode."""
     images = colored_images(300)
-    objective, model = build(name, images)
+    process, model = build(name, images)
     statistics, t = model.statistics, torch.full((5,), 0.8, dtype=F64)
-    state = objective.training_pair(images[:5], t, KeyedNoise(combine(3, torch.arange(5)))).state
+    state = process.training_pair(images[:5], t, KeyedNoise(combine(3, torch.arange(5)))).state
     plain = model.coefficients(t[:1])
     axes = statistics.axes.double()
     signal = torch.einsum("ec,ehw,ed->cdhw", axes, plain.signal[0].double(), axes)
@@ -76,16 +74,15 @@ def test_wieners_predictor_is_the_score_of_images_with_correlated_channels(name)
 
 @pytest.mark.parametrize("name", ["ve", "anisotropic"])
 def test_less_is_left_to_learn(name):
-    """In the same units, and with a loss that Wiener's predictor still has 1 of."""
+    """In the same units, and with a loss that the Wiener filter still has 1 of."""
     images = colored_images(500)
     overrides = {} if name == "ve" else {"diffusivity": "geometric(0.1, 1)", "step": "exponential(windows=2)"}
-    objective, model = build(name, images, **overrides)
+    process, model = build(name, images, **overrides)
     axes = {"axes": torch.eye(3, dtype=F64), "shares": torch.ones(1, 8, 8, dtype=F64)}
-    without = ScoreModel(
-        Nothing(), objective.equation, dataclasses.replace(model.statistics, **axes), drift=objective.learns_drift
-    ).double()
+    plain = dataclasses.replace(model.statistics, **axes)
+    without = ScoreModel.build(Nothing(), process, plain, ModelOptions()).double()
     t = torch.full((500,), 0.9, dtype=F64)
-    drawn = objective.training_pair(images, t, KeyedNoise(combine(7, torch.arange(500))))
+    drawn = process.training_pair(images, t, KeyedNoise(combine(7, torch.arange(500))))
     errors = [(m(drawn.state, t)[0] - drawn.target).square().mean() for m in (model, without)]
     assert float(errors[0]) < 0.9 * float(errors[1])
     assert float(model.loss(drawn, t).mean()) == pytest.approx(1.0, abs=0.1)
@@ -97,8 +94,7 @@ SAMPLERS = ["exponential", "exponential(order=1, wiener=1)", "ancestral", "ode",
 @pytest.mark.parametrize("text", SAMPLERS)
 def test_samples_have_the_covariance_of_the_channels(text):
     images = colored_images(2000, 4)
-    process = anisodiff.process("ve", 4, sigma_max=5)
-    _, model = build("ve", images, sigma_max=5)
+    process, model = build("ve", images, sigma_max=5)
     count, made = 3000, build_sampler(text, process)
     times = made.times(model, 160 * made.cost, t_min=0.02)
     c = model.coefficients(torch.full((1,), process.T, dtype=F64))
@@ -121,11 +117,10 @@ IMAGE = {
 def test_colors_are_pulled_by_what_is_known_of_them():
     """The image alone is smoothed: per axis the drift's linear part is −λ S/V; the tables know its mean alone."""
     images = colored_images(2000, 4)
-    process = anisodiff.process("anisotropic", 4, **IMAGE)
-    objective, model = build("anisotropic", images, **IMAGE)
+    process, model = build("anisotropic", images, **IMAGE)
     t = torch.full((2000,), 0.8, dtype=F64)
     drawn, c = (
-        objective.training_pair(images, t, KeyedNoise(combine(5, torch.arange(2000)))),
+        process.training_pair(images, t, KeyedNoise(combine(5, torch.arange(2000)))),
         model.coefficients(t[:1]),
     )
     z, drift = model.to_coordinates(drawn.state), model.modes(drawn.drift)

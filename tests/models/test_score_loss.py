@@ -8,8 +8,8 @@ import torch
 from anisodiff.dct import dct2, idct2
 from anisodiff.models.time_density import draw_times
 from anisodiff.noise import KeyedNoise
-from tests.models.test_score_model import T_MIN, build
 from tests.support.oracles import F64, Nothing, gaussian_images, keys
+from tests.support.score_models import T_MIN, build
 
 CASES = {
     "ve": ("ve", {}),
@@ -22,21 +22,20 @@ CASES = {
 
 @cache
 def measured(case):
-    """Images, objective and model of a case; measured once for all weightings."""
+    """Images, process and model of a case; estimated once."""
     name, overrides = CASES[case]
     images = gaussian_images(600, 8).float()
-    _, objective, model = build(name, images, **overrides)
-    return images, objective, model
+    return images, *build(name, images, **overrides)
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_loss_of_the_wiener_filter_is_one(case):
-    images, objective, model = measured(case)
+    images, process, model = measured(case)
     times, cumulative = model.time_density(mean=-0.5, std=1.2, t_min=T_MIN)
     noise = KeyedNoise(keys(600, 5))
     t = draw_times(times, cumulative, noise.uniform())
     assert ((t >= T_MIN) & (t <= 2.0)).all()
-    loss = model.loss(objective.training_pair(images, t, noise), t)
+    loss = model.loss(process.training_pair(images, t, noise), t)
     assert loss.shape == (600,)
     assert float(loss.mean()) == pytest.approx(1.0, abs=0.1)
 
@@ -52,7 +51,7 @@ class Smooth(torch.nn.Module):
 def test_uniform_times(case):
     """Even between t_min and T, but for the beginnings of windows, where nothing is drawn."""
     name, overrides = CASES[case]
-    _, _, model = build(name, gaussian_images(64, 8).float(), **overrides)
+    _, model = build(name, gaussian_images(64, 8).float(), **overrides)
     model.times = "uniform"
     times, cumulative = model.time_density(mean=-0.5, std=1.2, t_min=T_MIN)
     t = draw_times(times, cumulative, torch.linspace(0, 1, 20_001, dtype=F64))
@@ -66,13 +65,13 @@ def test_uniform_times(case):
 
 
 def test_the_loss_of_song():
-    """`ve`: the mean over pixels of (σ s + ξ)²; Wiener's predictor leaves S/V of it."""
+    """`ve`: the mean over pixels of (σ s + ξ)²; the Wiener filter leaves S/V of it."""
     images = gaussian_images(64, 8)
-    _, objective, model = build("ve", images)
+    process, model = build("ve", images)
     model = model.double()
     model.network, model.weighting = Smooth(), "noise"
     t = torch.linspace(0.1, 1.9, 64, dtype=F64)
-    drawn = objective.training_pair(images, t, KeyedNoise(keys(64, 2)))
+    drawn = process.training_pair(images, t, KeyedNoise(keys(64, 2)))
     sigma = model.coefficients(t).noise[..., :1, :1].sqrt()
     noise = -sigma * drawn.target
     expected = (sigma * model(drawn.state, t)[0] + noise).square().mean((-3, -2, -1))
@@ -82,7 +81,7 @@ def test_the_loss_of_song():
     t = torch.full((2000,), 0.9, dtype=F64)
     c = model.coefficients(t[:1])
     model.network = Nothing()
-    found = model.loss(objective.training_pair(many, t, KeyedNoise(keys(2000, 3))), t)
+    found = model.loss(process.training_pair(many, t, KeyedNoise(keys(2000, 3))), t)
     assert float(found.mean()) == pytest.approx(
         float((c.signal / c.power).mean()), abs=4 * float(found.std()) / 2000**0.5
     )
@@ -91,11 +90,11 @@ def test_the_loss_of_song():
 def test_scalars_are_those_of_edm():
     """`ve`: the network sees û/√(σ² + σ_d²), and the image is c_skip û + c_out F (Karras et al. 2022, table 1)."""
     images = gaussian_images(64, 8)
-    _, objective, model = build("ve", images)
+    process, model = build("ve", images)
     model = model.double()
     model.network, model.scalar = Smooth(), True
     t = torch.linspace(0.1, 1.9, 64, dtype=F64)
-    state = objective.training_pair(images, t, KeyedNoise(keys(64, 2))).state
+    state = process.training_pair(images, t, KeyedNoise(keys(64, 2))).state
     c, mean = model.coefficients(t), model.statistics.mean[:, None, None]
     noise, data = c.noise.mean((-2, -1), keepdim=True), model.statistics.data.double().mean()
     power = noise + data
@@ -111,10 +110,10 @@ def test_scalars_change_what_a_network_has_to_know_and_nothing_else(case):
     """A network that makes up for the other coefficients gives the same residuals, and so the same loss."""
     name, overrides = CASES[case]
     images = gaussian_images(64, 8)
-    _, objective, model = build(name, images, **overrides)
+    process, model = build(name, images, **overrides)
     model = model.double()
     t = torch.full((64,), 0.9, dtype=F64)
-    c, drawn = model.coefficients(t), objective.training_pair(images, t, KeyedNoise(keys(64, 2)))
+    c, drawn = model.coefficients(t), process.training_pair(images, t, KeyedNoise(keys(64, 2)))
     around = c.scalars()
 
     class Translated(torch.nn.Module):
@@ -130,15 +129,15 @@ def test_scalars_change_what_a_network_has_to_know_and_nothing_else(case):
     torch.testing.assert_close(model.loss(drawn, t), expected)
     torch.testing.assert_close(model(drawn.state, t), values)
     model.network = Nothing()
-    assert float(model.loss(drawn, t).mean()) > 1.5  # without Wiener's predictor more is left to learn
+    assert float(model.loss(drawn, t).mean()) > 1.5  # without the Wiener filter more is left to learn
 
 
 def test_modes_without_signal_have_no_more_weight_than_their_signal():
     """One window and a strong drift: the shape of the noise must not be most of the loss."""
     images = gaussian_images(600, 8).float()
-    _, objective, model = build("anisotropic", images, **CASES["one window"][1], drift_anisotropy=0.05)
+    process, model = build("anisotropic", images, **CASES["one window"][1], drift_anisotropy=0.05)
     t = torch.full((600,), 1.6, dtype=F64)
-    drawn, c = objective.training_pair(images, t, KeyedNoise(keys(600, 6))), model.coefficients(t[:1])
+    drawn, c = process.training_pair(images, t, KeyedNoise(keys(600, 6))), model.coefficients(t[:1])
     silent = (c.signal < 1e-2 * c.noise)[0, 0]
     assert float(silent.float().mean()) > 0.5
     target = (dct2(drawn.target) + model.to_coordinates(drawn.state) / c.power) / c.scale
@@ -156,11 +155,11 @@ def test_without_drift_the_measured_loss_is_that_of_the_closed_form():
     noise = {"diffusivity": 0, "intensity": "geometric(0.02918, 145.9)"}
     losses = []
     for name, step in (("ve", "exact"), ("anisotropic", "exponential(windows=1)")):
-        _, objective, model = build(name, images, **noise, step=step)
+        process, model = build(name, images, **noise, step=step)
         model.residuals = lambda z, c, key=None: (0.3 * z / c.power.sqrt(), None)  # wrong, but the same for both
         found = []
         for level in (0.3, 0.8, 1.3):  # beyond, the error of V is as large as the signal
             t = torch.full((2000,), level, dtype=F64)
-            found.append(float(model.loss(objective.training_pair(images, t, KeyedNoise(keys(2000, 7))), t).mean()))
+            found.append(float(model.loss(process.training_pair(images, t, KeyedNoise(keys(2000, 7))), t).mean()))
         losses.append(found)
     assert losses[0] == pytest.approx(losses[1], rel=0.1)

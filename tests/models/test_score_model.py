@@ -5,21 +5,13 @@ import torch
 
 import anisodiff
 from anisodiff.dct import dct2
-from anisodiff.models.score import ScoreModel
 from anisodiff.noise import KeyedNoise
 from anisodiff.priors import fit_gaussian
 from anisodiff.samplers.grids import level_grid
-from tests.support.oracles import Nothing, gaussian_images, keys, spectrum
+from tests.support.oracles import gaussian_images, keys, spectrum
+from tests.support.score_models import T_MIN, build
 
 F64 = torch.float64
-T_MIN = 0.02
-
-
-def build(name: str, images: torch.Tensor, **overrides):
-    process = anisodiff.process(name, images.shape[-1], **overrides)
-    objective = process
-    statistics = objective.estimate_statistics(images)
-    return process, objective, ScoreModel(Nothing(), process.equation, statistics, drift=objective.learns_drift)
 
 
 def test_measured_moments_are_the_closed_form_where_there_is_one():
@@ -43,7 +35,7 @@ def test_measured_moments_are_the_closed_form_where_there_is_one():
 
 def test_noise_level_of_ve_is_its_own():
     images = gaussian_images(500, 8).float()
-    process, _, model = build("ve", images)
+    process, model = build("ve", images)
     sigma_d = model.statistics.data.mean().sqrt()
     for t in (0.5, 1.0, 1.5):
         when = torch.tensor([t], dtype=F64)
@@ -53,9 +45,9 @@ def test_noise_level_of_ve_is_its_own():
 
 
 def test_exact_score_is_reproduced_for_gaussian_data():
-    """For Gaussian data Wiener's predictor *is* the score: forward() must give it."""
+    """For Gaussian data the Wiener filter *is* the score: forward() must give it."""
     images = gaussian_images(4000, 8).float()
-    process, _, model = build("ve", images)
+    process, model = build("ve", images)
     u = process.simulate(images[:16], 1.0, KeyedNoise(keys(16, 6)))
     score, tilde = model(u, torch.full((16,), 1.0, dtype=F64))
     power = spectrum(8) + process.variance(u[:1].double(), 0.0, 1.0)[0, 0]
@@ -65,12 +57,12 @@ def test_exact_score_is_reproduced_for_gaussian_data():
 
 def test_grid_ends_where_it_should_and_keeps_the_edges():
     images = gaussian_images(200, 8).float()
-    _, objective, model = build("anisotropic", images, step="exponential(windows=4)")
+    process, model = build("anisotropic", images, step="exponential(windows=4)")
     grid = level_grid(model, 20, T_MIN)
     assert float(grid[0]) == 2.0
     assert float(grid[-1]) == T_MIN
     assert (grid[1:] < grid[:-1]).all()
-    assert set(objective.step.jumps(objective.equation)[1:]) <= set(grid.tolist())
+    assert set(process.step.jumps(process.equation)[1:]) <= set(grid.tolist())
 
 
 def test_gaussian_prior_has_the_terminal_moments():

@@ -11,9 +11,8 @@ import anisodiff
 from anisodiff.noise import KeyedNoise, combine
 from anisodiff.processes.conditional import levels_of
 from anisodiff.registry import build_sampler
-from tests.processes.test_processes import TABLE, generator, image, rows
-from tests.support.baselines import at
-from tests.support.oracles import F64
+from tests.processes.test_processes import TABLE, image, rows
+from tests.support.oracles import F64, at, generator
 
 every_baseline = rows([*TABLE, ("flow-matching", {"sigma_min": 0.1})])
 

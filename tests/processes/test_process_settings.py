@@ -10,7 +10,8 @@ import anisodiff
 from anisodiff.io.records import read_config
 from anisodiff.processes import presets
 from anisodiff.processes.config import KEYS, check_keys
-from tests.processes.test_processes import F64, generator, image
+from tests.processes.test_processes import image
+from tests.support.oracles import F64, generator
 
 
 def test_presets_have_the_papers_numbers():

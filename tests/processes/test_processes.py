@@ -15,8 +15,8 @@ import anisodiff.stencils
 from anisodiff.processes import presets
 from anisodiff.processes.config import KEYS, ProcessConfig
 from anisodiff.registry import PRESETS, PROCESSES
+from tests.support.oracles import F64, generator
 
-F64 = torch.float64
 EQUATIONS = [
     *((name, {}) for name in PRESETS),
     *((name, {}) for name in presets.GALLERY),
@@ -49,10 +49,6 @@ def noisy(process) -> bool:
 
 def image(*shape: int, dtype=torch.float32) -> torch.Tensor:
     return torch.rand(shape, generator=torch.Generator().manual_seed(0), dtype=dtype)
-
-
-def generator(seed: int = 0) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
 
 
 @every_process

@@ -9,12 +9,11 @@ import anisodiff
 import anisodiff.dct
 from anisodiff import gaussian_kernel
 from anisodiff.dct import dct2
-from anisodiff.noise import KeyedNoise, combine
+from anisodiff.noise import KeyedNoise
 from anisodiff.processes import ClosedForm
-from tests.processes.test_projection import EQUATION, GRID, STEP, Window, at, targets, weight
-from tests.support.oracles import gaussian_images, spectrum
+from tests.support.oracles import F64, at, gaussian_images, keys, spectrum
+from tests.support.two_pixels import EQUATION, GRID, STEP, Window, targets, weight
 
-F64 = torch.float64
 LINEAR = {"diffusivity": "geometric(0.3, 3)", "intensity": "geometric(0.1, 1)", "drift_anisotropy": "infinite"}
 PROCESSES = {
     "exact": anisodiff.process("heat", 6, **LINEAR),
@@ -28,27 +27,23 @@ def times(count: int, t: float) -> torch.Tensor:
     return torch.full((count,), t, dtype=F64)
 
 
-def keys(count: int, seed: int) -> KeyedNoise:
-    return KeyedNoise(combine(seed, torch.arange(count)))
-
-
 def draw(process, t: float, count: int = 12_000):
-    return process.training_pair(gaussian_images(count, 6), times(count, t), keys(count, 5))
+    return process.training_pair(gaussian_images(count, 6), times(count, t), KeyedNoise(keys(count, 5)))
 
 
 @pytest.mark.parametrize("name", PROCESSES)
 @pytest.mark.parametrize("t", [0.29, 1.15, 2.0])
 def test_targets_have_the_exact_score_as_conditional_mean(name, t):
     """E[(target − score(u))·h(u)] = 0 for h = u and h = u³, per mode, within five standard errors."""
-    objective = PROCESSES[name]
-    drawn = draw(objective, t)
+    process = PROCESSES[name]
+    drawn = draw(process, t)
     u, target = dct2(drawn.state - 0.5)[:, 0], dct2(drawn.target)[:, 0]
-    exact = ClosedForm(equation=objective.equation)
+    exact = ClosedForm(equation=process.equation)
     like = drawn.state[:1]
     decay = exact.mean(torch.ones_like(like), 0.0, t)  # of the constant mode: 1, conserved
     torch.testing.assert_close(decay, torch.ones_like(like), rtol=0, atol=1e-12)
     z = anisodiff.dct.frequencies(6, 6, F64, like.device)
-    amount = objective.equation.smoothing(*torch.tensor([[0.0], [t]], dtype=F64))
+    amount = process.equation.smoothing(*torch.tensor([[0.0], [t]], dtype=F64))
     power = torch.exp(-2 * amount * z) * spectrum(6) + exact.variance(like, 0.0, t)[0, 0]
     if name == "one step":  # another law at finite Δt: its own power
         power = u.square().mean(0)
@@ -61,10 +56,10 @@ def test_targets_have_the_exact_score_as_conditional_mean(name, t):
 
 @pytest.mark.parametrize("name", ["window", "one step"])
 def test_frozen_drift_of_a_linear_process_is_the_drift(name):
-    objective = PROCESSES[name]
+    process = PROCESSES[name]
     t = 1.2  # a node of both grids: the piece that ends there is a whole window, or one step
-    drawn = draw(objective, t, 50)
-    want = anisodiff.drift(drawn.state, float(objective.equation.alpha1(torch.tensor(t, dtype=F64))), 0.0)
+    drawn = draw(process, t, 50)
+    want = anisodiff.drift(drawn.state, float(process.equation.alpha1(torch.tensor(t, dtype=F64))), 0.0)
     if name == "window":
         torch.testing.assert_close(drawn.drift, want, rtol=0, atol=1e-10)
     else:  # of the state one step before
@@ -80,17 +75,17 @@ def test_variance_of_the_target_falls_with_the_length_of_the_piece():
 
 def test_window_edges_belong_to_the_window_below():
     """At t = an edge the kernel spans the whole window before it; just above, a short piece with a large target."""
-    objective = PROCESSES["window"]
-    at, above = (float(draw(objective, t, 500).target.square().mean()) for t in (0.8, 0.8001))
+    process = PROCESSES["window"]
+    at, above = (float(draw(process, t, 500).target.square().mean()) for t in (0.8, 0.8001))
     assert above > 100 * at
 
 
 def test_a_draw_depends_on_its_keys_alone():
-    objective = anisodiff.process("anisotropic", 8)
+    process = anisodiff.process("anisotropic", 8)
     x0, t = gaussian_images(6, 8), torch.linspace(0.1, 2.0, 6, dtype=F64)
-    k = combine(3, torch.arange(6))
-    together = objective.training_pair(x0, t, KeyedNoise(k))
-    alone = objective.training_pair(x0[2:3], t[2:3], KeyedNoise(k[2:3]))
+    k = keys(6, 3)
+    together = process.training_pair(x0, t, KeyedNoise(k))
+    alone = process.training_pair(x0[2:3], t[2:3], KeyedNoise(k[2:3]))
     torch.testing.assert_close(together.state[2:3], alone.state, rtol=0, atol=1e-12)
     torch.testing.assert_close(together.target[2:3], alone.target, rtol=1e-5, atol=1e-5)
 
@@ -109,13 +104,13 @@ def test_what_cannot_be_learned_is_refused():
 
 def test_single_steps_are_learned_at_their_ends():
     """Just after a node a target's variance diverges; settled times end whole steps, also where rounding misses."""
-    objective = PROCESSES["one step"]
-    t = objective.snap_to_grid(torch.tensor([0.001, 0.13, 0.131, 1.999, 2.0], dtype=F64))
+    process = PROCESSES["one step"]
+    t = process.snap_to_grid(torch.tensor([0.001, 0.13, 0.131, 1.999, 2.0], dtype=F64))
     torch.testing.assert_close(t, torch.tensor([0.02, 0.14, 0.14, 2.0, 2.0], dtype=F64))
     x0 = gaussian_images(300, 6)
-    k = KeyedNoise(combine(5, torch.arange(300)))
+    k = KeyedNoise(keys(300, 5))
     on = [
-        objective.training_pair(x0, torch.full((300,), v, dtype=F64), k).target.square().mean()
+        process.training_pair(x0, torch.full((300,), v, dtype=F64), k).target.square().mean()
         for v in (0.14, 0.14 + 1e-13)
     ]
     assert on[1] == pytest.approx(float(on[0]), rel=0.2)
@@ -172,6 +167,6 @@ def test_the_target_obeys_steins_identity_on_nonlinear_processes(step, own):
     edge = torch.where(torch.rand(n, 1, 1, 1, generator=g) < 0.5, -0.4, 0.4) * torch.tensor([1.0, 1.0, -1.0, -1.0])
     x0 = 0.5 + edge + 0.05 * torch.randn(n, 1, 4, 4, dtype=F64, generator=g)
 
-    drawn = process.training_pair(x0, times(n, 0.6), keys(n, 3))
+    drawn = process.training_pair(x0, times(n, 0.6), KeyedNoise(keys(n, 3)))
     product = (dct2(drawn.target) * dct2(drawn.state - 0.5))[:, 0] + 1
     assert (product.mean(0) / (product.std(0) / math.sqrt(n))).abs().max() < 4.5

@@ -17,12 +17,8 @@ from anisodiff.samplers.divergence import divergence
 from anisodiff.samplers.euler import Taming, euler_step, reverse_drift
 from anisodiff.stencils import drift, noise_scale
 from tests.support.exact_score import F64, Oracle, oracle
-from tests.support.oracles import keys
+from tests.support.oracles import at, keys
 from tests.support.score_models import process, small_model
-
-
-def at(t: float) -> Tensor:
-    return torch.tensor([t], dtype=F64)
 
 
 def state(batch: int, *shape: int) -> Tensor:

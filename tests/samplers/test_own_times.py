@@ -16,9 +16,9 @@ from anisodiff.registry import PROCESSES, build_sampler, default_sampler
 from anisodiff.samplers import Dopri5
 from anisodiff.samplers.posterior import posterior
 from anisodiff.samplers.predictor_corrector import reverse_diffusion
-from tests.support.baselines import at, exact_model
+from tests.support.baselines import exact_model
 from tests.support.exact_score import Impulses, oracle
-from tests.support.oracles import F64, gaussian_images, keys, spectrum
+from tests.support.oracles import F64, at, gaussian_images, keys, spectrum
 
 SIZE = 4
 WIDE = {"lambda_min": 1e12, "lambda_max": 1e12}

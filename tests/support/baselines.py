@@ -12,9 +12,7 @@ from anisodiff.models.scaled_noise import ScaledNoiseModel
 from anisodiff.models.velocity import VelocityModel
 from anisodiff.processes import ConditionalGaussian, FlowMatching, HeatDissipation, ScaledGaussian
 from anisodiff.registry import model_of
-from tests.support.oracles import gaussian_images, spectrum
-
-F64 = torch.float64
+from tests.support.oracles import F64, gaussian_images, spectrum
 
 
 class PerMode(torch.nn.Module):
@@ -27,10 +25,6 @@ class PerMode(torch.nn.Module):
     def forward(self, z: Tensor, t: Tensor, dropout_key: Tensor | None = None) -> Tensor:
         self.calls += 1
         return idct2(self.gain(t.to(F64))[:, None] * dct2(z - self.center))
-
-
-def at(*t: float) -> Tensor:
-    return torch.tensor(t, dtype=F64)
 
 
 def flow_gain(process: FlowMatching, power: Tensor) -> Callable[[Tensor], Tensor]:

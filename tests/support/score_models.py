@@ -1,15 +1,19 @@
 """Small score models with real networks: what a sampler meets in life, in a size for tests."""
 
 import functools
+from typing import Any
 
 import torch
 from torch import Tensor
 
 import anisodiff
+from anisodiff.models.base import ModelOptions
 from anisodiff.models.score import ScoreModel
 from anisodiff.processes import Process
-from tests.support.oracles import gaussian_images
+from anisodiff.statistics import SpectralStatistics
+from tests.support.oracles import Nothing, gaussian_images
 
+T_MIN = 0.02
 PROCESSES = {
     "ve": ("ve", {}),
     "heat": ("heat", {}),
@@ -41,10 +45,21 @@ def process(name: str, size: int = 4) -> Process:
 
 def small_model(name: str) -> ScoreModel:
     """A model of 4×4 images in two channels around a `Small` network, single precision."""
-    objective = process(name)
-    return ScoreModel(Small(2), objective.equation, _moments(name), drift=objective.learns_drift)
+    return ScoreModel.build(Small(2), process(name), _statistics(name), ModelOptions())
 
 
 @functools.cache
-def _moments(name: str):
+def _statistics(name: str) -> SpectralStatistics:
     return process(name).estimate_statistics(gaussian_images(32, 4, channels=2).float())
+
+
+def wiener_model(of: Process, images: Tensor, *, channel_pca: bool = False, **options: Any) -> ScoreModel:
+    """The model of a process whose network adds nothing to the Wiener filter; ``options`` of `ModelOptions`."""
+    statistics = of.estimate_statistics(images, channel_pca=channel_pca)
+    return ScoreModel.build(Nothing(), of, statistics, ModelOptions(**options))
+
+
+def build(name: str, images: Tensor, **overrides: Any) -> tuple[Process, ScoreModel]:
+    """A process for ``images``, and its model by the Wiener filter alone."""
+    made = anisodiff.process(name, images.shape[-1], **overrides)
+    return made, wiener_model(made, images)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from benchmarks import kill_soak
 from safetensors.torch import load_file
 
 from anisodiff.io.checkpoint import alone, folder_of
@@ -266,14 +267,14 @@ def test_a_full_disk_loses_nothing(dataset, calm, tmp_path):
     assert steps(tmp_path) == ["step-00000009", "step-00000010"]
 
 
-def test_six_kills():
+def test_six_kills(monkeypatch, capsys):
     """kill −9 at random moments and while writing; the script compares every file with an undisturbed run's."""
-    ran = subprocess.run(
-        [sys.executable, ROOT / "benchmarks" / "kill_soak.py", "--kills", "6", "--steps", "12", "--json"],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    result = json.loads(ran.stdout)
-    assert result["ok"], (result, ran.stderr)
+    monkeypatch.setattr(sys, "argv", ["kill_soak.py", "--kills", "6", "--steps", "12", "--json"])
+    with pytest.raises(SystemExit) as ended:
+        kill_soak.main()
+    result = json.loads(capsys.readouterr().out)
+    assert ended.value.code == 0, result
+    assert result["ok"]
     assert result["kills"] == 6
     assert result["while_writing"] == 3
     assert result["equal"] == result["rounds"] >= 1

@@ -174,7 +174,7 @@ def test_a_bad_gradient_of_finite_losses_is_named_as_such(dataset):
 
 
 def test_it_learns(tmp_path):
-    """Two pictures are far from Gaussian: a network that tells them apart beats Wiener's predictor by far."""
+    """Two pictures are far from Gaussian: a network that tells them apart beats the Wiener filter by far."""
     picture = np.random.default_rng(0).integers(0, 2, (1, 1, 8, 8)) * 255
     np.save(tmp_path / "raw.npy", np.concatenate([picture, 255 - picture] * 16).astype(np.uint8))
     dataset = prepare(tmp_path / "raw.npy", tmp_path / "data", size=8, channels=1).dataset
