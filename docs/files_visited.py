@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+import anisodiff
 from anisodiff.data import Loader, prepare
 from anisodiff.generation import load
 from anisodiff.runtime.distributed import Distributed
@@ -18,6 +19,7 @@ from anisodiff.training import Plan, TrainConfig, train
 from anisodiff.training.model import assemble, calibration_images
 from anisodiff.training.step import Stepper
 
+PACKAGE = f"{Path(anisodiff.__file__).parent}/"
 NETWORK = {"name": "small", "nf": 8, "multipliers": [1, 1], "blocks": 1}
 
 
@@ -27,8 +29,8 @@ def visited(work: Callable[[], object]) -> list[str]:
 
     def see(frame: object, event: str, _: object) -> None:
         name = frame.f_code.co_filename  # type: ignore[attr-defined]
-        if event == "call" and "anisodiff" in name and "docs" not in name:
-            found.add(name.rpartition("anisodiff/")[2])
+        if event == "call" and name.startswith(PACKAGE):
+            found.add(name.removeprefix(PACKAGE))
 
     sys.setprofile(see)
     try:
