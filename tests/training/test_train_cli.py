@@ -147,6 +147,7 @@ def test_fine_tuning_from_a_published_file(command, tmp_path):
         (["cifar10-ve", "--set", "learns=scor"], "did you mean 'score'"),
         (["cifar10-ve", "--dry-run", "--set", "learns=score"], "the drift is known"),
         (["celeba64-heat"], "give --data PATH (celeba's archive"),
+        (["empty"], "'empty' is a path, not a recipe; did you mean --data empty?"),
         (["cifar10-ve", "--resume", "sometimes"], "unknown --resume"),
         (["heat", "--data", "empty"], "empty"),
         (["cifar10-ve", "--data", "prepared"], "the data are 1×16×16"),

@@ -51,7 +51,7 @@ def compare(
 
     Example: anisodiff compare cifar10-ve-base cifar10-flow-matching-base --data cifar10 --budget 10min --out study
 
-    One method twice: anisodiff compare ve "ve:gamma=0;name=flat" run:sampler=ode --data photos --track 5
+    One method twice: anisodiff compare ve "ve:times=uniform;name=uniform" run:sampler=ode --data photos --track 5
 
     In pieces: anisodiff compare … --only flat --stage train,sample,evaluate --for 9min, then --stage page
     """

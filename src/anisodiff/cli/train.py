@@ -105,6 +105,8 @@ def _job(name: str, data: Path | None, output: Path, changes: dict[str, Any], dr
     if name == "" or name in TRAINED:
         return _own_job(name or "anisotropic", data, output, changes, dry)
     if name not in RECIPES:
+        if Path(name).exists() and data is None:
+            raise ValueError(f"{name!r} is a path, not a recipe; did you mean --data {name}?")
         raise ValueError(f"unknown recipe {name!r}; {notation.nearest(name, [*RECIPES, *TRAINED])}")
     config = recipe(name).changed(changes)
     Plan.of(config)  # contradictions show before hours of preparing

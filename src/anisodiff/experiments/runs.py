@@ -32,7 +32,7 @@ COMMON = (
     "dequantize", "precision", "compile", "recompute", "deterministic", "calibration", "checkpoint_every",
 )  # fmt: skip
 """Equal for all runs unless set otherwise."""
-_OF_SCORES = ("weighting", "gamma", "times", "level_mean", "level_std")
+_OF_SCORES = ("weighting", "times", "level_mean", "level_std")
 """Not used by a baseline, which has its own loss and draws t uniformly."""
 _PAIRS = {"(": ")", "[": "]", "{": "}"}
 _LONGEST = 60

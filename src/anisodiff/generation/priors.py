@@ -28,7 +28,7 @@ from anisodiff.forgetting import forgetting
 from anisodiff.gaussian_kernel import grid_decay
 from anisodiff.noise import KeyedNoise, combine
 from anisodiff.priors import ConditionalPrior, GaussianPrior, Images, Prior, SimulatedPrior
-from anisodiff.processes import ClosedForm, Process
+from anisodiff.processes import Process
 from anisodiff.runtime.progress import Progress
 
 PriorImages = str | Path | Dataset | Tensor
@@ -102,7 +102,7 @@ def _check_shape(what: str, got: tuple[int, ...], expected: tuple[int, ...]) -> 
 
 def conditional_prior(process: Process, pool: Pool, device: torch.device, pairs: int = PAIRS) -> ConditionalPrior:
     """Exact for a linear process; else regressed on ``pairs`` simulated pairs (of at most that many images)."""
-    if isinstance(process, ClosedForm):
+    if "closed_form" in process.capabilities:
         return _exact(process, pool, device)
     some = pool.some(pairs, device)
     images = some.repeat(-(-pairs // len(some)), 1, 1, 1)[:pairs]  # a small set meets other noise each time
@@ -118,7 +118,7 @@ def conditional_prior(process: Process, pool: Pool, device: torch.device, pairs:
     return ConditionalPrior(pool.images, gain, rest, before, after)
 
 
-def _exact(process: ClosedForm, pool: Pool, device: torch.device) -> ConditionalPrior:
+def _exact(process: Any, pool: Pool, device: torch.device) -> ConditionalPrior:
     one = pool.some(1, device)
     end = torch.full((1,), process.T, dtype=torch.float64, device=device)
     gain = grid_decay(process.equation, torch.zeros_like(end), end, one)[0, 0]
@@ -232,7 +232,7 @@ def build_prior(name: str, inputs: PriorInputs) -> NamedPrior:
         prior: Prior = process.prior(pool.some(FITTED_TO, inputs.device))
         text = f"a Gaussian fitted just now to terminal states of {shown}"
     elif name == "conditional":
-        exact = isinstance(process, ClosedForm)
+        exact = "closed_form" in process.capabilities
         law = "exact: this process is linear" if exact else f"an approximation, regressed on {PAIRS} simulated pairs"
         prior = conditional_prior(process, pool, inputs.device)
         text = f"the Gaussian of the terminal state given one of {shown}; {law}"
