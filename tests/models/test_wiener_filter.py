@@ -5,8 +5,8 @@ import torch
 
 from anisodiff.dct import frequencies
 from anisodiff.processes import TrainingPair
-from tests.models.test_score_model import build
 from tests.support.oracles import F64, Nothing, gaussian_images
+from tests.support.score_models import build
 
 CASES = {
     "ve": ("ve", {}),
@@ -18,7 +18,7 @@ CASES = {
 @pytest.fixture(params=CASES)
 def model(request):
     name, overrides = CASES[request.param]
-    found = build(name, gaussian_images(64, 8), **overrides)[2].double()
+    found = build(name, gaussian_images(64, 8), **overrides)[-1].double()
     found.network = Nothing()
     return found
 
