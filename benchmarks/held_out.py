@@ -23,13 +23,13 @@ from anisodiff.noise import KeyedNoise, combine
 @torch.no_grad()
 def losses(generator, images: Tensor, level: float, batch: int) -> Tensor:
     """Of every image at one level, [N]."""
-    model, objective, found = generator.model, generator.plan.objective, []
+    model, process, found = generator.model, generator.process, []
     t = t_of_strength(model, 1 / (1 + math.exp(-level)))  # a level that the process does not reach is refused
-    settled = objective.snap_to_grid(torch.tensor([t], dtype=torch.float64))
+    settled = process.snap_to_grid(torch.tensor([t], dtype=torch.float64))
     for number, part in enumerate(torch.split(images, batch)):
         keys = combine(7, torch.arange(len(part), device=part.device) + number * batch)
         when = settled.expand(len(part)).to(part.device)
-        found.append(model.loss(objective.draw(part, when, KeyedNoise(keys)), when))
+        found.append(model.loss(process.training_pair(part, when, KeyedNoise(keys)), when))
     return torch.cat(found).double().cpu()
 
 

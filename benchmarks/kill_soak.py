@@ -25,7 +25,7 @@ from anisodiff.data import Dataset, prepare
 from anisodiff.io.checkpoint import folder_of
 from anisodiff.training import Hooks, TrainConfig, read, train
 
-NETWORK = {"size": "small", "nf": 8, "multipliers": [1, 1], "blocks": 1, "dropout": 0.1}
+NETWORK = {"name": "small", "nf": 8, "multipliers": [1, 1], "blocks": 1, "dropout": 0.1}
 
 
 def tiny_dataset(folder: Path) -> Dataset:

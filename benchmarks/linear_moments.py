@@ -14,13 +14,11 @@ from anisodiff.dct import dct2, frequencies, radial_bands
 from anisodiff.integrators import LocalKernel, TamedEuler
 from anisodiff.models.score import ScoreModel
 from anisodiff.noise import KeyedNoise, combine, white
-from anisodiff.objectives import objective_for
-from anisodiff.objectives.phases import table_phases
 from anisodiff.priors import GaussianPrior
 from anisodiff.processes import SPDE, ClosedForm, Process
 from anisodiff.samplers import Exponential, Sampler
 from anisodiff.samplers.reference import reference
-from anisodiff.statistics import SpectralStatistics, channel_axes
+from anisodiff.statistics import SpectralStatistics, channel_axes, window_phases
 from anisodiff.stencils import STENCILS
 
 F64 = torch.float64
@@ -49,7 +47,7 @@ class Impulse(KeyedNoise):
 
 def linear_model(process: Process, statistics: SpectralStatistics) -> ScoreModel:
     """Score and drift are their best linear predictors."""
-    objective = objective_for(process)
+    objective = process
     return ScoreModel(Nothing(), objective.equation, statistics, drift=objective.learns_drift)
 
 
@@ -59,7 +57,7 @@ def gains(sampler: Sampler, model: ScoreModel, times: Tensor) -> list[tuple[Tens
     for t, after in pairwise(times.split(1)):
         z = torch.zeros(2, 1, *model.statistics.data.shape, dtype=F64)
         z[0] = 1
-        z = sampler.stepper(model, Impulse(2))(z, t, after)[:, 0]
+        z = sampler.step(model, z, t, after, Impulse(2), {})[:, 0]
         found.append((z[0], z[1].square()))
     return found
 
@@ -75,9 +73,9 @@ def impulses(sampler: Sampler, model: ScoreModel, times: Tensor, power: Tensor) 
     """The same for any linear sampler: the sum of squares of its responses to the start and to every step's noise."""
     z = torch.zeros(len(times), 1, *power.shape, dtype=F64)
     z[0] = power.sqrt()
-    step = sampler.stepper(model, Impulse(len(times)))
+    noise, memory = Impulse(len(times)), {}
     for t, after in pairwise(times.split(1)):
-        z = step(z, t, after)
+        z = sampler.step(model, z, t, after, noise, memory)
     return z.square().sum((0, 1))
 
 
@@ -149,7 +147,7 @@ def along(process: SPDE, images: Tensor, mean: Tensor, seed: int) -> Sums:
     """
     equation, nodes = process.equation, process.step.nodes(process.equation)
     single = isinstance(process.step, TamedEuler)
-    phases = [1.0] if single else table_phases(len(nodes) - 1).tolist()
+    phases = [1.0] if single else window_phases(len(nodes) - 1).tolist()
     stencil = STENCILS[process.stencil]
     rows: dict[str, list[Tensor]] = {name: [] for name in ("V", "S", "C", "E", "Y", "U")}
     sources = [KeyedNoise(combine(seed, run, torch.arange(len(images)))) for run in (1, 2)]
@@ -192,7 +190,7 @@ def places(process: SPDE) -> tuple[Tensor, Tensor]:
     """Edges [K+1] and phases [P] of tables from `along`; single steps stand in cells of a twentieth of T."""
     nodes = torch.tensor(process.step.nodes(process.equation), dtype=F64)
     if not isinstance(process.step, TamedEuler):
-        return nodes, table_phases(len(nodes) - 1)
+        return nodes, window_phases(len(nodes) - 1)
     steps = round(process.T / 20 / process.step.dt)
     return nodes[::steps].contiguous(), torch.arange(1, steps + 1, dtype=F64) / steps
 

@@ -24,11 +24,9 @@ from torch import Tensor
 import anisodiff
 import linear_moments as lm
 from anisodiff.dct import dct2
-from anisodiff.estimation import estimate_statistics
 from anisodiff.io.figures import canvas, save_figure
 from anisodiff.models.score import ScoreModel
 from anisodiff.noise import KeyedNoise, combine
-from anisodiff.objectives import objective_for
 from anisodiff.priors import fit_gaussian
 from anisodiff.processes import SPDE, Process
 from anisodiff.samplers import Exponential
@@ -90,7 +88,7 @@ class Subject:
         """Tables along paths, perhaps without one of the groups; of linear processes the exact ones."""
         images = torch.cat([x for k, x in enumerate(self.groups) if k != without])
         if not isinstance(self.process, SPDE):
-            return estimate_statistics(objective_for(self.process), images)
+            return self.process.estimate_statistics(images)
         means = lm.pooled([x for k, x in enumerate(self.parts) if k != without])
         centered = images.double() - self.mean.double()[:, None, None]
         data = lm.symmetric(dct2(centered).square().mean((0, 1)))
@@ -240,7 +238,7 @@ def main() -> None:
         begin, (name, keys) = time.process_time(), CASES[label]
         process = anisodiff.process(name, 32, **keys)
         subject = Subject(process, half, paths=False)
-        model = lm.linear_model(process, estimate_statistics(objective_for(process), half))
+        model = lm.linear_model(process, process.estimate_statistics(half))
         power = generated(model, subject.start(), min(MAIN, options.steps))
         note("shipped", label, {"ratio": sums(power, subject.forward)}, begin)
     text = [table({k: v["ratio"] for k, v in rows.items()}, {k: v["error"] for k, v in rows.items() if "error" in v})

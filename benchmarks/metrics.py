@@ -27,8 +27,8 @@ import torch
 from torch import Tensor
 
 from anisodiff.metrics import (
-    INCEPTION,
     FeatureNetwork,
+    Settings,
     extract,
     extrapolate,
     frechet_distance,
@@ -38,8 +38,9 @@ from anisodiff.metrics import (
     kernel_distance,
     prdc,
     survey,
-    tf1_bilinear,
 )
+from anisodiff.metrics.resize import tf1_bilinear
+from anisodiff.metrics.weights import INCEPTION
 from sheets import cifar
 
 T = TypeVar("T")
@@ -130,7 +131,7 @@ def everything(
 
     table.timed(
         f"whole survey of {m} images",
-        lambda: survey(image_set(test), network, batch_size=batch),
+        lambda: survey(image_set(test), network, settings=Settings(batch_size=batch)),
         "features, statistics, fingerprint, spectra, edges, projections",
     )
     return x, y

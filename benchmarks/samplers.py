@@ -68,7 +68,7 @@ def main() -> None:
                 route = generator.route(name, asked)
                 generator.sample_along(route, range(options.batch), prior, batch=options.batch)  # records, compiles
                 begin = time.perf_counter()
-                drawn = generator.sample_along(route, range(options.samples), prior, batch=options.batch)
+                drawn = generator.sample_along(route, range(options.samples), prior, batch=options.batch).images
             except ValueError as error:
                 rows.append({**row, "error": str(error)})
                 print(rows[-1], flush=True)

@@ -14,6 +14,7 @@ import argparse
 import json
 import math
 import platform
+import statistics
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
@@ -25,11 +26,12 @@ from torch import Tensor
 
 import anisodiff
 from anisodiff.noise import Randomness
-from anisodiff.objectives import Draw, Objective
+from anisodiff.processes import Process, TrainingPair
 from anisodiff.runtime.distributed import Distributed
 from anisodiff.training import Plan, TrainConfig
+from anisodiff.training.model import assemble
 from anisodiff.training.recipes import recipe
-from anisodiff.training.setup import assemble, prepare_device
+from anisodiff.training.setup import prepare_device
 from anisodiff.training.step import Stepper
 
 
@@ -56,43 +58,20 @@ class Clock:
         return [b - a for a, b in pairs]
 
 
-@dataclass(frozen=True)
-class Timed(Objective):
-    """An objective whose draws are timed."""
+class Timed:
+    """A process whose training pairs are timed."""
 
-    inner: Objective
-    clock: Clock
+    def __init__(self, process: Process, clock: Clock) -> None:
+        self.process, self.clock = process, clock
 
-    @property
-    def equation(self):
-        return self.inner.equation
+    def snap_to_grid(self, t: Tensor) -> Tensor:
+        return self.process.snap_to_grid(t)
 
-    @property
-    def edges(self):
-        return self.inner.edges
-
-    @property
-    def phases(self):
-        return self.inner.phases
-
-    @property
-    def learns_drift(self):
-        return self.inner.learns_drift
-
-    def snap_to_grid(self, t):
-        return self.inner.snap_to_grid(t)
-
-    def draw(self, x0: Tensor, t: Tensor, source: Randomness) -> Draw:
+    def training_pair(self, x0: Tensor, t: Tensor, rng: Randomness) -> TrainingPair:
         self.clock.mark()
-        drawn = self.inner.draw(x0, t, source)
+        pair = self.process.training_pair(x0, t, rng)
         self.clock.mark()
-        return drawn
-
-    def pairs(self, x0: Tensor, t: Tensor, source: Randomness) -> Draw:
-        self.clock.mark()
-        drawn = self.inner.pairs(x0, t, source)
-        self.clock.mark()
-        return drawn
+        return pair
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,7 +85,7 @@ class Row:
     rate: float
     """Images per second."""
     share: float
-    """Of a step that draws in its turn, spent in objective.draw."""
+    """Of a step that draws in its turn, spent in Process.training_pair."""
     cost: float
     """Of a step, what is saved where nothing is drawn."""
     cost_error: float | None
@@ -182,11 +161,11 @@ def run(text: str, device: torch.device, seconds: float, calibration: int) -> Ro
     plan = Plan.of(config, device)
     prepare_device(config, device)
     distributed = Distributed(device)
-    images = torch.rand(config.parents, config.channels, *config.size, device=device, dtype=plan.dtype)
-    statistics = plan.method.measure(torch.rand(calibration, *images.shape[1:], device=device), seed=0)
-    network, model = assemble(plan, statistics, distributed)
+    images = torch.rand(config.batch, config.channels, *config.size, device=device, dtype=plan.dtype)
+    measured = plan.statistics(torch.rand(calibration, *images.shape[1:], device=device))
+    network, execution, model = assemble(plan, measured, distributed)
     clock = Clock(device)
-    stepper = Stepper(config, Timed(plan.objective, clock), model, network, distributed)
+    stepper = Stepper(replace(plan, process=Timed(plan.process, clock)), model, network, execution, distributed)
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
     warm = 5 if device.type == "cuda" else 1

@@ -3,7 +3,7 @@
     python examples/02_define_your_own.py --size 32
 
 Shows three ways to say the same thing (overrides of a preset, a config of plain values, objects), that equal
-settings have equal identities, and what a contradiction is answered with.
+settings have equal identities, and the error that a contradiction gives.
 """
 
 import argparse

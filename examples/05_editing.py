@@ -1,4 +1,4 @@
-"""Editing: strokes from a photograph, forth and back, a mask, and a strength picked by a sweep.
+"""Editing: strokes from a photograph, SDEdit, a mask, and a sweep over strengths.
 
     python examples/05_editing.py --checkpoint RUN --image photo.jpg
 
@@ -16,8 +16,8 @@ import torch
 import anisodiff
 from anisodiff.data import prepare
 from anisodiff.editing import edit, strength_of_t, strokes, sweep, t_of_strength
-from anisodiff.editing.figure import comparison_figure, sweep_figure
-from anisodiff.editing.inputs import read_picture
+from anisodiff.editing.figures import comparison_figure, sweep_figure
+from anisodiff.editing.inputs import read_pictures
 from anisodiff.io.figures import save_figure
 from anisodiff.io.images import sample_photo
 from anisodiff.training import TrainConfig, train
@@ -32,7 +32,7 @@ def crops(count: int, size: int) -> torch.Tensor:
 def trained(folder: Path, size: int, images: int) -> anisodiff.Generator:
     np.save(folder / "crops.npy", (crops(512, size) * 255).round().to(torch.uint8).numpy())
     dataset = prepare(folder / "crops.npy", folder / "data", size=size, channels=3).dataset
-    network = {"size": "small", "nf": 16, "multipliers": [1, 2], "blocks": 1, "dropout": 0.0}
+    network = {"name": "small", "nf": 16, "multipliers": [1, 2], "blocks": 1, "dropout": 0.0}
     config = TrainConfig(
         process="ve", network=network, size=size, images=images, batch=32, lr=1e-3, warm_up=2000, calibration=512,
         ema=["constant(0.99)"], checkpoint_every=0, sample_every=0,
@@ -54,14 +54,14 @@ def main() -> None:
         given = args.checkpoint
         generator = anisodiff.load(given) if given else trained(Path(folder), args.size, args.train)
     size = generator.size
-    photo = sample_photo(size[0]) if args.image is None else read_picture(args.image, "", 3, size).photo
+    photo = sample_photo(size[0]) if args.image is None else read_pictures([args.image], 3, size)[0].photo
     painting = strokes(photo, colors=6)
     print(f"painting: {len(torch.unique(painting.flatten(1), dim=1).mT)} colors")
 
     found = sweep(generator, painting[None], seeds=range(4), steps=args.steps)
-    s = found.strengths[found.elbow]
+    s = found.strengths[4]  # chosen by eye in sweep.png
     t = t_of_strength(generator.model, s)
-    print(f"picked: strength {s:.2f}, t = {t:.3f} (back: {strength_of_t(generator.model, t):.2f})")
+    print(f"chosen: strength {s:.2f}, t = {t:.3f} (strength at t: {strength_of_t(generator.model, t):.2f})")
     both = edit(generator, painting.expand(2, -1, -1, -1), seeds=[0, 1], t=t, steps=args.steps)
     mask = torch.zeros(size)
     mask[: size[0] // 2] = 1.0  # only the upper half

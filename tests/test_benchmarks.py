@@ -1,11 +1,12 @@
 """The benchmark scripts run, with tiny settings."""
 
 import json
-import subprocess
+import runpy
 import sys
 from pathlib import Path
 
 import numpy as np
+import pytest
 from PIL import Image
 
 from anisodiff.data import prepare
@@ -13,10 +14,23 @@ from anisodiff.data import prepare
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 
 
-def test_forward_benchmark(tmp_path):
+@pytest.fixture
+def script(monkeypatch, capsys):
+    """Run a script as `python benchmarks/NAME` does, in this process; returns what it printed."""
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+
+    def run(name: str, *words: str) -> str:
+        monkeypatch.setattr(sys, "argv", [name, *words])
+        runpy.run_path(str(BENCHMARKS / name), run_name="__main__")
+        return capsys.readouterr().out
+
+    return run
+
+
+def test_forward_benchmark(script, tmp_path):
     words = ["--device", "cpu", "--sizes", "8", "--pixels", "64", "--seconds", "0", "--modes", "eager"]
     words += ["--json", str(tmp_path / "r.json"), "--markdown", str(tmp_path / "r.md")]
-    subprocess.run([sys.executable, BENCHMARKS / "forward.py", *words], check=True, capture_output=True)
+    script("forward.py", *words)
     rows = json.loads((tmp_path / "r.json").read_text())["rows"]
     assert [row["kind"] for row in rows] == ["tamed", "exponential"]
     assert all(row["rate"] > 0 and row["floor"] > 0 for row in rows)
@@ -29,11 +43,11 @@ def rows_of_images(folder: Path, count: int) -> None:
     Image.fromarray(pixels).save(folder / "data_batch_1.png")
 
 
-def test_linear_score_benchmark(tmp_path):
+def test_linear_score_benchmark(script, tmp_path):
     rows_of_images(tmp_path, 24)
     words = ["--data", str(tmp_path), "--out", str(tmp_path / "out"), "--images", "10", "--others", "10"]
     words += ["--steps", "50", "--cases", "ve", "5 windows", "--chains", "--shipped"]
-    subprocess.run([sys.executable, BENCHMARKS / "linear_score.py", *words], check=True, capture_output=True)
+    script("linear_score.py", *words)
     cases = json.loads((tmp_path / "out" / "results.json").read_text())["cases"]
     assert set(cases) == {"ve", "5 windows"}
     assert max(abs(x - 1) for x in cases["ve"]["ratio"]) < 0.02
@@ -42,30 +56,30 @@ def test_linear_score_benchmark(tmp_path):
     assert Image.open(tmp_path / "out" / "target-variance.png").size[0] > 500
 
 
-def test_held_out_benchmark(tmp_path):
+def test_held_out_benchmark(script, tmp_path):
     rng = np.random.default_rng(0)
     smooth = np.kron(rng.integers(60, 190, (10, 3, 4, 4)), np.ones((8, 8))).astype(np.uint8)
     np.save(tmp_path / "raw.npy", smooth)
     prepare(tmp_path / "raw.npy", tmp_path / "data", size=32, channels=3)
     words = ["cifar10-tiny", "cifar10-tiny", "--images", str(tmp_path / "data"), "--from", "2", "--count", "8"]
     words += ["--levels", "-1", "1", "--batch", "5", "--device", "cpu"]
-    run = subprocess.run([sys.executable, BENCHMARKS / "held_out.py", *words], check=True, capture_output=True)
-    head, one, other, gap = run.stdout.decode().splitlines()
+    told = script("held_out.py", *words)
+    head, one, other, gap = told.splitlines()
     assert head == "8 images; levels -1  +1"
     assert one == other
     assert all(0.05 < float(x) < 5 for x in one.split(": ")[1].split())
     assert gap == "  against the first: +0.0000 ± 0.0000  +0.0000 ± 0.0000"
 
 
-def test_stroke_gap_benchmark(tmp_path):
+def test_stroke_gap_benchmark(script, tmp_path):
     """Without smoothing the case is `ve`; with a lot of it, isotropic, paintings differ less at every time."""
     rng = np.random.default_rng(0)
     coarse = rng.integers(60, 200, (40, 1, 4, 4)).repeat(2, 2).repeat(2, 3)
     np.save(tmp_path / "raw.npy", (coarse + rng.integers(-30, 30, (40, 1, 8, 8))).astype(np.uint8))
     prepare(tmp_path / "raw.npy", tmp_path / "data", size=8, channels=1)
     words = [str(tmp_path / "data"), "--images", "20", "--strokes", "2", "--case", "1e-9,infinite", "--case", "5,0.1"]
-    run = subprocess.run([sys.executable, BENCHMARKS / "stroke_gap.py", *words], check=True, capture_output=True)
-    rows = [line.strip("| ").split(" | ") for line in run.stdout.decode().splitlines()[3:]]
+    told = script("stroke_gap.py", *words)
+    rows = [line.strip("| ").split(" | ") for line in told.splitlines()[3:]]
     assert [row[0] for row in rows] == ["ve", "1e-9,infinite", "5,0.1"]
     ve, none, some = ([float(x) for x in row[1:]] for row in rows)
     assert ve[0] > ve[1] > ve[2] > 0

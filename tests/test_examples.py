@@ -20,7 +20,11 @@ EXAMPLES = [
     ("04_forgetting.py", ["--images", "16", "--size", "8"]),
     ("05_editing.py", ["--size", "8", "--train", "64", "--steps", "4"]),
 ]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    *(sorted(page for folder in (".", "results", "reference") for page in (ROOT / "docs" / folder).glob("*.md"))),
+]
 
 
 @pytest.fixture
@@ -73,7 +77,12 @@ def test_forgetting(example):
     assert ratios[0] > 100 * ratios[-1]
 
 
-def test_the_readmes_program_prints_what_it_says():
+def test_the_readme_is_short():
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 120
+
+
+def test_the_readmes_program_prints_what_it_says(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     found = re.search(r"```python\n(.*?)```\s+prints\s+```\n(.*?)```", text, re.DOTALL)
     assert found is not None
@@ -81,6 +90,7 @@ def test_the_readmes_program_prints_what_it_says():
     with contextlib.redirect_stdout(printed):
         exec(found[1], {})
     assert printed.getvalue() == found[2]
+    assert (tmp_path / "grid.png").stat().st_size > 1000
 
 
 def test_the_program_in_getting_started_runs():
@@ -108,3 +118,10 @@ def test_links_and_pictures_exist(page):
     for target in targets:
         if not target.startswith("http"):
             assert (page.parent / target.partition("#")[0]).exists(), target
+
+
+@pytest.mark.parametrize("page", [p for p in PAGES if p.name != "log.md"], ids=lambda p: p.name)
+def test_lines_of_prose_are_short(page):
+    text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    prose = [line for line in text.splitlines() if not line.startswith(("|", "    ", "!["))]
+    assert [line for line in prose if len(line) > 100] == []

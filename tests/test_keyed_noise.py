@@ -6,7 +6,7 @@ from scipy.stats import kstest
 
 import anisodiff
 from anisodiff.noise import KeyedNoise, combine, white
-from tests.oracles import keys
+from tests.support.oracles import keys
 
 F64 = torch.float64
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.integrate import quad
 
 import anisodiff
-from anisodiff.samplers import sampler
+from anisodiff.registry import build_sampler
 from anisodiff.schedules import (
     Constant,
     ExponentialToIsotropic,
@@ -21,12 +21,7 @@ from anisodiff.schedules import (
     strength,
     transition,
 )
-
-F64 = torch.float64
-
-
-def at(value: float) -> torch.Tensor:
-    return torch.tensor([value], dtype=F64)
+from tests.support.oracles import F64, at
 
 
 def test_values_as_the_paper_writes_them():
@@ -164,4 +159,4 @@ def test_what_cannot_be_read_is_answered_with_a_form_that_can():
     with pytest.raises(ValueError, match=r"write it like constant\(a=…\)"):
         anisodiff.transition("geometric 1 to 2")
     with pytest.raises(ValueError, match=r"sampler: cannot read .* write it like ode\(corrector=…"):
-        sampler("ode with 5 steps", anisodiff.process("ve", 8))
+        build_sampler("ode with 5 steps", anisodiff.process("ve", 8))

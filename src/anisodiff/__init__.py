@@ -6,7 +6,7 @@ The public names are imported when they are first used: ``import anisodiff`` by 
 import importlib
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.2.0.dev0"
+from anisodiff.version import __version__ as __version__
 
 _PUBLIC = {
     "ClosedForm": "processes",
@@ -24,7 +24,7 @@ _PUBLIC = {
     "evaluate": "metrics",
     "load": "generation",
     "noise_scale": "stencils",
-    "process": "processes",
+    "process": "registry",
     "train": "training",
     "transition": "schedules",
 }
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from anisodiff.processes import ClosedForm as ClosedForm
     from anisodiff.processes import Process as Process
     from anisodiff.processes import ProcessConfig as ProcessConfig
-    from anisodiff.processes import process as process
+    from anisodiff.registry import process as process
     from anisodiff.schedules import Transition as Transition
     from anisodiff.schedules import transition as transition
     from anisodiff.stencils import drift as drift

@@ -92,10 +92,11 @@ def keyed_normal(stream: Tensor, count: int, dtype: torch.dtype) -> Tensor:
 class KeyedNoise:
     """Standard normals and uniforms that are a function of (key of the sample, number of the draw, element)."""
 
-    def __init__(self, keys: Tensor) -> None:
+    def __init__(self, keys: Tensor, *, skip: int = 0) -> None:
+        """``skip``: how many draws of each stream were used elsewhere."""
         if keys.dtype != torch.int64 or keys.dim() != 1:
             raise ValueError(f"keys must be int64 [B], one per sample; got {keys.dtype} {list(keys.shape)}")
-        self.keys, self.drawn = keys, 0
+        self.keys, self.drawn = keys, skip
 
     def _stream(self) -> Tensor:
         """A fresh stream for every sample, int64 [B]."""
@@ -117,9 +118,7 @@ class KeyedNoise:
 
     def rows(self, index: Tensor | slice) -> "KeyedNoise":
         """The noise of some of the samples, from the same place in their streams on."""
-        part = type(self)(self.keys[index])
-        part.drawn = self.drawn
-        return part
+        return type(self)(self.keys[index], skip=self.drawn)
 
 
 class Silence(KeyedNoise):

@@ -10,7 +10,7 @@ A draw depends on its sample's own key, whatever else is in the batch.
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -20,11 +20,16 @@ from torch import Tensor
 from anisodiff.dct import dct2, idct2
 from anisodiff.noise import KeyedNoise, Randomness, white
 
-if TYPE_CHECKING:  # processes stand to the right: each knows its own Gaussian prior
-    from anisodiff.processes.base import Process
-
 Images = Tensor | NDArray[np.uint8]
 """[N, C, H, W]: float in [0, 1], or bytes (a memory map will do)."""
+
+
+class Simulates(Protocol):
+    """A forward process, as far as a prior needs it."""
+
+    @property
+    def T(self) -> float: ...
+    def simulate(self, x0: Tensor, t: float, rng: Randomness) -> Tensor: ...
 
 
 class Prior(ABC):
@@ -84,7 +89,7 @@ def choose(images: Images, count: int, source: Randomness) -> Tensor:
 class SimulatedPrior(Prior):
     """U_T given U_0, with U_0 drawn uniformly from ``images``."""
 
-    process: "Process"
+    process: Simulates
     images: Images
 
     def draw(self, count: int, source: Randomness) -> Tensor:

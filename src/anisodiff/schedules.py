@@ -63,7 +63,6 @@ class Constant(Transition):
         object.__setattr__(self, "a", _positive(self.a, "a constant", zero=True))
 
     def value(self, t: Tensor, T: float) -> Tensor:
-        """See the table above."""
         return torch.full_like(t, self.a)
 
     def integral(self, s: Tensor, t: Tensor, T: float) -> Tensor:
@@ -86,7 +85,6 @@ class Geometric(Transition):
         object.__setattr__(self, "b", _positive(self.b, "the end of a geometric transition"))
 
     def value(self, t: Tensor, T: float) -> Tensor:
-        """See the table above."""
         return self.a * torch.exp((math.log(self.b) - math.log(self.a)) / T * t)
 
     def integral(self, s: Tensor, t: Tensor, T: float) -> Tensor:
@@ -114,7 +112,6 @@ class Power(Transition):
         object.__setattr__(self, "r", _positive(self.r, "the order r of a power transition"))
 
     def value(self, t: Tensor, T: float) -> Tensor:
-        """See the table above."""
         return self.a + (self.b - self.a) * (t / T) ** self.r
 
     def integral(self, s: Tensor, t: Tensor, T: float) -> Tensor:
@@ -145,7 +142,6 @@ class Pulse(Transition):
         object.__setattr__(self, "width", _positive(self.width, "the width of a pulse"))
 
     def value(self, t: Tensor, T: float) -> Tensor:
-        """See the table above."""
         x = (t - self.center) / self.width
         return self.total / self.width * torch.sigmoid(x) * torch.sigmoid(-x)
 
@@ -170,7 +166,6 @@ class ExponentialToIsotropic(Transition):
         object.__setattr__(self, "k", _positive(self.k, "the rate k of an exponential transition"))
 
     def value(self, t: Tensor, T: float) -> Tensor:
-        """See the table above."""
         return 1.0 / self.inverse(t, T)
 
     def inverse(self, t: Tensor, T: float) -> Tensor:
@@ -191,11 +186,9 @@ class Infinite(Transition):
     """λ = ∞: isotropy. For λ only."""
 
     def value(self, t: Tensor, T: float) -> Tensor:
-        """∞."""
         return torch.full_like(t, math.inf)
 
     def inverse(self, t: Tensor, T: float) -> Tensor:
-        """0."""
         return torch.zeros_like(t)
 
     def integral(self, s: Tensor, t: Tensor, T: float) -> Tensor:

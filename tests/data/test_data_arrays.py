@@ -106,6 +106,6 @@ def test_truncated_and_corrupt_files(tmp_path: Path) -> None:
     flipped = bytearray(data)
     flipped[len(data) // 2] ^= 0xFF
     (tmp_path / "flip.npz").write_bytes(flipped)
-    with pytest.raises(ValueError, match=r"corrupt at row|no readable array"):
+    with pytest.raises(ValueError, match=r"flip.npz: damaged or unreadable|no readable array"):
         prepare(tmp_path / "flip.npz", tmp_path / "out")
     assert not (tmp_path / "out").exists()

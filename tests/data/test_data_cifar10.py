@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from anisodiff.data import Cifar10, open_source, prepare
-from anisodiff.data.batch_pickle import read_batch
-from anisodiff.data.cifar10 import Table
+from anisodiff.data.cifar10 import Table, read_batch
 
 ROWS = 12
 RNG = np.random.default_rng(3)

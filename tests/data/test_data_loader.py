@@ -11,9 +11,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from anisodiff.data import Dataset, Loader, draw, permute, prepare
-from anisodiff.data.augment import flips, mix, uniform
-from anisodiff.data.permutation import key
-from anisodiff.data.permutation import mix as mix_words
+from anisodiff.data.loader import flips, key, mix, mix_words, uniform
 
 COUNT, SIDE = 37, 8
 

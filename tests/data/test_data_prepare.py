@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-from tests.children import in_child
 
 from anisodiff.data import Dataset, guess, is_dataset, open_dataset, prepare
 from anisodiff.data.dataset import fingerprint
+from tests.support.children import in_child
 
 
 def pictures(root: Path, count: int, size: tuple[int, int] = (16, 16)) -> Path:
@@ -145,7 +145,8 @@ def test_a_killed_run_leaves_nothing_that_looks_finished(tmp_path: Path) -> None
     )
     assert os.WTERMSIG(status) == signal.SIGKILL
     assert not (tmp_path / "out").exists()
-    (left,) = leftovers(tmp_path)
+    left, lock = sorted(leftovers(tmp_path))
+    assert lock == f"{left}.lock"
     assert not is_dataset(tmp_path / left)
     os.utime(tmp_path / left, (1, 1))  # long ago
     assert prepare(root, tmp_path / "out").made
@@ -246,8 +247,8 @@ def test_guessed_size(tmp_path: Path, sizes: list[tuple[int, int]], want: tuple[
     got = guess(tmp_path)
     assert got.size == want
     assert got.channels == 1
-    assert f"{want[0]}×{want[1]} with 1 channel" in got.reason
-    assert said in got.reason
+    assert f"{want[0]}×{want[1]} with 1 channel" in got.words()
+    assert said in got.words()
 
 
 def test_guessed_channels_and_orientation(tmp_path: Path) -> None:

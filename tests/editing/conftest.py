@@ -4,14 +4,12 @@ import pytest
 import torch
 
 from anisodiff.dct import dct2, idct2
-from anisodiff.estimation import estimate_statistics
 from anisodiff.generation import Generator
-from anisodiff.generation.generator import Origin
+from anisodiff.generation.generator import CheckpointOrigin
 from anisodiff.training.model import Plan, Trained
-
-from ..generation.conftest import data, runs  # noqa: F401
-from ..oracles import Nothing, gaussian_images
-from ..train.conftest import tiny
+from tests.generation.conftest import data, runs  # noqa: F401
+from tests.support.oracles import Nothing, gaussian_images
+from tests.training.conftest import tiny
 
 F64 = torch.float64
 SIZE = 8
@@ -30,9 +28,11 @@ class Exact:
         keys = {"preset": process, "sigma_min": 0.001} if process == "ve" else process
         plan = Plan.of(tiny(process=keys, precision="fp64", t_min=0.01))
         images = 0.5 + 0.2 * (gaussian_images(400, SIZE) - 0.5)
-        statistics = estimate_statistics(plan.objective, images.float())
+        statistics = plan.process.estimate_statistics(images.float())
         trained = Trained(plan=plan, model=plan.model(Nothing(), statistics), prior=None, meta={})
-        self.generator = Generator(trained, Origin(path="", model="", prior=None), device=torch.device("cpu"))
+        self.generator = Generator(
+            trained, CheckpointOrigin(path="", model="", prior=None), device=torch.device("cpu")
+        )
         self.mean, self.power = float(statistics.mean), statistics.data.to(F64)
 
     def images(self, count: int, seed: int = 0) -> torch.Tensor:

@@ -9,9 +9,8 @@ import pytest
 from PIL import Image
 
 from anisodiff.training import find
-
-from ..generation.conftest import spoil
-from ..train.conftest import pixels
+from tests.generation.conftest import spoil
+from tests.training.conftest import pixels
 
 CPU = ["--device", "cpu"]
 
@@ -45,8 +44,8 @@ def test_strokes_to_images(command, runs):
     assert code == 0, err
     assert "wide.png: 24×16 pixels, cut around the center and resized to the model's 8×8" in out
     assert "wide.png: color made grayscale" in out
-    assert "forth to t = 0.5 (strength 0." in out
-    assert "8 of 8 results made: 40 evaluations" in out
+    assert "edit at t = 0.5 (strength 0." in out
+    assert "8 of 8 results made: 40 network evaluations" in out
     assert out.splitlines()[-2:] == ["wrote made", "wrote f.png"]
     results = [f"t{t}/{name}-{seed:04d}.png" for t in ("0.5", "1") for name in ("ramp", "wide") for seed in (4, 5)]
     inputs = [f"{folder}/{name}.png" for folder in ("input", "strokes") for name in ("ramp", "wide")]
@@ -81,13 +80,32 @@ def test_a_finished_result_is_kept_and_the_rest_is_made(command, runs):
     assert len(after) == 4
     assert {name: after[name] for name in before} == before
     save("other.png", pixels(3)[1, 0])
-    for change, says in ((["--steps", 6], "steps"), (["--repeats", 2], "repeats"), ([], "picture ramp")):
+    for change, says in ((["--steps", 6], "steps"), (["--repeats", 2], "repeats"), ([], "pictures.ramp")):
         if not change:
             shutil.copy("other.png", "ramp.png")
         code, _, err = command(*words, *change)
         assert code == 2
-        assert f"made holds edits made in another way (not the same: {says})" in err
+        assert f"made holds edits made in another way: {says} was" in err
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == after
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("[]", "expected keys and values, got list"),
+        ('{"format": "anisodiff edits", "version": 2}', "has edits version 2, expected 3"),
+        ('{"format": "anisodiff edits", "version": 3, "strengths": 1}', "strengths: got int, expected dict"),
+    ],
+)
+def test_a_malformed_record_is_one_line(command, runs, text, says):
+    save("ramp.png", pixels(3)[2, 0])
+    Path("made").mkdir()
+    Path("made/edit.json").write_text(text)
+    code, _, err = command("edit", runs("heat"), "ramp.png", "--t", 0.5, "--steps", 4, "--out", "made", *CPU)
+    assert code == 2
+    assert says in err
+    assert err.count("\n") == 1
+    assert files("made") == ["edit.json"]
 
 
 def test_no_space_left_is_one_line_and_nothing_is_lost(command, runs, monkeypatch):
@@ -139,7 +157,7 @@ def test_a_mask_and_repeats_and_json(command, runs):
     assert result["rmse"] == pytest.approx(error, abs=5e-3)  # strokes are not rounded to bytes
 
 
-def test_the_sweep_picks_the_strength(command, runs):
+def test_a_sweep_is_drawn_and_listed(command, runs):
     save("ramp.png", pixels(3)[2, 0])
     code, out, err = command(
         "edit", runs("ve"), "ramp.png", "--strokes", 2, "--sweep", "s.png", "--steps", 4, "--out", "made", "--json",
@@ -152,10 +170,10 @@ def test_the_sweep_picks_the_strength(command, runs):
     assert [p["rmse"] for p in points] == sorted(p["rmse"] for p in points)
     assert json.loads(Path("s.png.json").read_text()) == facts["sweep"]
     assert facts["written"] == ["made", "s.png"]
-    picked = facts["sweep"]["elbow"]
-    assert list(facts["strengths"].values()) == [pytest.approx(picked["strength"], abs=1e-3)]
-    assert facts["results"][0]["t"] == pytest.approx(picked["t"], rel=1e-5)
-    assert "the elbow of the sweep" in err
+    assert all(p["noise_level"] == pytest.approx(p["strength"] / (1 - p["strength"])) for p in points)
+    assert list(facts["strengths"].values()) == [pytest.approx(0.7, abs=1e-3)]
+    assert list(facts["noise_levels"].values()) == [pytest.approx(0.7 / 0.3, abs=0.02)]
+    assert "strength 0.70: the default" in err
     assert Image.open("s.png").size[0] > 1000
 
 
@@ -199,7 +217,7 @@ def test_an_edit_that_is_stopped_says_what_is_kept(command, runs, monkeypatch):
         patch.setattr(Path, "replace", stop)
         code, out, _ = command(*words)
     assert code == 130
-    assert out.splitlines()[-1] == "stopped: finished results are kept; the same command again makes the rest"
+    assert out.splitlines()[-1] == "stopped: finished results are kept; the same command makes the rest"
     assert len(list(Path("made/t0.4").glob("*.png"))) == 2
     assert "1 of 3 results made" in command(*words)[1]
 
@@ -211,16 +229,16 @@ def test_checkpoints_are_compared_at_equal_strength(command, runs):
         "--steps", 12, "--strokes", 3, "--figure", "f.png", *CPU,
     )  # fmt: skip
     assert code == 0, err
-    lines = [line for line in out.splitlines() if "forth to t =" in line]
+    lines = [line for line in out.splitlines() if "edit at t =" in line]
     assert [line.split()[0] for line in lines] == ["heat", "ve", "anisotropic"]
-    assert all("(strength 0.50)" in line for line in lines)
+    assert all("(strength 0.50, σ/σ_data = " in line for line in lines)
     assert len({line.split("t = ")[1].split()[0] for line in lines}) == 3  # three times, one strength
     assert Image.open("f.png").size[0] > 5 * 270
     assert files("edits") == sorted(["edit.json", "input/ramp.png", "strokes/ramp.png", files("edits")[-1]])
     code, out, _ = command("edit", runs("heat"), "ramp.png", "--also", runs("heat"), "--t", "0.3", "--steps", 4,
                            "--figure", "g.png", "--out", "b", *CPU)  # fmt: skip
     assert code == 0
-    assert out.count("forth to t = 0.3 ") == 2
+    assert out.count("edit at t = 0.3 ") == 2
 
 
 def test_restoring(command, runs, data):
@@ -232,7 +250,7 @@ def test_restoring(command, runs, data):
     words = ["--restore", "--t", f"{t:.3f}", "-n", 8, "--steps", 12, "--figure", "f.png", *CPU]
     code, out, err = command("edit", runs("ve"), "noisy.png", *words)
     assert code == 0, err
-    assert f"back from t = {float(f'{t:.3f}'):g}" in out
+    assert f"restore from t = {float(f'{t:.3f}'):g}" in out
     error = [np.mean((read(path) / 255 - clean) ** 2) for path in sorted(Path("edits").glob("t*/noisy*.png"))]
     assert len(error) == 9
     single, mean = np.mean(error[1:]), error[0]  # tT-mean sorts before tT
@@ -271,9 +289,9 @@ MISTAKES = [
     (["edit", "lacking", "ramp.png"], "model.safetensors is missing"),
     (["edit", "newer", "ramp.png"], "has checkpoint version 2, expected 1"),
     (["edit", "good", "none.png"], "no such file: none.png"),
-    (["edit", "good", "letter.txt"], "letter.txt is not an image that can be read"),
-    (["edit", "good", "cut.png"], "cut.png cannot be decoded"),
-    (["edit", "good", "bare"], "bare holds no picture"),
+    (["edit", "good", "letter.txt"], "letter.txt cannot be used: not an image; expected PNG, JPEG"),
+    (["edit", "good", "cut.png"], "cut.png cannot be used: image file is truncated"),
+    (["edit", "good", "bare"], "bare holds no images"),
     ([*GOOD, "--t", "0"], "t: got 0, expected a time in (t_min, T] = (0.02, 2]"),
     ([*GOOD, "--t", "2.5"], "t: got 2.5"),
     ([*GOOD, "--t", "0.02"], "t: got 0.02"),
@@ -288,7 +306,7 @@ MISTAKES = [
     ([*GOOD, "--repeats", "0"], "--repeats: got 0"),
     ([*GOOD, "--steps", "0"], "steps: got 0"),
     ([*GOOD, "--strokes", "0"], "got 0 colors"),
-    ([*GOOD, "--smooth", "1"], "say how many colors with --strokes"),
+    ([*GOOD, "--smooth", "1"], "need --strokes: give the number of colors"),
     ([*GOOD, "--strokes", "3", "--position", "-1"], "position: got -1"),
     ([*GOOD, "--sampler", "eulre"], "did you mean 'euler'"),
     ([*GOOD, "--mask", "none.png"], "no such file: none.png"),
@@ -296,18 +314,18 @@ MISTAKES = [
     ([*GOOD, "--mask", "black.png"], "the mask is black and keeps every pixel"),
     ([*GOOD, "--mask", "wide.png"], "the mask has 24×16 pixels, ramp has 8×8"),
     ([*GOOD, "--restore"], "--restore needs --t or --strength"),
-    ([*GOOD, "--restore", "--t", "1", "--strokes", "3"], "leave --strokes, --repeats and --sweep away"),
+    ([*GOOD, "--restore", "--t", "1", "--strokes", "3"], "drop --strokes, --repeats and --sweep"),
     ([*GOOD, "--figure", "f.jpg"], "--figure must end in .png"),
     ([*GOOD, "--figure", "ramp.png"], "--figure ramp.png is one of the pictures given, and would overwrite it"),
     ([*GOOD, "--sweep", "./ramp.png"], "is one of the pictures given, and would overwrite it"),
     ([*GOOD, "--mask", "black.png", "--figure", "black.png"], "--figure black.png is one of the pictures given"),
-    (["edit", "good", ".", "--figure", "f.png"], "--figure f.png would lie among the pictures and be taken for one"),
+    (["edit", "good", ".", "--figure", "f.png"], "--figure f.png would lie among the pictures and be read as one"),
     ([*GOOD, "--sweep", "s.txt"], "--sweep must end in .png"),
     ([*GOOD, "--figure", "a.png", "--sweep", "a.png"], "two of them are the same"),
-    ([*GOOD, "--also", "good"], "say where to draw it with --figure"),
+    ([*GOOD, "--also", "good"], "give --figure FILE.png, too"),
     ([*GOOD, "--also", "nowhere", "--figure", "f.png"], "no such folder: nowhere"),
     ([*GOOD, "--also", "shorter", "--figure", "f.png", "--t", "1.5"], "(shorter): t: got 1.5"),
-    ([*GOOD, "--out", "taken"], "taken holds files that are no edits of ours"),
+    ([*GOOD, "--out", "taken"], "taken holds files that are not edits"),
     ([*GOOD, "--out", "ramp.png"], "ramp.png is a file"),
     ([*GOOD, "--device", "tpu"], "unknown device"),
 ]
@@ -317,8 +335,7 @@ MISTAKES = [
 def shelf(runs, data, tmp_path_factory):
     """A folder with everything that can be wrong."""
     from anisodiff.training import train
-
-    from ..train.conftest import tiny
+    from tests.training.conftest import tiny
 
     place = tmp_path_factory.mktemp("shelf")
     spoil(find(runs("heat")).path, place)

@@ -22,7 +22,7 @@ def example(monkeypatch, tmp_path, capsys):
     return run
 
 
-def test_it_trains_paints_picks_and_keeps(example, tmp_path):
+def test_it_trains_paints_sweeps_and_keeps(example, tmp_path):
     lines = example("--size", 8, "--train", 64, "--steps", 4)
     assert lines[0] == "painting: 6 colors"
     picked, back = (float(line.split()[-1].rstrip("),")) for line in (lines[1].split(",")[0], lines[1]))

@@ -6,9 +6,8 @@ import torch
 import anisodiff
 from anisodiff.dct import idct2
 from anisodiff.editing import edit, restore, t_of_strength
-
-from ..generation.test_generator import TOLERANCE, shake
-from .conftest import EXACT, F64, SIZE
+from tests.editing.conftest import EXACT, F64, SIZE
+from tests.generation.test_generator import TOLERANCE, shake
 
 LEFT = torch.zeros(SIZE, SIZE)
 LEFT[:, : SIZE // 2] = 1.0

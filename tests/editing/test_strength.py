@@ -6,10 +6,9 @@ import pytest
 import torch
 
 import anisodiff
-from anisodiff.editing import reach, strength_of_t, t_of_strength
+from anisodiff.editing import noise_level, strength_of_t, strength_range, t_of_strength
 from anisodiff.editing.strength import time_of
-
-from .conftest import Exact
+from tests.editing.conftest import Exact
 
 
 def test_of_ve_it_is_the_noise_level(exact_ve):
@@ -19,12 +18,13 @@ def test_of_ve_it_is_the_noise_level(exact_ve):
     for t in (0.05, 0.3, 0.8, 1.3, 2.0):
         sigma = 0.001 * math.sqrt(50_000.0**t - 1)
         assert strength_of_t(model, t) == pytest.approx(sigma / (sigma + pixel), rel=5e-3)
+        assert noise_level(sigma / (sigma + pixel)) == pytest.approx(sigma / pixel)
 
 
 @pytest.mark.parametrize("name", ["ve", "heat", "anisotropic"])
 def test_there_and_back(runs, name):
     generator = anisodiff.load(runs(name), "cpu")
-    low, high = reach(generator)
+    low, high = strength_range(generator)
     assert 0 < low < 0.2
     assert 0.6 < high < 1
     wanted = torch.linspace(low, high, 12)[1:].tolist()

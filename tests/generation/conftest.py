@@ -9,8 +9,7 @@ import pytest
 from anisodiff.data import Dataset, prepare
 from anisodiff.training import Hooks, train
 from anisodiff.training.preview import fit_prior
-
-from ..train.conftest import pixels, tiny
+from tests.training.conftest import pixels, tiny
 
 
 @pytest.fixture(scope="session")

@@ -5,9 +5,8 @@ import pytest
 import torch
 
 import anisodiff
-from anisodiff.generation.pictures import to_pixels
-
-from .test_generator import shake
+from anisodiff.generation.figures import to_pixels
+from tests.generation.test_generator import shake
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 

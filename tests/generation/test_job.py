@@ -12,14 +12,14 @@ from PIL import Image
 from torch import nn
 
 import anisodiff
-from anisodiff.generation import read_protocol, write_samples
-from anisodiff.generation.pictures import to_pixels
+from anisodiff.generation import SamplingConfig, read_protocol, write_samples
+from anisodiff.generation.figures import to_pixels
 from anisodiff.metrics import image_set, walk
 from anisodiff.metrics.protocol import Generation
 
 
 class Silent(nn.Module):
-    """The residual of Wiener's predictor: nothing. Costs nothing, and the samples are those of Gaussian data."""
+    """The residual of the Wiener filter: nothing. Costs nothing, and the samples are those of Gaussian data."""
 
     def forward(self, x, condition, dropout_key=None):
         return torch.zeros_like(x)
@@ -56,19 +56,20 @@ class Fault:
             raise self.error
 
 
-def test_ten_thousand_samples_stopped_in_the_middle_are_the_same_files(generator, tmp_path):
-    seeds, options = range(10_000), {"steps": 2, "batch": 1000}
-    write_samples(generator, seeds, tmp_path / "calm", **options)
+def test_a_thousand_samples_stopped_in_the_middle_are_the_same_files(generator, tmp_path):
+    """Ten batches, stopped in the sixth."""
+    seeds, options = range(1000), SamplingConfig(steps=2, batch=100)
+    write_samples(generator, seeds, tmp_path / "calm", options)
     stopped = tmp_path / "stopped"
     with pytest.raises(KeyboardInterrupt):
-        write_samples(generator, seeds, stopped, **options, observe=Fault(2 * 5432, KeyboardInterrupt()))
-    assert len(list(stopped.glob("*.png"))) == 5431
+        write_samples(generator, seeds, stopped, options, observe=Fault(2 * 543, KeyboardInterrupt()))
+    assert len(list(stopped.glob("*.png"))) == 542
     said = []
-    outcome = write_samples(generator, seeds, stopped, **options, say=said.append)
-    assert (outcome.made, outcome.count) == (10_000 - 5431, 10_000)
-    assert said == ["continuing: 5431 of 10000 images are already there"]
+    outcome = write_samples(generator, seeds, stopped, options, say=said.append)
+    assert (outcome.made, outcome.count) == (1000 - 542, 1000)
+    assert said == ["continuing: 542 of 1000 images are already there"]
     calm, other = files(tmp_path / "calm"), files(stopped)
-    assert len(calm) == 10_001
+    assert len(calm) == 1001
     assert calm == other
 
 
@@ -77,13 +78,13 @@ def test_a_restart_makes_the_batches_that_were_meant(runs, tmp_path, kept):
     """Rounding differs between shapes of a batch: what is missing is made beside its old neighbors."""
     rounding = anisodiff.load(runs("heat"), "cpu")
     rounding.model.network = Rounding()
-    options = {"steps": 3, "batch": 5}
-    write_samples(rounding, range(12), tmp_path / "calm", **options)
+    options = SamplingConfig(steps=3, batch=5)
+    write_samples(rounding, range(12), tmp_path / "calm", options)
     stopped = tmp_path / "stopped"
     stopped.mkdir()
     for name in ("protocol.json", *(f"{seed:08d}.png" for seed in kept)):
         shutil.copy(tmp_path / "calm" / name, stopped / name)
-    outcome = write_samples(rounding, range(12), stopped, **options)
+    outcome = write_samples(rounding, range(12), stopped, options)
     assert files(stopped) == files(tmp_path / "calm")
     assert outcome.made == 12 - len(kept)
     batches = [range(5), range(5, 10), range(10, 12)]
@@ -95,44 +96,44 @@ def test_a_full_disk_is_one_line_and_loses_nothing(generator, tmp_path):
         folder = tmp_path / str(fatal)
         full = Fault(fatal, OSError(errno.ENOSPC, "No space left on device"))
         with pytest.raises(OSError, match="No space left on device") as caught:
-            write_samples(generator, range(8), folder, steps=2, observe=full)
+            write_samples(generator, range(8), folder, SamplingConfig(steps=2), observe=full)
         finished = (fatal - 1) // 2
         assert f"{finished} finished images are kept" in str(caught.value)
         assert "\n" not in str(caught.value)
         assert caught.value.errno == errno.ENOSPC
         assert sorted(files(folder)) == [*(f"{seed:08d}.png" for seed in range(finished)), "protocol.json"]
-        assert write_samples(generator, range(8), folder, steps=2).made == 8 - finished
+        assert write_samples(generator, range(8), folder, SamplingConfig(steps=2)).made == 8 - finished
 
 
 @pytest.mark.parametrize("suffix", [".zip", ".npz", ".png"])
 def test_one_file_is_joined_from_parts_that_survive(generator, tmp_path, suffix):
     calm, out = tmp_path / f"calm{suffix}", tmp_path / f"out{suffix}"
-    write_samples(generator, range(12), calm, steps=3)
+    write_samples(generator, range(12), calm, SamplingConfig(steps=3))
     with pytest.raises(KeyboardInterrupt):
-        write_samples(generator, range(12), out, steps=3, observe=Fault(11, KeyboardInterrupt()))
+        write_samples(generator, range(12), out, SamplingConfig(steps=3), observe=Fault(11, KeyboardInterrupt()))
     parts = tmp_path / f"out{suffix}.parts"
     assert len(list(parts.glob("*.png"))) == 5
     assert not out.exists()
-    with pytest.raises(ValueError, match="evaluations was 3, now 4"):
-        write_samples(generator, range(12), out, steps=4)
-    assert write_samples(generator, range(12), out, steps=3).made == 7
+    with pytest.raises(ValueError, match="nfe was 3, now 4"):
+        write_samples(generator, range(12), out, SamplingConfig(steps=4))
+    assert write_samples(generator, range(12), out, SamplingConfig(steps=3)).made == 7
     assert out.read_bytes() == calm.read_bytes()
     assert {path.name for path in tmp_path.iterdir()} == {
         p + suffix + e for p in ("calm", "out") for e in ("", ".json")
     }
     said = []
-    assert write_samples(generator, range(12), out, steps=3, say=said.append).made == 0
+    assert write_samples(generator, range(12), out, SamplingConfig(steps=3), say=said.append).made == 0
     assert "nothing to do" in said[0]
     if suffix != ".png":  # a grid may be drawn anew; samples are not overwritten
         with pytest.raises(ValueError, match="holds other samples"):
-            write_samples(generator, range(12), out, steps=4)
+            write_samples(generator, range(12), out, SamplingConfig(steps=4))
         with pytest.raises(ValueError, match="is finished"):
-            write_samples(generator, range(20), out, steps=3)
+            write_samples(generator, range(20), out, SamplingConfig(steps=3))
         out.with_name(f"{out.name}.json").unlink()
-        with pytest.raises(ValueError, match="nothing says how"):
-            write_samples(generator, range(12), out, steps=3)
+        with pytest.raises(ValueError, match=r"out\..*\.json is missing: choose another --out"):
+            write_samples(generator, range(12), out, SamplingConfig(steps=3))
     else:
-        assert write_samples(generator, range(12), out, steps=4).made == 12
+        assert write_samples(generator, range(12), out, SamplingConfig(steps=4)).made == 12
 
 
 def test_a_disk_full_while_joining_keeps_the_parts(generator, tmp_path, monkeypatch):
@@ -142,11 +143,11 @@ def test_a_disk_full_while_joining_keeps_the_parts(generator, tmp_path, monkeypa
     out = tmp_path / "out.zip"
     with monkeypatch.context() as patch, pytest.raises(ValueError, match="No space left") as caught:
         patch.setattr(zipfile.ZipFile, "writestr", full)
-        write_samples(generator, range(3), out, steps=2)
+        write_samples(generator, range(3), out, SamplingConfig(steps=2))
     assert f"all 3 images are kept in {out}.parts" in str(caught.value)
     assert len(list((tmp_path / "out.zip.parts").glob("*.png"))) == 3
     assert sorted(p.name for p in tmp_path.iterdir()) == ["out.zip.parts"]
-    assert write_samples(generator, range(3), out, steps=2).made == 0
+    assert write_samples(generator, range(3), out, SamplingConfig(steps=2)).made == 0
     assert sorted(files(tmp_path)) == ["out.zip", "out.zip.json"]
 
 
@@ -158,9 +159,9 @@ def test_a_kill_between_joining_and_tidying_up_does_no_harm(generator, tmp_path,
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(shutil, "rmtree", killed)
-        write_samples(generator, range(3), out, steps=2)
+        write_samples(generator, range(3), out, SamplingConfig(steps=2))
     before = out.read_bytes()
-    assert write_samples(generator, range(3), out, steps=2).made == 0
+    assert write_samples(generator, range(3), out, SamplingConfig(steps=2)).made == 0
     assert out.read_bytes() == before
     assert sorted(files(tmp_path)) == ["out.zip", "out.zip.json"]
 
@@ -168,7 +169,7 @@ def test_a_kill_between_joining_and_tidying_up_does_no_harm(generator, tmp_path,
 def test_the_three_containers_hold_the_same_pixels(generator, tmp_path):
     expected = to_pixels(generator.sample(10, seed=5, steps=3))
     for name in ("folder", "set.zip", "set.npz"):
-        write_samples(generator, range(5, 15), tmp_path / name, steps=3, batch=4)
+        write_samples(generator, range(5, 15), tmp_path / name, SamplingConfig(steps=3, batch=4))
         walked = next(walk(image_set(tmp_path / name), 10))
         assert np.array_equal(walked[:, :1].permute(0, 2, 3, 1).numpy(), expected), name
         protocol = read_protocol(tmp_path / name)
@@ -186,42 +187,63 @@ def test_the_three_containers_hold_the_same_pixels(generator, tmp_path):
 
 def test_a_folder_grows_and_is_mended(generator, tmp_path):
     folder = tmp_path / "run-0.5"
-    write_samples(generator, range(4), folder, steps=3)
+    write_samples(generator, range(4), folder, SamplingConfig(steps=3))
     first = files(folder)
-    assert write_samples(generator, range(9), folder, steps=3, batch=2).made == 5
+    assert write_samples(generator, range(9), folder, SamplingConfig(steps=3, batch=2)).made == 5
     assert read_protocol(folder)["seeds"] == "0-8"
     assert {name: first[name] for name in first if name != "protocol.json"}.items() <= files(folder).items()
-    with pytest.raises(ValueError, match="seeds was 0-8, now 0-3"):
-        write_samples(generator, range(4), folder, steps=3)
+    with pytest.raises(ValueError, match="seeds was '0-8', now '0-3'"):
+        write_samples(generator, range(4), folder, SamplingConfig(steps=3))
     whole = files(folder)
     (folder / "00000002.png").write_bytes(whole["00000002.png"][:40])  # as after a crash of the machine
     (folder / ".00000003.77.part").write_bytes(b"half")
-    assert write_samples(generator, range(9), folder, steps=3).made == 1
+    assert write_samples(generator, range(9), folder, SamplingConfig(steps=3)).made == 1
     assert files(folder) == whole
 
 
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"steps": 5}, "evaluations was 4, now 5"),
+        ({"steps": 5}, "nfe was 4, now 5"),
         ({"sampler": "ode", "steps": 7}, "sampler was"),
-        ({"prior": "simulate"}, "prior was gaussian, now simulate"),
+        ({"prior": "simulate"}, "prior was 'gaussian', now 'simulate'"),
     ],
 )
 def test_other_settings_are_refused(generator, data, tmp_path, change, says):
     generator._images = data
-    write_samples(generator, range(3), tmp_path / "out", steps=4)
+    write_samples(generator, range(3), tmp_path / "out", SamplingConfig(steps=4))
     before = files(tmp_path / "out")
     with pytest.raises(ValueError, match=says) as caught:
-        write_samples(generator, range(3), tmp_path / "out", **{"steps": 4, **change})
+        write_samples(generator, range(3), tmp_path / "out", SamplingConfig(**{"steps": 4, **change}))
     assert "\n" not in str(caught.value)
     assert files(tmp_path / "out") == before
 
 
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("{", "no valid JSON"),
+        ('{"format": "anisodiff edits"}', "is no record of samples"),
+        ('{"format": "anisodiff samples", "version": 1, "seeds": "0"}', "has samples version 1, expected 2"),
+        ('{"format": "anisodiff samples", "version": 2}', "seeds: got nothing, expected str"),
+        ('{"format": "anisodiff samples", "version": 2, "seeds": "x"}', "whole numbers and ranges"),
+    ],
+)
+def test_a_malformed_protocol_is_one_line(generator, tmp_path, text, says):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "protocol.json").write_text(text)
+    with pytest.raises(ValueError, match=says) as caught:
+        write_samples(generator, range(3), tmp_path / "out", SamplingConfig(steps=4))
+    assert "\n" not in str(caught.value)
+    assert (tmp_path / "out" / "protocol.json").read_text() == text
+
+
 def test_another_checkpoint_is_refused(generator, runs, tmp_path):
-    write_samples(generator, range(3), tmp_path / "out", steps=12)
+    write_samples(generator, range(3), tmp_path / "out", SamplingConfig(steps=12))
     with pytest.raises(ValueError, match="checkpoint was"):
-        write_samples(anisodiff.load(runs("anisotropic"), "cpu"), range(3), tmp_path / "out", steps=12)
+        write_samples(
+            anisodiff.load(runs("anisotropic"), "cpu"), range(3), tmp_path / "out", SamplingConfig(steps=12)
+        )
 
 
 def test_foreign_files_and_busy_folders_are_left_alone(generator, tmp_path):
@@ -229,10 +251,10 @@ def test_foreign_files_and_busy_folders_are_left_alone(generator, tmp_path):
 
     (tmp_path / "photos").mkdir()
     Image.new("L", (8, 8)).save(tmp_path / "photos" / "00000000.png")
-    with pytest.raises(ValueError, match="no samples of ours"):
-        write_samples(generator, range(3), tmp_path / "photos", steps=2)
+    with pytest.raises(ValueError, match="files that are not samples"):
+        write_samples(generator, range(3), tmp_path / "photos", SamplingConfig(steps=2))
     (tmp_path / "file").write_text("x")
     with pytest.raises(ValueError, match="is a file"):
-        write_samples(generator, range(3), tmp_path / "file", steps=2)
+        write_samples(generator, range(3), tmp_path / "file", SamplingConfig(steps=2))
     with alone(tmp_path / "busy"), pytest.raises(ValueError, match="in use"):
-        write_samples(generator, range(3), tmp_path / "busy", steps=2)
+        write_samples(generator, range(3), tmp_path / "busy", SamplingConfig(steps=2))

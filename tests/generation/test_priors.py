@@ -7,12 +7,10 @@ import torch
 import anisodiff
 from anisodiff.data import prepare
 from anisodiff.dct import dct2
-from anisodiff.generation.conditional import conditional_prior
-from anisodiff.generation.pool import open_pool
+from anisodiff.generation.priors import conditional_prior, open_pool
 from anisodiff.noise import KeyedNoise, combine
 from anisodiff.priors import SimulatedPrior, choose
-
-from ..oracles import F64, gaussian_images
+from tests.support.oracles import F64, gaussian_images
 
 CPU = torch.device("cpu")
 SIZE, CHANNELS = 8, 2

@@ -14,9 +14,8 @@ from PIL import Image
 
 from anisodiff.training import Hooks, find, train
 from anisodiff.training.preview import fit_prior
-
-from ..train.conftest import pixels, tiny
-from .conftest import spoil
+from tests.generation.conftest import spoil
+from tests.training.conftest import pixels, tiny
 
 ROOT = Path(__file__).parents[2]
 CPU = ["--device", "cpu"]
@@ -26,8 +25,8 @@ def test_images_from_a_checkpoint_alone(command, runs, tmp_path):
     code, out, err = command("sample", runs("heat"), "--n", 5, "--steps", 6, *CPU)
     assert code == 0, err
     assert "prior gaussian: a Gaussian fitted to terminal states of training images, from the checkpoint" in out
-    assert "6 evaluations of the network for each image" in out
-    assert "5 of 5 images made: 30 evaluations of the network" in out
+    assert "6 NFE per image" in out
+    assert "5 of 5 images made: 30 network evaluations" in out
     assert out.splitlines()[-2:] == ["wrote samples", "wrote samples.png"]
     assert sorted(p.name for p in (tmp_path / "samples").glob("*.png")) == [f"{k:08d}.png" for k in range(5)]
     assert np.asarray(Image.open("samples/00000000.png")).shape == (8, 8)
@@ -49,10 +48,10 @@ def test_everything_at_once_as_json(command, runs, data, tmp_path):
     assert (facts["count"], facts["made"], facts["nfe"], facts["prior"]) == (4, 4, 12, "simulate")
     assert facts["spent"] == 48
     assert facts["leakage"]["images"] == len(data)
-    assert "the training set" in facts["prior_words"]
+    assert "the training set" in facts["prior_description"]
     assert facts["note"].startswith("leakage: ")
     assert "residual dependence on 40 images: correlation" in err
-    assert "without compile" in err
+    assert "--compile has no effect on cpu" in err
     assert np.load("set.npz")["seeds"].tolist() == [2, 3, 4, 9]
     assert Image.open("a.gif").n_frames > 8
     width, height = Image.open("s.png").size
@@ -69,7 +68,7 @@ def test_heldout_images_are_used_and_named(command, runs, tmp_path):
     code, out, err = command("sample", runs("heat"), *words, *CPU)
     assert code == 0, err
     assert "prior heldout: the forward process run from 6 images of others, which are not the training set" in out
-    assert "note: samples carry something of these held-out images" in out
+    assert "note: samples depend on these held-out images" in out
     assert json.loads((tmp_path / "grid.png.json").read_text())["prior"] == "heldout"
 
 
@@ -80,7 +79,7 @@ def test_help_has_an_example(command):
     assert "cifar10-tiny" in out
 
 
-def test_a_sampler_that_goes_astray_is_one_line_on_standard_error(command, runs):
+def test_a_sampler_that_diverges_is_one_line_on_standard_error(command, runs):
     """Tamed steps cannot take away the noise of σ = 50."""
     words = ["sample", runs("ve"), "--sampler", "euler(norm=image)", "--steps", 6, "--n", 2, "--out", "out", *CPU]
     code, out, err = command(*words)
@@ -100,14 +99,14 @@ MISTAKES = [
     (["sample", "later"], "has checkpoint version 2, expected 1"),
     (["sample", "good", "--steps", "0"], "steps: got 0"),
     (["sample", "good", "--n", "0"], "--n: got 0"),
-    (["sample", "good", "--n", "2", "--seeds", "0-1"], "leave --n and --seed away"),
+    (["sample", "good", "--n", "2", "--seeds", "0-1"], "--seeds excludes --n and --seed"),
     (["sample", "good", "--seeds", "5-2"], "runs backwards"),
     (["sample", "good", "--seeds", "all"], "--seeds expects"),
     (["sample", "good", "--seed", "-1"], "a seed ≥ 0"),
     (["sample", "good", "--batch", "0"], "batch: got 0"),
     (["sample", "good", "--sampler", "eulre"], "did you mean 'euler'"),
     (["sample", "good", "--prior", "heldot", "--images", "data"], "did you mean 'heldout'"),
-    (["sample", "good", "--prior", "simulate"], "say where they lie with --images"),
+    (["sample", "good", "--prior", "simulate"], "give their place with --images"),
     (["sample", "good", "--prior", "heldout", "--images", "data"], "outside the training set"),
     (["sample", "good", "--prior", "simulate", "--images", "color"], "the model makes 1×8×8"),
     (["sample", "good", "--prior", "simulate", "--images", "none"], "none"),
@@ -115,15 +114,15 @@ MISTAKES = [
     (["sample", "good", "--out", "a.png", "--grid", "b.png"], "is a grid already"),
     (["sample", "good", "--grid", "g.jpg"], "--grid must end in .png"),
     (["sample", "good", "--out", "new", "--grid", "new/g.png"], "--grid new/g.png would lie among the samples"),
-    (["sample", "good", "--out", "new", "--strip", "./new/../new/s.png"], "taken for one: put it beside new"),
+    (["sample", "good", "--out", "new", "--strip", "./new/../new/s.png"], "read as one: write it outside new"),
     (["sample", "good", "--images", "data"], "prior 'gaussian' is in the checkpoint and needs no image"),
-    (["sample", "good", "--images", "nowhere"], "leave --images away, or choose --prior simulate"),
+    (["sample", "good", "--images", "nowhere"], "drop --images, or choose --prior simulate"),
     (["sample", "good", "--n", "2", "--seed", str(2**62 - 1)], f"seeds must lie below 2^62, got {2**62}"),
     (["sample", "good", "--strip", "a.png", "--animation", "a.png"], "same file"),
     (["sample", "good", "--animation", "a.mp4"], "--animation must end in .gif"),
     (["sample", "good", "--precision", "fp8"], "precision: got 'fp8'"),
     (["sample", "good", "--device", "tpu"], "unknown device"),
-    (["sample", "good", "--out", "taken"], "no samples of ours"),
+    (["sample", "good", "--out", "taken"], "files that are not samples"),
     (["sample", "reverse_drift", "--out", "new", "--sampler", "ode"], "needs the score by itself"),
     (["sample", "good", "--out", "data/meta.json/out"], "cannot write"),
 ]

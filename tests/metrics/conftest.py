@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 from anisodiff.metrics import FeatureNetwork, Preprocess, function_network, torchscript
+from anisodiff.runtime.distributed import Distributed
 
 
 class TinyNet(nn.Module):
@@ -75,6 +77,17 @@ def save_folder(images: Tensor, folder: Path) -> Path:
     for n, image in enumerate(images):
         Image.fromarray(np.ascontiguousarray(image.permute(1, 2, 0).numpy())).save(folder / f"{n:05d}.png")
     return folder
+
+
+class Process(Distributed):
+    """Process ``rank`` of ``world``, without the others: ``gather`` says what they would hand over."""
+
+    def __init__(self, rank: int = 0, world: int = 1, gather: Callable[[Any], list[Any]] = lambda x: [x]) -> None:
+        super().__init__(torch.device("cpu"))
+        self.rank, self.world, self._gather = rank, world, gather
+
+    def gather(self, value: Any) -> list[Any]:
+        return self._gather(value)
 
 
 Run = Callable[..., tuple[int, str, str]]

@@ -12,11 +12,12 @@ import numpy as np
 import pytest
 import torch
 
-from anisodiff.metrics import FeatureNetwork, ImageSet, cached_survey, image_set, nearest_pixels, survey, walk
-
-from .conftest import random_images, save_folder
+from anisodiff.metrics import Context, FeatureNetwork, ImageSet, Settings, cached_survey, image_set, survey, walk
+from anisodiff.metrics.memorization import nearest_pixels
+from tests.metrics.conftest import random_images, save_folder
 
 COUNT, SIZE, BATCH = 240, 32, 8
+SETTINGS = Settings(batch_size=BATCH)
 WHOLE = COUNT * 3 * SIZE**2  # bytes
 
 
@@ -63,10 +64,13 @@ def streamed(seed: int = 0) -> ImageSet:
 def test_a_survey_holds_numbers_not_images(pooled: FeatureNetwork, tmp_path: Path) -> None:
     passing = replace(pooled, forward=lambda x: (x[:, :, 0, :2].flatten(1).float(), None))
     for network in (pooled, passing):
-        work = partial(survey, streamed(), network, batch_size=BATCH, keep=BATCH)
+        work = partial(survey, streamed(), network, settings=SETTINGS, keep=BATCH)
         work()
         assert highest(work) < WHOLE / 3
-    assert highest(lambda: cached_survey(streamed(), pooled, tmp_path, batch_size=BATCH)) < 2 * WHOLE / 3
+    assert (
+        highest(lambda: cached_survey(streamed(), pooled, settings=SETTINGS, context=Context(cache=tmp_path)))
+        < 2 * WHOLE / 3
+    )
     nearest_pixels(random_images(2, size=SIZE), streamed(), batch_size=BATCH)
     searched = highest(lambda: nearest_pixels(random_images(2, size=SIZE), streamed(), batch_size=BATCH))
     assert searched < WHOLE / 3
@@ -81,7 +85,7 @@ def test_a_survey_keeps_no_small_piece_of_every_batch(known: bool, pooled: Featu
         return torch.from_numpy(x.numpy().reshape(len(x), -1)[:, :dimension].astype(np.float32)), None
 
     network = replace(pooled, forward=forward)
-    made = survey(images, network, batch_size=BATCH)
+    made = survey(images, network, settings=SETTINGS)
     expected = torch.cat([network(batch)[0] for batch in walk(images, BATCH)])
     assert torch.equal(made.features, expected)
-    assert highest(lambda: survey(images, network, batch_size=BATCH)) < expected.nbytes / 2
+    assert highest(lambda: survey(images, network, settings=SETTINGS)) < expected.nbytes / 2

@@ -1,8 +1,9 @@
-"""Image files of every kind are decoded as `data prepare` does; damaged ones end in one line."""
+"""Damaged files and archives end in one line."""
 
 from __future__ import annotations
 
 import struct
+import warnings
 import zipfile
 from pathlib import Path
 
@@ -10,51 +11,41 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from anisodiff.data import prepare
-from anisodiff.metrics import Report, fingerprint, image_set
-
-from .conftest import TINY, Run, random_images, save_folder
+from anisodiff.metrics import Context, FeatureNetwork, Generation, Report, Settings, evaluate, image_set
+from anisodiff.metrics.images import fingerprint
+from tests.metrics.conftest import TINY, Run, random_images, save_folder
 
 Case = tuple[str, str]
-
-
-def save_kind(kind: str, folder: Path) -> None:
-    """Twenty images 12×16 of a kind that a plain conversion to RGB gets wrong."""
-    folder.mkdir()
-    draw = np.random.default_rng(0)
-    for n in range(20):
-        if kind == "deep":
-            Image.fromarray(draw.integers(0, 65536, (12, 16), dtype=np.uint16)).save(folder / f"{n:02d}.png")
-        elif kind == "float":
-            Image.fromarray(draw.random((12, 16), dtype=np.float32)).save(folder / f"{n:02d}.tif")
-        elif kind == "transparent":
-            Image.fromarray(draw.integers(0, 256, (12, 16, 4), dtype=np.uint8)).save(folder / f"{n:02d}.png")
-        else:
-            rotate_channels = Image.fromarray(draw.integers(0, 256, (16, 12, 3), dtype=np.uint8))
-            rotate_channels.getexif()[0x0112] = 6  # lies on its side
-            rotate_channels.save(folder / f"{n:02d}.png", exif=rotate_channels.getexif())
-
-
-@pytest.mark.parametrize("kind", ["deep", "float", "transparent", "turned"])
-def test_a_folder_and_its_prepared_dataset_are_the_same_images(kind: str, tmp_path: Path) -> None:
-    save_kind(kind, tmp_path / "set")
-    prepare(tmp_path / "set", tmp_path / "data", size=(12, 16), channels=3)
-    assert fingerprint(image_set(tmp_path / "set")) == fingerprint(image_set(tmp_path / "data"))
-
-
-def test_transparent_images_are_at_distance_zero_from_themselves(run: Run, tmp_path: Path) -> None:
-    save_kind("transparent", tmp_path / "set")
-    prepare(tmp_path / "set", tmp_path / "data", size=(12, 16), channels=3)
-    code, out, err = run("set", "-r", "data", *TINY, "--metrics", "fid", "--json", "-")
-    assert code == 0, err
-    assert Report.from_json(out)["fid"].value == pytest.approx(0, abs=1e-9)
 
 
 def test_numbers_out_of_range_are_refused_by_name(tmp_path: Path) -> None:
     (tmp_path / "set").mkdir()
     Image.fromarray(np.full((12, 16), 300, dtype=np.float32)).save(tmp_path / "set" / "a.tif")
-    with pytest.raises(ValueError, match=r"a.tif: not a readable image .mode F with values in"):
+    with pytest.raises(ValueError, match=r"no image can be used .a.tif: mode F with values in"):
         fingerprint(image_set(tmp_path / "set"))
+
+
+def test_a_sample_that_cannot_be_decoded_moves_no_other_to_its_source(pooled: FeatureNetwork, tmp_path: Path) -> None:
+    images, said = random_images(12), list[str]()
+    samples = save_folder(images, tmp_path / "samples")
+    (samples / "00003.png").write_bytes(b"words")
+
+    def measured(limit: int | None) -> Report:
+        return evaluate(
+            samples, images, network=pooled, generation=Generation(sources=tuple(range(12))),
+            settings=Settings(limit=limit), metrics=("memorization",),
+            context=Context(cache=tmp_path, say=said.append),
+        )  # fmt: skip
+
+    for limit in (None, 3, 6):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            report = measured(limit)
+        whole = limit == 3  # the broken one comes after those
+        assert sum("samples: 1 of 12 images cannot be used" in str(w.message) for w in caught) == (not whole)
+        assert ("source_recovered_pixels" in {value.name for value in report.values}) == whole
+        assert ("recovery of sources is not measured: 1 samples cannot be decoded" in said) != whole
+        said.clear()
 
 
 def patch(path: Path, offset: int, value: int, width: str) -> None:
@@ -92,12 +83,12 @@ def damaged(folder: Path) -> list[Case]:
     content = (folder / "header.npz").read_bytes().replace(b"'shape'", b"'sh\xffpe'")
     (folder / "header.npz").write_bytes(content)
     return [
-        ("locked.zip", "locked.zip: damaged or unreadable"),
-        ("unknown.zip", "unknown.zip: damaged or unreadable"),
+        ("locked.zip", "locked.zip: no image can be used (00000.png: RuntimeError: File '00000.png' is encrypted"),
+        ("unknown.zip", "unknown.zip: no image can be used (00000.png: NotImplementedError: That compression method"),
         ("torn.zip", "torn.zip: damaged or unreadable"),
         ("stored.npz", "stored.npz: damaged or unreadable"),
         ("packed.npz", "packed.npz: damaged or unreadable"),
-        ("header.npz", "header.npz: "),
+        ("header.npz", "header.npz:images.npy is no readable array"),
     ]
 
 

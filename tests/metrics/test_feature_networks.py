@@ -5,18 +5,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from anisodiff.metrics import (
-    FeatureNetwork,
-    Preprocess,
-    dinov2,
-    extract,
-    float32_arithmetic,
-    function_network,
-    onnx,
-    torchscript,
-)
-
-from .conftest import TINY_INPUT, TinyNet, random_images, save_network
+from anisodiff.metrics import FeatureNetwork, Preprocess, dinov2, extract, function_network, onnx, torchscript
+from anisodiff.metrics.features import float32_arithmetic
+from tests.metrics.conftest import TINY_INPUT, TinyNet, random_images, save_network
 
 
 def test_torchscript_features_are_the_modules(tmp_path: Path) -> None:

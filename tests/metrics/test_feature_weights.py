@@ -12,10 +12,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from anisodiff.metrics import PublishedWeights, find_weights, inception, weights_hash
-from anisodiff.metrics.weights import ENVIRONMENT, load_torchscript
-
-from .conftest import random_images, save_network
+from anisodiff.metrics import inception
+from anisodiff.metrics.weights import ENVIRONMENT, PublishedWeights, find_weights, load_torchscript, weights_hash
+from tests.metrics.conftest import random_images, save_network
 
 
 @pytest.fixture(autouse=True)

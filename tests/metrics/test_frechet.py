@@ -6,8 +6,8 @@ from scipy import linalg
 from torch import Tensor
 from torchmetrics.image.fid import FrechetInceptionDistance
 
-from anisodiff.metrics import GaussianStatistics, extrapolate, frechet_distance, gaussian_statistics
-from anisodiff.metrics.frechet import covariance_root, trace_root_product
+from anisodiff.metrics import extrapolate, frechet_distance, gaussian_statistics
+from anisodiff.metrics.frechet import GaussianStatistics, covariance_root, trace_root_product
 
 
 def features(count: int, dimension: int, seed: int, *, spread: float = 1.0, shift: float = 0.0) -> Tensor:

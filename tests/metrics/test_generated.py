@@ -14,12 +14,21 @@ import torch
 
 from anisodiff import priors
 from anisodiff.data import prepare
-from anisodiff.metrics import FeatureNetwork, Report, Workers, evaluate, generated, image_set, survey, walk
-from anisodiff.metrics.origin import Origin, find_sources, ordered_fingerprint, read_origin, sources_of
-from anisodiff.metrics.protocol import Generation
-from tests.train.conftest import pixels, tiny
-
-from .conftest import TINY, Run, random_images, save_folder
+from anisodiff.metrics import (
+    Context,
+    FeatureNetwork,
+    Generation,
+    Report,
+    Settings,
+    evaluate,
+    generated,
+    image_set,
+    survey,
+    walk,
+)
+from anisodiff.metrics.samples import Origin, find_sources, ordered_fingerprint, read_origin, sources_of
+from tests.metrics.conftest import TINY, Process, Run, random_images, save_folder
+from tests.training.conftest import pixels, tiny
 
 
 class Model:
@@ -30,17 +39,15 @@ class Model:
         self.asked: list[tuple[int, ...]] = []
         self.how: set[tuple[object, ...]] = set()
 
-    def sample_seeds(
-        self, seeds: Sequence[int], *, steps: int, sampler: str, prior: str, batch: int | None
-    ) -> torch.Tensor:
+    def sample_seeds(self, seeds: Sequence[int], *, steps: int, sampler: str, prior: str) -> torch.Tensor:
         self.asked.append(tuple(seeds))
-        self.how.add((steps, sampler, prior, batch))
+        self.how.add((steps, sampler, prior))
         return self.images[list(seeds)].float() / 255
 
 
 def test_samples_are_made_batch_by_batch_when_they_are_asked_for() -> None:
     model = Model()
-    images = generated(model, 50, name="m", seed=7, steps=9, sampler="ode", prior="simulate", batch=3)
+    images = generated(model, 50, name="m", seed=7, steps=9, sampler="ode", prior="simulate")
     assert (images.count, images.once, model.asked) == (50, True, [])
     steps = walk(images, 8)
     first = next(steps)
@@ -49,28 +56,33 @@ def test_samples_are_made_batch_by_batch_when_they_are_asked_for() -> None:
     assert torch.equal(got, model.images[7:57])
     assert max(map(len, model.asked)) == 8
     assert [s for seeds in model.asked for s in seeds] == list(range(7, 57))
-    assert model.how == {(9, "ode", "simulate", 3)}
+    assert model.how == {(9, "ode", "simulate")}
 
 
 @pytest.mark.parametrize(("count", "world"), [(50, 2), (50, 3), (5, 4), (16, 2)])
 def test_several_processes_make_each_sample_once_in_order(pooled: FeatureNetwork, count: int, world: int) -> None:
     parts: list[Any] = []
+    settings = Settings(batch_size=8)
     for rank in range(world):  # what each process would hand over
-        alone = Workers(rank=rank, world=world, gather=lambda piece: parts.append(piece) or [piece])
-        survey(generated(Model(), count, name="m", workers=alone), pooled, batch_size=8, workers=alone)
-    joined = Workers(rank=0, world=world, gather=lambda _: parts)
-    whole = survey(generated(Model(), count, name="m", workers=joined), pooled, batch_size=8, keep=5, workers=joined)
-    expected = survey(image_set(Model().images[:count]), pooled, batch_size=8, keep=5)
+        alone = Process(rank, world, lambda piece: parts.append(piece) or [piece])
+        made = generated(Model(), count, name="m", distributed=alone)
+        survey(made, pooled, settings=settings, keep=5, context=Context(distributed=alone))
+    joined = Process(0, world, lambda _: parts)
+    made = generated(Model(), count, name="m", distributed=joined)
+    whole = survey(made, pooled, settings=settings, keep=5, context=Context(distributed=joined))
+    expected = survey(image_set(Model().images[:count]), pooled, settings=settings, keep=5)
     assert whole.digests == expected.digests
     torch.testing.assert_close(whole.features, expected.features)
+    assert torch.equal(whole.kept, expected.kept)
+    torch.testing.assert_close(whole.pixels.spectrum.power, expected.pixels.spectrum.power)
     with pytest.raises(ValueError, match="3 samples are too few for 4 processes"):
-        generated(Model(), 3, name="m", workers=Workers(rank=0, world=4))
+        generated(Model(), 3, name="m", distributed=Process(0, 4))
 
 
 def test_a_streamed_report_is_that_of_the_images(pooled: FeatureNetwork, tmp_path: Path) -> None:
     reference, model = random_images(50, seed=2), Model()
-    streamed = evaluate(generated(model, 60, name="m"), reference, network=pooled, cache=tmp_path)
-    stored = evaluate(model.images, reference, network=pooled, cache=tmp_path, samples_name="m")
+    streamed = evaluate(generated(model, 60, name="m"), reference, network=pooled, context=Context(cache=tmp_path))
+    stored = evaluate(image_set(model.images, name="m"), reference, network=pooled, context=Context(cache=tmp_path))
     assert streamed == stored
 
     class Broken(Model):
@@ -78,7 +90,7 @@ def test_a_streamed_report_is_that_of_the_images(pooled: FeatureNetwork, tmp_pat
             return super().sample_seeds(seeds, **how) * torch.nan
 
     with pytest.raises(ValueError, match="the model made NaN or infinite pixels in 60 of 60 images"):
-        evaluate(generated(Broken(), 60, name="m"), reference, network=pooled, cache=tmp_path)
+        evaluate(generated(Broken(), 60, name="m"), reference, network=pooled, context=Context(cache=tmp_path))
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +98,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """``run``, trained for a moment on the prepared ``data`` of 40 gray images of 8²."""
     from anisodiff.generation import load
     from anisodiff.training import train
-    from anisodiff.training.contract import Hooks
+    from anisodiff.training.hooks import Hooks
     from anisodiff.training.preview import fit_prior
 
     folder = tmp_path_factory.mktemp("trained")
@@ -103,7 +115,7 @@ def test_from_a_checkpoint_is_what_its_samples_on_the_disk_give(
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
 ) -> None:
-    from anisodiff.generation import load, write_samples
+    from anisodiff.generation import SamplingConfig, load, write_samples
 
     words = ("-r", trained / "data", *TINY, "--metrics", "fid,kid,prdc,edges", "--json", "-")
     code, out, err = run("--from", trained / "run", "--n", 20, "--seed", 5, "--steps", 3, "--batch", 8, *words)
@@ -113,7 +125,7 @@ def test_from_a_checkpoint_is_what_its_samples_on_the_disk_give(
     assert (p.samples, p.samples_count, p.nfe, p.prior, p.seed) == ("run", 20, 3, "gaussian", 5)
     assert "20 samples" in err
     for kind in ("folder", "s.zip", "s.npz"):
-        write_samples(load(trained / "run", "cpu"), range(5, 25), tmp_path / kind, steps=3, batch=8)
+        write_samples(load(trained / "run", "cpu"), range(5, 25), tmp_path / kind, SamplingConfig(steps=3, batch=8))
         code, out, err = run(kind, "--batch", 8, *words)
         assert code == 0, err
         stored = Report.from_json(out)
@@ -155,7 +167,8 @@ def test_sources_are_left_alone_where_they_are_unsure(tmp_path: Path) -> None:
     images = random_images(10)
     np.savez(tmp_path / "set.npz", images=images.numpy())
     held = image_set(tmp_path / "set.npz")
-    mark = ordered_fingerprint(held, tmp_path / "set.npz", 3)
+    mark, number = ordered_fingerprint(held, tmp_path / "set.npz", 3)
+    assert number == 10
     assert mark == prepare(tmp_path / "set.npz", tmp_path / "data", size=16, channels=3).dataset.fingerprint
     seeds = tuple(range(6))
     origin = Origin(generation=Generation(prior="simulate"), seeds=seeds, prior_images=mark)
@@ -175,5 +188,5 @@ def test_sources_are_left_alone_where_they_are_unsure(tmp_path: Path) -> None:
     assert read_origin(tmp_path / "plain") == Origin()
     for text in ("[]", json.dumps({"sources": "all"}), json.dumps({"sources": [1.5]})):
         (tmp_path / "plain" / "protocol.json").write_text(text)
-        with pytest.raises(ValueError, match=r"protocol.json: (expected an object|sources must be a list)"):
+        with pytest.raises(ValueError, match=r"protocol.json: (expected keys and values|sources: got .* a list)"):
             read_origin(tmp_path / "plain")

@@ -8,9 +8,10 @@ import pytest
 import torch
 from PIL import Image
 
-from anisodiff.metrics import fingerprint, image_set, walk
-
-from .conftest import random_images, save_folder
+from anisodiff.data import prepare
+from anisodiff.metrics import image_set, walk
+from anisodiff.metrics.images import fingerprint
+from tests.metrics.conftest import random_images, save_folder
 
 
 def save_zip(folder: Path, path: Path) -> Path:
@@ -70,6 +71,17 @@ def test_npz_is_read_piece_by_piece(tmp_path: Path) -> None:
     assert torch.equal(all_images(stored), images)
 
 
+def test_an_npz_gives_the_images_that_prepare_takes(tmp_path: Path) -> None:
+    """Floats, gray stacks, and which of several arrays."""
+    images = random_images(5)
+    np.savez(tmp_path / "a.npz", samples=images.permute(0, 2, 3, 1).numpy() / 255, latents=np.zeros((5, 4, 8, 8)))
+    np.savez(tmp_path / "b.npz", images[:, 0].numpy())
+    for name, expected in (("a", images), ("b", images[:, :1].expand(-1, 3, -1, -1))):
+        assert torch.equal(all_images(tmp_path / f"{name}.npz"), expected)
+        prepared = prepare(tmp_path / f"{name}.npz", tmp_path / name, size=16, channels=3).dataset
+        assert torch.equal(torch.from_numpy(np.array(prepared.images)), expected)
+
+
 def test_gray_images_become_three_channels(tmp_path: Path) -> None:
     (tmp_path / "gray").mkdir()
     Image.fromarray(np.arange(256, dtype=np.uint8).reshape(16, 16)).save(tmp_path / "gray" / "a.png")
@@ -84,24 +96,25 @@ def test_bad_sets_are_refused_in_one_line(tmp_path: Path) -> None:
     mixed = save_folder(random_images(2), tmp_path / "mixed")
     Image.new("RGB", (20, 16)).save(mixed / "z.png")
     broken = save_folder(random_images(2), tmp_path / "broken")
+    (broken / "00000.png").unlink()
     (broken / "00001.png").write_bytes((broken / "00001.png").read_bytes()[:60])
     (tmp_path / "fake.zip").write_bytes(b"no zip at all")
     (tmp_path / "fake.npz").write_bytes(b"no npz at all")
-    np.savez(tmp_path / "floats.npz", images=np.zeros((2, 8, 8, 3)))
+    np.savez(tmp_path / "floats.npz", images=np.full((2, 8, 8, 3), 1.5))
     np.savez(tmp_path / "objects.npz", images=np.array([{}, {}], dtype=object))
     (tmp_path / "notes.txt").write_text("words")
     with zipfile.ZipFile(tmp_path / "hollow.zip", "w") as archive:
         archive.writestr("readme.txt", "words")
     cases: list[tuple[object, str]] = [
-        (tmp_path / "empty", "no images in folder"),
-        (tmp_path / "absent", "no such file or folder"),
+        (tmp_path / "empty", "holds no images"),
+        (tmp_path / "absent", "No such file or directory.: expected a folder, .zip or .npz"),
         (mixed, "mixed sizes: .*00000.png is .16, 16., .*z.png is .16, 20."),
-        (broken, "00001.png: not a readable image"),
-        (tmp_path / "fake.zip", "not a zip file"),
-        (tmp_path / "hollow.zip", "no images in zip"),
-        (tmp_path / "fake.npz", "not an npz file"),
-        (tmp_path / "floats.npz", "expected one C-ordered uint8 array"),
-        (tmp_path / "objects.npz", "expected one C-ordered uint8 array"),
+        (broken, "no image can be used .00001.png: image file is truncated.*; repair or remove them"),
+        (tmp_path / "fake.zip", "truncated or no zip"),
+        (tmp_path / "hollow.zip", "holds no images"),
+        (tmp_path / "fake.npz", "truncated or no zip"),
+        (tmp_path / "floats.npz", r"floats.npz: float values in \[1.5, 1.5\], expected \[0, 1\]"),
+        (tmp_path / "objects.npz", "nothing is unpickled"),
         (tmp_path / "notes.txt", "expected a folder, .zip or .npz"),
         (torch.zeros(2, 3, 8, 8), "expected uint8 batches"),
         (torch.zeros(2, 5, 8, 8, dtype=torch.uint8), "expected 1 or 3 channels"),
@@ -120,5 +133,5 @@ def test_a_cut_npz_is_noticed(tmp_path: Path) -> None:
     with zipfile.ZipFile(path, "w") as archive, archive.open("images.npy", "w") as stream:
         np.lib.format.write_array_header_1_0(stream, {"descr": "|u1", "fortran_order": False, "shape": images.shape})
         stream.write(images.tobytes()[:-100])
-    with pytest.raises(ValueError, match="the array ends early"):
+    with pytest.raises(ValueError, match="ends at row 4, expected 5 rows"):
         all_images(path)

@@ -5,9 +5,8 @@ import torch
 from torch import Tensor
 from torchmetrics.image.kid import KernelInceptionDistance
 
-from anisodiff.metrics import kernel_distance, kernel_mmd2
-
-from .test_frechet import Passing, features
+from anisodiff.metrics.feature_metrics import kernel_distance, kernel_mmd2
+from tests.metrics.test_frechet import Passing, features
 
 
 def torchmetrics_kid(x: Tensor, y: Tensor) -> float:

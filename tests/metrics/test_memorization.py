@@ -3,18 +3,16 @@ from __future__ import annotations
 import pytest
 import torch
 
-from anisodiff.metrics import (
-    FeatureNetwork,
+from anisodiff.metrics import FeatureNetwork, image_set, look_for_copies
+from anisodiff.metrics.memorization import (
+    Gallery,
     closer_to_training,
-    image_set,
-    memorization,
     nearest,
     nearest_pixels,
     neighbor_sheet,
     source_recovery,
 )
-
-from .conftest import random_images
+from tests.metrics.conftest import random_images
 
 
 def normal(count: int, seed: int, dimension: int = 4) -> torch.Tensor:
@@ -75,14 +73,10 @@ def test_nearest_pixels_walks_in_batches_and_counts_rms() -> None:
 def test_copies_are_found_among_new_samples(pooled: FeatureNetwork) -> None:
     train, heldout = random_images(120, seed=1), random_images(80, seed=2)
     copies, new = train[[100, 7]], random_images(38, seed=3)
-    found = memorization(
-        torch.cat([new, copies]),
-        train,
-        network=pooled,
-        generator=torch.Generator().manual_seed(0),
-        heldout=heldout,
-        shown=6,
-    )
+    samples = torch.cat([new, copies])
+    known, others = (Gallery(features=pooled(x)[0], images=image_set(x)) for x in (train, heldout))
+    generator = torch.Generator().manual_seed(0)
+    found = look_for_copies(samples, pooled(samples)[0], known, generator=generator, heldout=others, shown=6)
     assert found.by_feature.index[-2:].tolist() == [100, 7]
     assert found.by_pixel.index[-2:].tolist() == [100, 7]
     assert float(found.by_pixel.distance[-2:].max()) < 1e-6 < float(found.by_pixel.distance[:-2].min())
@@ -97,10 +91,8 @@ def test_copies_are_found_among_new_samples(pooled: FeatureNetwork) -> None:
     assert torch.equal(block[:, 0], block[:, 2])
 
 
-def test_sheet_and_sets_are_checked(pooled: FeatureNetwork) -> None:
+def test_sheet_and_sets_are_checked() -> None:
     images = random_images(3)
     assert neighbor_sheet(images, images, images, columns=2).size == (8 + 2 * 200, 8 + 16 + 2 * 72)
     with pytest.raises(ValueError, match="three equal sets"):
         neighbor_sheet(images, images[:2], images)
-    with pytest.raises(ValueError, match="walked several times"):
-        memorization(images, iter([images]), network=pooled, generator=torch.Generator())

@@ -13,10 +13,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from anisodiff.metrics import PublishedWeights
-from anisodiff.metrics.weights import load_torchscript
-
-from .conftest import save_network
+from anisodiff.metrics.weights import PublishedWeights, load_torchscript
+from tests.metrics.conftest import save_network
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "metrics.py"
 

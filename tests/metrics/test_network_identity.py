@@ -11,10 +11,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from anisodiff.metrics import FeatureNetwork, Report, evaluate, function_network, onnx, torchscript
+from anisodiff.metrics import Context, FeatureNetwork, Report, evaluate, function_network, onnx, torchscript
 from anisodiff.metrics.weights import load_torchscript
-
-from .conftest import TINY, TINY_INPUT, Run, random_images, save_folder, save_network
+from tests.metrics.conftest import TINY, TINY_INPUT, Run, random_images, save_folder, save_network
 
 
 class Means(nn.Module):
@@ -79,7 +78,7 @@ def test_functions_that_say_nothing_of_themselves_are_not_cached(tmp_path: Path)
 
     def fid(power: int) -> float:
         network = function_network("mine", lambda x: (x.float() / 255).pow(power).mean((2, 3)))
-        report = evaluate(samples, reference, network=network, metrics=("fid",), cache=tmp_path)
+        report = evaluate(samples, reference, network=network, metrics=("fid",), context=Context(cache=tmp_path))
         return next(v.value for v in report.values if v.name == "fid")
 
     fid(1)

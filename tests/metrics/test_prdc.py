@@ -7,9 +7,8 @@ import pytest
 import torch
 from prdc import compute_prdc
 
-from anisodiff.metrics import PRDC, prdc
-
-from .test_frechet import features
+from anisodiff.metrics.feature_metrics import PRDC, prdc
+from tests.metrics.test_frechet import features
 
 
 @pytest.mark.parametrize("k", [1, 3, 5])

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from anisodiff.metrics import INCEPTION, FeatureNetwork, evaluate, inception
-
-from .conftest import random_images
+from anisodiff.metrics import Context, FeatureNetwork, evaluate, inception
+from anisodiff.metrics.weights import INCEPTION
+from tests.metrics.conftest import random_images
 
 FILE = os.environ.get("ANISODIFF_INCEPTION")
 pytestmark = pytest.mark.skipif(not FILE, reason="ANISODIFF_INCEPTION is not set")
@@ -30,10 +30,9 @@ def test_the_weights_are_the_published_ones(published: FeatureNetwork) -> None:
 
 def test_a_small_evaluation(published: FeatureNetwork, tmp_path: Path) -> None:
     first, second = random_images(12, size=32, seed=1), random_images(12, size=32, seed=2)
-    report = evaluate(
-        first, second, network=published, metrics=("fid", "sliced", "spectrum", "edges"), cache=tmp_path
-    )
-    same = evaluate(second, second, network=published, metrics=("fid",), cache=tmp_path)
+    context, metrics = Context(cache=tmp_path), ("fid", "sliced", "spectrum", "edges")
+    report = evaluate(first, second, network=published, metrics=metrics, context=context)
+    same = evaluate(second, second, network=published, metrics=("fid",), context=context)
     assert same["fid"].value == pytest.approx(0, abs=1e-6)
     assert report["fid"].value > 1
     assert "inception-2015-12-05" in report.protocol.line()

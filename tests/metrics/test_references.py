@@ -11,24 +11,12 @@ import pytest
 import torch
 from PIL import Image
 
-from anisodiff.cli import feature_network
 from anisodiff.data import prepare
-from anisodiff.metrics import (
-    FeatureNetwork,
-    ImageSet,
-    PublishedWeights,
-    Report,
-    Value,
-    fid_figure,
-    open_reference,
-    walk,
-)
-from anisodiff.metrics.weights import load_torchscript
+from anisodiff.metrics import Context, FeatureNetwork, ImageSet, Report, open_reference, walk
+from anisodiff.metrics.weights import PublishedWeights, load_torchscript
 from anisodiff.runtime.progress import lines
-
-from .conftest import TINY, Run, random_images, save_folder
-from .test_feature_weights import serving
-from .test_protocol import REPORT
+from tests.metrics.conftest import TINY, Run, random_images, save_folder
+from tests.metrics.test_feature_weights import serving
 
 SIZE = (64, 64)
 
@@ -51,13 +39,14 @@ def test_a_named_set_is_remembered_and_its_parts_kept_apart(
 
     def opened(text: str, data: Path | None = None) -> tuple[int, list[str]]:
         said: list[str] = []
-        found = open_reference(text, size=SIZE, network=pooled, data=data, cache=tmp_path / "cache", say=said.append)
+        context = Context(cache=tmp_path / "cache", say=said.append)
+        found = open_reference(text, size=SIZE, network=pooled, data=data, context=context)
         assert (found.name, isinstance(found.content, ImageSet)) == ("celeba", True)
         assert isinstance(found.content, ImageSet)
         pictures.append(torch.cat(list(walk(found.content, 5))))
         return len(pictures[-1]), [line.split(": ", 1)[1] for line in said]
 
-    with pytest.raises(ValueError, match=r"celeba/train is not at hand .*; give --data PATH"):
+    with pytest.raises(ValueError, match=r"celeba/train is not available .*; give --data PATH"):
         opened("celeba/train")
     count, said = opened("celeba/train", faces)
     assert count == 12
@@ -76,7 +65,7 @@ def test_a_named_set_is_remembered_and_its_parts_kept_apart(
         place.write_bytes(content)
         (place.parent / "meta.json").write_bytes(meta)
         if data is None:
-            with pytest.raises(ValueError, match="celeba/train is not at hand"):
+            with pytest.raises(ValueError, match="celeba/train is not available"):
                 opened("celeba/train")
             assert not place.exists()
     assert opened("celeba/train", faces)[0] == 12
@@ -86,12 +75,12 @@ def test_a_named_set_is_remembered_and_its_parts_kept_apart(
 def test_other_sizes_names_and_prepared_sets_are_refused(faces: Path, pooled: FeatureNetwork, tmp_path: Path) -> None:
     def refused(text: str, size: tuple[int, int], data: Path | None, message: str) -> None:
         with pytest.raises(ValueError, match=message):
-            open_reference(text, size=size, network=pooled, data=data, cache=tmp_path / "cache")
+            open_reference(text, size=size, network=pooled, data=data, context=Context(cache=tmp_path / "cache"))
 
     refused("celeba/train", (32, 32), faces, "samples are 32×32, the reference celeba/train is 64×64")
-    open_reference("celeba/train", size=SIZE, network=pooled, data=faces, cache=tmp_path / "seen")
-    with pytest.raises(ValueError, match="samples are 32×32, celeba/train is at hand as 64×64: another resolution"):
-        open_reference("celeba/train", size=(32, 32), network=pooled, cache=tmp_path / "seen")
+    open_reference("celeba/train", size=SIZE, network=pooled, data=faces, context=Context(cache=tmp_path / "seen"))
+    with pytest.raises(ValueError, match="samples are 32×32, celeba/train is available as 64×64: another resolution"):
+        open_reference("celeba/train", size=(32, 32), network=pooled, context=Context(cache=tmp_path / "seen"))
     refused("celeba/val", SIZE, faces, "expected one of train, valid, test, all")
     prepared = prepare(save_folder(random_images(4, size=32), tmp_path / "own"), tmp_path / "own-32", size=32)
     refused("cifar10/train", (32, 32), prepared.dataset.path, "is a prepared dataset, but not of cifar10/train")
@@ -148,7 +137,7 @@ def test_an_interrupted_download_on_the_command_line(
     )
     words = ("samples", "-r", "samples", "--metrics", "fid", "--device", "cpu")
     with serving(body[: len(body) // 2], len(body)) as url:
-        monkeypatch.setattr(feature_network, "INCEPTION", replace(published, url=url))
+        monkeypatch.setattr("anisodiff.metrics.weights.INCEPTION", replace(published, url=url))
         code, out, err = run(*words)
     assert (code, out) == (2, "")
     steps = [line for line in err.splitlines() if line.startswith("tiny-net: ")]
@@ -159,7 +148,7 @@ def test_an_interrupted_download_on_the_command_line(
     assert err.splitlines()[-1].startswith("anisodiff: tiny-net not found: ")
     assert not any(p.is_file() for p in cache.rglob("*"))
     with serving(body, len(body)) as url:  # the next try is clean, and remembered
-        monkeypatch.setattr(feature_network, "INCEPTION", replace(published, url=url))
+        monkeypatch.setattr("anisodiff.metrics.weights.INCEPTION", replace(published, url=url))
         assert run(*words)[0] == 0
     code, out, err = run(*words)
     assert code == 0
@@ -177,21 +166,3 @@ def test_lines_of_progress_tell_what_is_left() -> None:
     now[0] = 200.0
     tell("reference", 5, None)
     assert said[2:] == ["reference: 5"]
-
-
-def test_the_plot_shows_points_law_and_limit() -> None:
-    values = (
-        Value(name="fid", value=3.0),
-        Value(name="fid_infinity", value=2.0, error=0.25),
-        Value(name="fid_bias", value=1.0),
-    )
-    protocol = replace(REPORT.protocol, samples_count=200)
-    figure = fid_figure(replace(REPORT, protocol=protocol, values=values, curve=((100, 4.0), (200, 3.0))))
-    (axes,) = figure.axes
-    law, points, limit = axes.lines
-    np.testing.assert_allclose(law.get_ydata(), 2 + 200 / law.get_xdata())  # through both points
-    assert points.get_xydata().tolist() == [[100, 4], [200, 3]]
-    assert set(limit.get_ydata()) == {2.0}
-    assert "N → ∞: 2 ± 0.25" in [text.get_text() for text in axes.get_legend().get_texts()]
-    with pytest.raises(ValueError, match="a plot needs the metric fid"):
-        fid_figure(REPORT)

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from anisodiff.metrics import Preprocess, bicubic, tf1_bilinear
+from anisodiff.metrics.resize import Preprocess, bicubic, tf1_bilinear
 
 
 def reference_pixel(image: Tensor, i: int, j: int, height: int, width: int) -> float:

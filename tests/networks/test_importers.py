@@ -1,21 +1,21 @@
 """Published checkpoints: a file in exactly their layout gives the published function."""
 
+import hashlib
 import math
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
-from published_ncsnpp import forward, published_file
 
 import anisodiff
 from anisodiff.dct import dct2, idct2
-from anisodiff.estimation import estimate_statistics
 from anisodiff.models.score import ScoreModel
-from anisodiff.models.song_network import VENetwork
-from anisodiff.networks import NCSNppConfig, VEScore, load_score_sde
-from anisodiff.objectives import objective_for
+from anisodiff.models.song_network import SongNetwork
+from anisodiff.networks import NCSNpp, NCSNppConfig, VEScore, load_score_sde, ncsnpp_config
+from anisodiff.networks.published import tensor_names
 from anisodiff.statistics import SpectralStatistics
+from tests.support.published_ncsnpp import forward, layout, published_file
 
 TINY = NCSNppConfig(image_size=8, nf=8, multipliers=(1, 2), blocks=1, attention=(4,))
 CONFIGS = {
@@ -58,6 +58,29 @@ def test_imported_network_is_the_published_function(name: str, tmp_path: Path) -
     assert (outputs[0] - outputs[1]).abs().max() > 0.1
 
 
+# number, and sha256 of the lines "name shape", of the parameters of score_sde_pytorch's models/ncsnpp.py
+PUBLISHED = {
+    "cifar10": (571, "54b2476571b91ae00b3313e8981aad6bb9f2e19301677ea6321b76d0c5cc73ef"),
+    "cifar10-deep": (963, "750e1df730d034cbb35b8c396108ed69b968c2f00e566f56a0d3726c797fdd65"),
+    "celeba64": (571, "6a5758505125cecbfa5bf14cf7dfa3f02508bbb2168b5990e994d59c4bd8a843"),
+    "lsun256": (645, "8d8a310a6527b7bf681e250cb245448c1e5119ff0fc9127c71db665a72d03e3c"),
+}
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_names_and_shapes_are_those_of_the_published_class(name: str) -> None:
+    """The layout these tests write files in, and the names the reader asks for, against the class itself."""
+    config = ncsnpp_config(name)
+    shapes = layout(config)
+    lines = "\n".join(f"{key} {list(shape)}" for key, shape in shapes.items())
+    assert (len(shapes), hashlib.sha256(lines.encode()).hexdigest()) == PUBLISHED[name]
+    with torch.device("meta"):
+        network = NCSNpp(config)
+    assert [published for published, _ in tensor_names(network)] == list(shapes)
+    if name == "lsun256":
+        assert "module.all_modules.7.Conv_0.weight" in shapes  # how the first `Combine` is called in the files
+
+
 def test_published_score(tmp_path: Path) -> None:
     """s(x, σ) = F(2x − 1, ln σ)/σ on images in [0,1]."""
     config = CONFIGS["cifar10"]
@@ -69,6 +92,9 @@ def test_published_score(tmp_path: Path) -> None:
         score = VEScore(network.double())(x, sigma)
         expected = forward(averaged, config, 2 * x - 1, sigma.log()) / sigma.reshape(2, 1, 1, 1)
     torch.testing.assert_close(score, expected, rtol=1e-10, atol=1e-10)
+    with torch.no_grad():
+        dropped = VEScore(network)(x, sigma, torch.tensor([1, 2]))
+    assert (dropped - score).abs().max() > 1e-3  # keys turn the dropout on
 
 
 @pytest.mark.parametrize("name", CONFIGS)
@@ -100,11 +126,11 @@ def ve_model(folder: Path, process: anisodiff.Process, channels: int) -> tuple[S
     network, _ = load_score_sde(folder / "c.pth", replace(config, out_channels=channels))
     g = torch.Generator().manual_seed(3)
     images = 0.5 + 0.2 * torch.randn(24, 3, 1, 1, generator=g) + 0.1 * torch.rand(24, 3, 16, 16, generator=g)
-    objective = objective_for(process)
-    statistics = estimate_statistics(objective, images)
+    objective = process
+    statistics = objective.estimate_statistics(images)
     tables = {f: getattr(statistics, f).double() for f in SpectralStatistics.__dataclass_fields__}
     model = ScoreModel(network.double(), process.equation, SpectralStatistics(**tables), drift=objective.learns_drift)
-    model.network = VENetwork(model.network, model)
+    model.network = SongNetwork(model.network, model.statistics, model.conditions())
     return model, averaged, statistics
 
 
@@ -139,7 +165,9 @@ class Wiener(torch.nn.Module):
         super().__init__()
         self.statistics = statistics
 
-    def forward(self, x: torch.Tensor, log_sigma: torch.Tensor, dropout_key: object = None) -> torch.Tensor:
+    def forward(
+        self, x: torch.Tensor, log_sigma: torch.Tensor, labels: object = None, dropout_key: object = None
+    ) -> torch.Tensor:
         sigma = log_sigma.exp()[:, None, None, None]
         z = dct2((x + 1) / 2 - self.statistics.mean.double()[:, None, None])
         return torch.cat([idct2(-sigma * z / (self.statistics.data.double() + sigma**2)), torch.ones_like(x)], 1)

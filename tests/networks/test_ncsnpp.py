@@ -4,9 +4,10 @@ from dataclasses import replace
 
 import pytest
 import torch
+from torch._dynamo.testing import CompileCounter
 
-from anisodiff.networks import NCSNpp, NCSNppConfig, keyed_mask
-from anisodiff.networks.layers import group_norm
+from anisodiff.networks import NCSNpp, NCSNppConfig, keyed_mask, layer_key
+from anisodiff.networks.layers import ResidualBlock, group_norm
 
 TINY = NCSNppConfig(image_size=8, nf=8, multipliers=(1, 2), blocks=1, attention=(4,), dropout=0.3)
 SWITCHES = {
@@ -92,7 +93,7 @@ def test_dropout_is_on_exactly_with_keys(rate: float) -> None:
     x, c = batch()
     plain = net.train()(x, c)
     assert torch.equal(plain, net.eval()(x, c))
-    dropped = net.eval()(x, c, torch.tensor([1, 2]))
+    dropped = net.eval()(x, c, dropout_key=torch.tensor([1, 2]))
     assert torch.equal(plain, dropped) == (rate == 0)
 
 
@@ -101,10 +102,10 @@ def test_masks_follow_the_key_not_the_place_in_the_batch() -> None:
     net = network()
     x, c = batch(1)
     x, c = x.expand(4, -1, -1, -1), c.expand(4)
-    out = net(x, c, torch.tensor([11, 12, 11, 13]))
+    out = net(x, c, dropout_key=torch.tensor([11, 12, 11, 13]))
     torch.testing.assert_close(out[0], out[2], rtol=1e-12, atol=1e-12)
     assert (out[0] - out[1]).abs().max() > 1e-3
-    torch.testing.assert_close(net(x[:1], c[:1], torch.tensor([13])), out[3:], rtol=1e-11, atol=1e-11)
+    torch.testing.assert_close(net(x[:1], c[:1], dropout_key=torch.tensor([13])), out[3:], rtol=1e-11, atol=1e-11)
 
 
 def test_layers_draw_different_masks() -> None:
@@ -112,7 +113,7 @@ def test_layers_draw_different_masks() -> None:
     layers = [m.layer for m in net.modules() if hasattr(m, "layer")]
     assert len(layers) > 15
     assert sorted(layers) == list(range(len(layers)))
-    masks = [keyed_mask(torch.tensor([5]), layer, (8, 4, 4), 0.5) for layer in layers]
+    masks = [keyed_mask(layer_key(torch.tensor([5]), layer), (8, 4, 4), 0.5) for layer in layers]
     assert all(not torch.equal(masks[0], mask) for mask in masks[1:])
 
 
@@ -123,7 +124,7 @@ def test_recomputation_gives_identical_gradients(name: str) -> None:
     for checkpoint in (False, True):
         net = network(**SWITCHES[name])
         net.checkpoint = checkpoint
-        net(x, c, torch.tensor([3, 4])).square().sum().backward()
+        net(x, c, dropout_key=torch.tensor([3, 4])).square().sum().backward()
         gradients.append([p.grad for p in net.parameters()])
     assert all(torch.equal(a, b) for a, b in zip(*gradients))
 
@@ -144,9 +145,9 @@ def test_recomputation_keeps_fewer_tensors() -> None:
 def test_channels_last_changes_nothing_and_survives(name: str) -> None:
     x, c = batch(2, 8, 16)
     key = torch.tensor([1, 2])
-    expected = network(**SWITCHES[name])(x, c, key)
+    expected = network(**SWITCHES[name])(x, c, dropout_key=key)
     net = network(**SWITCHES[name]).to(memory_format=torch.channels_last)
-    out = net(x.to(memory_format=torch.channels_last), c, key)
+    out = net(x.to(memory_format=torch.channels_last), c, dropout_key=key)
     torch.testing.assert_close(out, expected, rtol=1e-10, atol=1e-10)
     assert out.is_contiguous(memory_format=torch.channels_last)
 
@@ -159,7 +160,32 @@ def test_compiles_into_one_graph(checkpoint: bool) -> None:
     x, c = batch()
     key = torch.tensor([1, 2])
     compiled = torch.compile(net, fullgraph=True, backend="eager")
-    torch.testing.assert_close(compiled(x, c, key), net(x, c, key), rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(compiled(x, c, dropout_key=key), net(x, c, dropout_key=key), rtol=1e-12, atol=1e-12)
+
+
+def test_blocks_of_one_shape_share_one_graph() -> None:
+    """Compiled one by one, blocks are told apart by their shapes, not by their numbers; the values stay."""
+    net = network(blocks=2)
+    blocks = [module for module in net.modules() if isinstance(module, ResidualBlock)]
+    shapes = set()
+
+    def see(block: ResidualBlock, given: tuple[torch.Tensor, ...], out: torch.Tensor) -> None:
+        shapes.add((tuple(given[0].shape), tuple(out.shape)))
+
+    hooks = [block.register_forward_hook(see) for block in blocks]
+    x, c = batch()
+    key = torch.tensor([1, 2])
+    with torch.no_grad():
+        expected = net(x, c, dropout_key=key)
+        for hook in hooks:
+            hook.remove()
+        counter = CompileCounter()  # the eager backend, with a count of its graphs
+        with torch._dynamo.config.patch(recompile_limit=len(blocks)):
+            for block in blocks:
+                block.compile(backend=counter, fullgraph=True, dynamic=False)
+            out = net(x, c, dropout_key=key)
+    assert counter.frame_count == len(shapes) < len(blocks)
+    torch.testing.assert_close(out, expected, rtol=1e-12, atol=1e-12)
 
 
 def test_bad_inputs() -> None:
@@ -169,7 +195,7 @@ def test_bad_inputs() -> None:
         net(x[:, :1], c)
     with pytest.raises(ValueError, match=r"x: got 7×8 pixels, expected multiples of 2"):
         net(x[:, :, :7], c)
-    with pytest.raises(ValueError, match=r"c_noise: got \[1\], expected \[2\]"):
+    with pytest.raises(ValueError, match=r"noise_level: got \[1\], expected \[2\]"):
         net(x, c[:1])
 
 
@@ -178,9 +204,9 @@ def test_bfloat16_on_cuda_stays_close() -> None:
     net = network(nf=32).float().cuda().to(memory_format=torch.channels_last)
     x, c = (v.float().cuda() for v in batch(4))
     key = torch.arange(4, device="cuda")
-    exact = net(x, c, key)
+    exact = net(x, c, dropout_key=key)
     with torch.autocast("cuda", torch.bfloat16):
-        rounded = net(x, c, key)
+        rounded = net(x, c, dropout_key=key)
     assert (rounded.float() - exact).norm() < 0.05 * exact.norm()
 
 

@@ -2,10 +2,10 @@
 
 import pytest
 import torch
-from published_ncsnpp import down, down_conv, up, up_conv
 from torch.nn import functional as F
 
 from anisodiff.networks.resample import DownConv, UpConv, downsample, fir2d, upsample
+from tests.support.published_ncsnpp import down, down_conv, up, up_conv
 
 
 def image(*shape: int) -> torch.Tensor:

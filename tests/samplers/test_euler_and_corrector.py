@@ -10,18 +10,15 @@ from anisodiff import Equation
 from anisodiff.dct import dct2, idct2
 from anisodiff.integrators.tamed_euler import tame
 from anisodiff.noise import KeyedNoise, spectrum, white
-from anisodiff.samplers import Exponential, Ode, sampler
+from anisodiff.registry import build_sampler
+from anisodiff.samplers import Exponential, Ode
 from anisodiff.samplers.corrector import langevin
 from anisodiff.samplers.divergence import divergence
 from anisodiff.samplers.euler import Taming, euler_step, reverse_drift
 from anisodiff.stencils import drift, noise_scale
-from tests.oracles import keys
-from tests.samplers.models import process, small_model
-from tests.samplers.oracle import F64, Oracle, oracle
-
-
-def at(t: float) -> Tensor:
-    return torch.tensor([t], dtype=F64)
+from tests.support.exact_score import F64, Oracle, oracle
+from tests.support.oracles import at, keys
+from tests.support.score_models import process, small_model
 
 
 def state(batch: int, *shape: int) -> Tensor:
@@ -161,7 +158,7 @@ def test_corrector_serves_every_predictor(predictor):
 
 def test_the_papers_predictor_has_199_steps():
     """T = 2, Δt = 0.01, t_min = Δt: 199 evaluations of the predictor, and one for the image."""
-    model, chosen = small_model("one step"), sampler("euler", process("one step"))
+    model, chosen = small_model("one step"), build_sampler("euler", process("one step"))
     times = chosen.times(model, 200, t_min=0.01)
     torch.testing.assert_close(times, torch.arange(200, 0, -1, dtype=F64) / 100, rtol=0, atol=1e-7)
     assert chosen.nfe(times) == 200

@@ -15,13 +15,13 @@ from torch import Tensor
 
 import anisodiff
 from anisodiff.dct import dct2, idct2, radial_bands
-from anisodiff.estimation import estimate_statistics
 from anisodiff.models.score import ScoreModel
 from anisodiff.noise import KeyedNoise
-from anisodiff.objectives import objective_for
 from anisodiff.processes import Process
-from anisodiff.samplers import Sampler, sampler
-from tests.oracles import Nothing, gaussian_images, keys
+from anisodiff.registry import build_sampler
+from anisodiff.samplers import Sampler
+from tests.support.oracles import gaussian_images, keys
+from tests.support.score_models import wiener_model
 
 F64 = torch.float64
 T_MIN = 0.02
@@ -42,10 +42,8 @@ CASES = {
 def build(case: str) -> tuple[Process, ScoreModel]:
     name, overrides = CASES[case]
     process = anisodiff.process(name, 6, **overrides)
-    objective = objective_for(process)
     count = 2400 if case == "strong signal" else 600  # modes with so little noise want better estimates
-    statistics = estimate_statistics(objective, gaussian_images(count, 6).float())
-    return process, ScoreModel(Nothing(), process.equation, statistics, drift=objective.learns_drift).double()
+    return process, wiener_model(process, gaussian_images(count, 6).float()).double()
 
 
 class OneByOne(KeyedNoise):
@@ -98,7 +96,7 @@ def test_generated_spectrum_converges_to_the_forward_one(text, case, limit, firs
     tables are measured on 600 images, is their own error, summed up over the whole way.
     """
     process, model = build(case)
-    chosen = sampler(text, process)
+    chosen = build_sampler(text, process)
     fine = ratios(model, chosen, 160)
     assert (fine - 1).abs().max() < limit
     if first and case not in ("windows", "signal"):
@@ -108,14 +106,14 @@ def test_generated_spectrum_converges_to_the_forward_one(text, case, limit, firs
 
 def on_samples(process: Process, size: int, count: int) -> Callable[[str, float], Tensor]:
     """(sampler, Δt) → generated power over that of forward states at 0.04 in six bands, [6], on samples."""
-    objective, images = objective_for(process), gaussian_images(count, size).float()
-    model = ScoreModel(Nothing(), process.equation, estimate_statistics(objective, images), drift=False)
+    images = gaussian_images(count, size).float()
+    model = wiener_model(process, images)
     start = process.simulate(images, 2.0, KeyedNoise(keys(count, 2)))
-    forward = objective.draw(images, torch.full((count,), 0.04, dtype=F64), KeyedNoise(keys(count, 4))).state
+    forward = process.training_pair(images, torch.full((count,), 0.04, dtype=F64), KeyedNoise(keys(count, 4))).state
     band = radial_bands(size, size, 6)
 
     def ratios_of(text: str, dt: float) -> Tensor:
-        chosen, seen = sampler(text, process), []
+        chosen, seen = build_sampler(text, process), []
         times = chosen.times(model, round(1.96 / dt) + 1, t_min=0.04)
         chosen.run(model, start, times, KeyedNoise(keys(count, 3)), callback=lambda i, u: seen.append(u))
         power = [dct2(u - model.statistics_mean[:, None, None]).square().mean((0, 1)) for u in (seen[-1], forward)]
@@ -140,7 +138,7 @@ def test_tamed_euler_deviates_with_the_step():
     assert deviation("exponential(wiener=1)", 0.04) < 0.03
 
 
-def test_the_way_back_of_a_tamed_chain_tames_its_drift_alone():
+def test_the_reverse_of_a_tamed_chain_tames_its_drift_alone():
     """`heat` in tamed steps, which move an image by a length of 1 at most, and noise by more. Taming the score's part
     with the drift's leaves the noise standing; tamed in its drift alone the chain comes back, but for band 1, where
     the drift is nonlinear and the score of this test is not.

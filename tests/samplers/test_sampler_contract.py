@@ -4,10 +4,12 @@ import pytest
 import torch
 
 from anisodiff.noise import KeyedNoise
-from anisodiff.samplers import SAMPLERS, Euler, Exponential, Sampler, sampler
+from anisodiff.registry import SAMPLERS, build_sampler
+from anisodiff.samplers import Euler, Exponential, Sampler
 from anisodiff.samplers.grids import GRIDS, level_grid
-from tests.oracles import keys
-from tests.samplers.models import PROCESSES, process, small_model
+from tests.samplers.test_own_times import OWN
+from tests.support.oracles import keys
+from tests.support.score_models import PROCESSES, process, small_model
 
 F64 = torch.float64
 T_MIN = 0.1
@@ -40,11 +42,11 @@ def with_corrector(text: str) -> str:
 @pytest.mark.parametrize(("name", "text"), ROWS + [(n, with_corrector(t)) for n, t in ROWS])
 def test_evaluations_are_counted(name, text):
     """As many calls of the network as `evaluations` says, and as many of them as were allowed."""
-    model, chosen = small_model(name), sampler(text, process(name))
+    model, chosen = small_model(name), build_sampler(text, process(name))
     times = chosen.times(model, allowed(name), t_min=T_MIN)
     steps: list[int] = []
     start = torch.randn(2, 2, 4, 4, generator=torch.Generator().manual_seed(0))
-    image = chosen.run(model, start, times, KeyedNoise(keys(2, 1)), callback=lambda i, u: steps.append(i))
+    image = chosen.run(model, start, times, KeyedNoise(keys(2, 1)), callback=lambda i, u: steps.append(i)).images
     assert image.shape == start.shape
     assert image.isfinite().all()
     assert steps == list(range(len(times) - 1))
@@ -59,28 +61,28 @@ def test_evaluations_are_counted(name, text):
 )
 def test_a_sample_does_not_depend_on_its_batch(name, text):
     """Batch 1 against batch 8, single precision: within 10⁻⁴ of the largest value."""
-    model, chosen = small_model(name), sampler(text, process(name))
+    model, chosen = small_model(name), build_sampler(text, process(name))
     times = chosen.times(model, allowed(name), t_min=T_MIN)
     start = torch.randn(8, 2, 4, 4, generator=torch.Generator().manual_seed(0))
-    together = chosen.run(model, start, times, KeyedNoise(keys(8, 2)))
+    together = chosen.run(model, start, times, KeyedNoise(keys(8, 2))).images
     for k in (0, 5):
-        alone = chosen.run(model, start[k : k + 1], times, KeyedNoise(keys(8, 2)[k : k + 1]))
+        alone = chosen.run(model, start[k : k + 1], times, KeyedNoise(keys(8, 2)[k : k + 1])).images
         torch.testing.assert_close(together[k : k + 1], alone, rtol=0, atol=1e-4 * float(together.abs().max()))
-    other = chosen.run(model, start, times, KeyedNoise(keys(8, 3)))
+    other = chosen.run(model, start, times, KeyedNoise(keys(8, 3))).images
     assert torch.equal(other, together) == (text == "ode")  # without a corrector the flow draws nothing
 
 
 @pytest.mark.parametrize(("name", "text"), ROWS)
 def test_notation_reads_back(name, text):
-    chosen = sampler(text, process(name))
-    assert sampler(str(chosen), process(name)) == chosen
+    chosen = build_sampler(text, process(name))
+    assert build_sampler(str(chosen), process(name)) == chosen
     assert isinstance(chosen, Sampler)
     assert str(chosen).startswith(text.split("(")[0])
 
 
 def test_names():
-    assert set(SAMPLERS) == {"exponential", "ode", "euler", "ancestral"}
-    assert {text.split("(")[0] for texts in TEXTS.values() for text in texts} == set(SAMPLERS)
+    """Here and in `test_own_times`."""
+    assert {text.split("(")[0] for texts in TEXTS.values() for text in texts} | {"pc", *OWN} == set(SAMPLERS)
 
 
 @pytest.mark.parametrize(
@@ -94,11 +96,11 @@ def test_names():
         ("ve", "ode(grid=levle)", "did you mean 'level'?"),
         ("ve", "euler(drift=projcted)", "did you mean 'projected'?"),
         ("ve", "euler(norm=imge)", "did you mean 'image'?"),
-        ("windows", "ancestral", "take 'exponential'"),
-        ("windows", "heun", "take 'exponential' or 'ode' or 'euler'"),
-        ("anisotropic noise", "heun", "is not for a SPDE; take 'euler'"),
-        ("anisotropic noise", "exponential", "take 'euler'"),
-        ("anisotropic noise", "ode", "take 'euler'"),
+        ("windows", "ancestral", "a closed-form process (step=exact); use 'exponential'"),
+        ("windows", "heun", "use 'exponential' or 'ode' or 'euler'"),
+        ("anisotropic noise", "heun", "a model that predicts the velocity; use 'euler'"),
+        ("anisotropic noise", "exponential", "isotropic noise (noise_anisotropy=infinite); use 'euler'"),
+        ("anisotropic noise", "ode", "use 'euler'"),
         ("heat", "euler(tames=drift)", "take tames=all"),
         ("one step", "euler(tames=drift, drift=projected)", "take tames=all"),
         ("one step", "euler(tames=drift, norm=rms)", "take tames=all"),
@@ -109,18 +111,18 @@ def test_names():
 )
 def test_mistakes_are_refused_with_a_remedy(name, text, words):
     with pytest.raises(ValueError, match="sampler") as refused:
-        sampler(text, process(name))
+        build_sampler(text, process(name))
     assert words in str(refused.value)
     assert text == "ancestral" or "'ancestral'" not in str(refused.value)  # that serves closed forms alone
 
 
 def test_euler_takes_stencil_and_taming_from_the_process():
-    assert sampler("euler", process("one step")) == Euler(drift="paper", norm="image", tames="drift", dt=0.4)
-    assert sampler("euler(tames=all)", process("one step")) == Euler(drift="paper", norm="image", tames="all")
-    assert sampler("euler(norm=rms)", process("heat")) == Euler(drift="flux", norm="rms", tames="all")
-    assert sampler("euler(norm=rms)", process("one step")) == Euler(drift="paper", norm="rms", tames="all")
+    assert build_sampler("euler", process("one step")) == Euler(drift="paper", norm="image", tames="drift", dt=0.4)
+    assert build_sampler("euler(tames=all)", process("one step")) == Euler(drift="paper", norm="image", tames="all")
+    assert build_sampler("euler(norm=rms)", process("heat")) == Euler(drift="flux", norm="rms", tames="all")
+    assert build_sampler("euler(norm=rms)", process("one step")) == Euler(drift="paper", norm="rms", tames="all")
     learned = Euler(drift="projected", norm="none", tames="all")  # the drift of a tamed chain is tamed already
-    assert sampler("euler(drift=projected)", process("one step")) == learned
+    assert build_sampler("euler(drift=projected)", process("one step")) == learned
     model = small_model("heat")
     with pytest.raises(ValueError, match="sampler"):
         Euler().run(model, torch.zeros(1, 2, 4, 4), torch.tensor([2.0, 1.0], dtype=F64), None)
@@ -181,7 +183,7 @@ def test_one_time_gives_the_denoised_image():
     model = small_model("heat")
     u = torch.randn(3, 2, 4, 4, generator=torch.Generator().manual_seed(0))
     t = torch.tensor([0.1], dtype=F64)
-    image = Exponential().run(model, u, t, None)
+    image = Exponential().run(model, u, t, None).images
     score, _ = model(u, t.expand(3))
     assert not model.learns_drift
     noise_free = model.to_coordinates(u) + model.coefficients(t).noise * model.to_coordinates(

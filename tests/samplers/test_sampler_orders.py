@@ -8,8 +8,8 @@ from anisodiff import Equation
 from anisodiff.samplers import Ancestral, Euler, Exponential, Ode, Sampler
 from anisodiff.samplers.ancestral import ancestral_step
 from anisodiff.samplers.exponential import exponential_step
-from tests.samplers.oracle import F64, Impulses, Oracle, data, gaps, oracle, propagated
-from tests.test_orders import slope
+from tests.support.exact_score import F64, Impulses, Oracle, data, gaps, oracle, propagated
+from tests.support.oracles import slope
 
 T_MIN = 0.02
 EQUATIONS = {

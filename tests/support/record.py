@@ -2,6 +2,7 @@
 
     python -m tests.support.record write    on the machine that is to be compared with
     python -m tests.support.record check    after a change that was meant to change no number: bit by bit
+    python -m tests.support.record check heat    the same for some methods, without the table
 
 Sums may round differently on another processor, so the test (`tests/test_record.py`) compares within a tolerance, and
 the command on one machine compares bits. A change that is meant to change a number writes the record anew, and the
@@ -12,6 +13,7 @@ import hashlib
 import json
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +49,7 @@ METHODS: dict[str, tuple[str, dict[str, Any]]] = {
 """Name → process and the keys that differ from the common ones."""
 
 COMMON: dict[str, Any] = {
-    "network.size": "small", "network.nf": 8, "network.multipliers": [1, 1], "network.blocks": 1,
+    "network.name": "small", "network.nf": 8, "network.multipliers": [1, 1], "network.blocks": 1,
     "network.dropout": 0.1, "size": SIZE, "batch": BATCH, "warm_up": 80, "calibration": 32, "log_every": BATCH,
     "checkpoint_every": 0, "sample_every": 0, "ema": ["constant(0.9)"], "lr": 1e-3, "precision": "fp32",
     "t_min": 0.02,
@@ -112,30 +114,41 @@ def _summary(images: np.ndarray) -> dict[str, Any]:
     }
 
 
-def measure(folder: Path, methods: tuple[str, ...] = tuple(METHODS), *, tables: bool = True) -> dict[str, Any]:
-    """Train, sample and evaluate in ``folder``."""
+def losses(folder: Path, name: str, steps: int = STEPS) -> list[float]:
+    """Train ``name`` in a folder of its own below ``folder``; the loss of every step."""
+    process, keys = METHODS[name]
+    torch.set_num_threads(1)
+    if not (folder / "raw.npy").exists():
+        np.save(folder / "raw.npy", pictures())
+    _run("train", process, "--data", folder / "raw.npy", "-o", folder / name, "--device", "cpu",
+         "--images", steps * BATCH, *_sets({**COMMON, **keys}))  # fmt: skip
+    return [json.loads(line)["loss"] for line in (folder / name / "log.jsonl").read_text().splitlines()]
+
+
+def measure(folder: Path, methods: Sequence[str] = ()) -> dict[str, Any]:
+    """Train, sample and evaluate in ``folder``; where ``methods`` are named, train and sample with these alone."""
     from anisodiff.generation import load
 
-    torch.set_num_threads(1)
-    np.save(folder / "raw.npy", pictures())
     found: dict[str, Any] = {"losses": {}, "samples": {}}
-    for name in methods:
-        process, keys = METHODS[name]
-        run = folder / name
-        _run("train", process, "--data", folder / "raw.npy", "-o", run, "--device", "cpu", "--images", STEPS * BATCH,
-             *_sets({**COMMON, **keys}))  # fmt: skip
-        lines = (run / "log.jsonl").read_text().splitlines()
-        found["losses"][name] = [json.loads(line)["loss"] for line in lines]
-        generator = load(run, "cpu")
+    for name in methods or METHODS:
+        found["losses"][name] = losses(folder, name)
+        generator = load(folder / name, "cpu")
         for sampler in SAMPLERS[name]:
             images = generator.sample(SAMPLES, steps=500 if sampler == "dopri5" else 24, sampler=sampler)
             found["samples"][f"{name} {sampler}"] = _summary(images.numpy())
-    if tables:
-        found |= _tables(folder)
-    return found
+    return found if methods else found | tables(folder)
 
 
-def _tables(folder: Path) -> dict[str, Any]:
+def part_of(record: dict[str, Any], methods: Sequence[str]) -> dict[str, Any]:
+    """What `measure` finds of ``record`` for these methods; everything where none are named."""
+    if not methods:
+        return record
+    samples = {f"{name} {sampler}" for name in methods for sampler in SAMPLERS[name]}
+    kept = {"losses": set(methods), "samples": samples}
+    return {part: {name: record[part][name] for name in record[part] if name in kept[part]} for part in kept}
+
+
+def tables(folder: Path) -> dict[str, Any]:
     """One `evaluate` report and the rows of one `compare` page."""
     from tests.metrics.conftest import save_network
 
@@ -169,14 +182,17 @@ def _numbers(value: Any, path: str = "") -> dict[str, float]:
     return found
 
 
-def main(verb: str) -> int:
+def main(verb: str, *methods: str, record: Path = RECORD) -> int:
     with tempfile.TemporaryDirectory() as folder:
-        found = measure(Path(folder))
+        found = measure(Path(folder), methods)
     if verb == "write":
-        RECORD.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-        print(f"wrote {RECORD}")
+        if methods and record.exists():
+            kept = json.loads(record.read_text(encoding="utf-8"))
+            found = {part: kept.get(part, {}) | found.get(part, {}) for part in kept | found}
+        record.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+        print(f"wrote {record}")
         return 0
-    known = json.loads(RECORD.read_text(encoding="utf-8"))
+    known = part_of(json.loads(record.read_text(encoding="utf-8")), methods)
     different = [
         f"{part}: {name}" for part, entries in known.items() for name, value in entries.items()
         if found.get(part, {}).get(name) != value
@@ -188,4 +204,4 @@ def main(verb: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1] if len(sys.argv) > 1 else "check"))
+    sys.exit(main(*(sys.argv[1:] or ["check"])))

@@ -1,33 +1,43 @@
-"""What several verbs share: options, devices, processes from a name or a file, progress with remaining time."""
+"""What several verbs share: options, processes from a name or a file, progress with remaining time."""
 
-import contextlib
-import warnings
-from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any
 
 import typer
 from rich.console import Console
 
 from anisodiff import notation
-from anisodiff.processes import Process
-from anisodiff.processes.config import check_keys, read_file
-from anisodiff.processes.presets import OVERRIDES, TRAINED, build
-from anisodiff.runtime.progress import stages
+from anisodiff.cli.names import complete_process
+from anisodiff.runtime.progress import Progress
+from anisodiff.runtime.progress import progress as progress_on
+
+if TYPE_CHECKING:
+    from anisodiff.processes import Process
 
 console = Console(stderr=True)
 
-PROCESS = typer.Option("anisotropic", "--process", "-p", help=f"A preset: {', '.join(TRAINED)}, gallery-…, design-…")
-CONFIG = typer.Option(
-    None, "--config", help="A YAML file with keys of a process; it may name a preset to start from."
+PROCESS = typer.Option(
+    "anisotropic", "--process", "-p", help="Choose the process by its name.", autocompletion=complete_process
 )
-SET = typer.Option([], "--set", help="KEY=VALUE, over preset and file, e.g. --set 'diffusivity=geometric(0.5, 8)'.")
-SEED = typer.Option(0, "--seed", min=0, help="The same seed gives the same picture.")
-DEVICE = typer.Option("auto", "--device", help="auto, cpu or cuda.")
+CONFIG = typer.Option(None, "--config", help="Read keys of the process from a YAML file.")
+SET = typer.Option([], "--set", help="Override a key, as KEY=VALUE; repeatable.")
+SEED = typer.Option(0, "--seed", min=0, help="Set the random seed.")
+JSON = typer.Option(False, "--json", help="Print the result as JSON.")
+CHECKPOINT = typer.Argument(..., help="Load a run, a checkpoint, or the shipped cifar10-tiny.")
+NFE = typer.Option(50, "--steps", help="Set the NFE (network evaluations) of each image.")
+SAMPLER = typer.Option("auto", "--sampler", help="Choose the sampler; auto: the model's default.")
+ANIMATIONS = (".gif", ".png", ".apng")
+DEVICE = typer.Option("auto", "--device", help="Run on auto, cpu, cuda, cuda:N, gpu or mps.")
+
+
+def output(default: Any, help: str) -> Any:
+    """The option that says where the result goes: one option with three spellings."""
+    return typer.Option(default, "--out", "--output", "-o", help=help)
 
 
 def settings(items: list[str]) -> dict[str, Any]:
-    """The values of ``--set KEY=VALUE``, read as YAML; what is no YAML stays text."""
+    """The values of ``--set KEY=VALUE``, parsed as YAML; what does not parse stays text."""
     found: dict[str, Any] = {}
     for item in items:
         key, equals, value = item.partition("=")
@@ -37,11 +47,15 @@ def settings(items: list[str]) -> dict[str, Any]:
     return found
 
 
-def pick_process(name: str, config: Path | None, overrides: list[str], size: int) -> tuple[str, Process]:
+def pick_process(name: str, config: Path | None, overrides: list[str], size: int) -> "tuple[str, Process]":
     """A preset, changed by the keys of a file, changed by ``--set``; and a name for the title."""
+    from anisodiff.io.records import read_config
+    from anisodiff.processes.config import check_keys
+    from anisodiff.registry import build_process, process_keys
+
     keys: dict[str, Any] = {}
     if config is not None:
-        keys = check_keys(read_file(config), ("preset", *OVERRIDES), f"config {config}")
+        keys = check_keys(read_config(config), ("preset", *process_keys()), f"config {config}")
         if "preset" in keys:
             base = str(keys.pop("preset"))
             if name not in (base, "anisotropic"):
@@ -49,35 +63,30 @@ def pick_process(name: str, config: Path | None, overrides: list[str], size: int
             name = base
     keys |= settings(overrides)
     title = name if not keys else f"{name} with {', '.join(f'{k} = {v}' for k, v in keys.items())}"
-    return title, build(name, size, keys, "--set")
+    return title, build_process(name, size, keys, "--set")
 
 
-@contextlib.contextmanager
-def progress(what: str) -> Iterator[Callable[[int, int], None]]:
-    """Progress with remaining time on standard error, a bar on a terminal, else a line now and then.
-
-    Yields the function to call with (done, total).
-    """
-    with stages(console) as tell:
-        tell(what, 0, None)
-        yield lambda done, total: tell(what, done, total)
+def progress(what: str) -> AbstractContextManager[Progress]:
+    """Progress with remaining time on standard error."""
+    return progress_on(console, what)
 
 
-def wrote(path: Path) -> None:
-    """Say where a result went."""
-    typer.echo(f"wrote {path}")
+def wrote(*paths: Path) -> None:
+    """Print the paths of results."""
+    for path in paths:
+        typer.echo(f"wrote {path}")
 
 
-@contextlib.contextmanager
-def plain_warnings() -> Iterator[None]:
-    """A warning is one line on standard error, without the place in our code that it comes from."""
+def check_suffix(option: str, path: Path | None, *suffixes: str) -> None:
+    """The file of an option, where it is given, must end in one of some suffixes."""
+    if path is not None and path.suffix.lower() not in suffixes:
+        ends = ", ".join(suffixes[:-1]) + " or " * (len(suffixes) > 1) + suffixes[-1]
+        raise ValueError(f"{option} must end in {ends}, got {path}")
 
-    def show(
-        message: Warning | str, category: type[Warning], filename: str, lineno: int,
-        file: TextIO | None = None, line: str | None = None,
-    ) -> None:  # fmt: skip
-        typer.echo(f"anisodiff: warning: {message}", err=True)
 
-    with warnings.catch_warnings():
-        warnings.showwarning = show
-        yield
+def check_distinct(**paths: Path | None) -> None:
+    """No two of the options may name one file."""
+    given = [path.resolve() for path in paths.values() if path is not None]
+    if len(set(given)) < len(given):
+        *first, last = (f"--{name}" for name in paths)
+        raise ValueError(f"{', '.join(first)} and {last}: two of them are the same file; give other names")

@@ -1,15 +1,20 @@
-"""``anisodiff data``: images from anywhere into one prepared dataset."""
+"""``anisodiff data``: prepare images from a folder, an archive or a named set as a dataset."""
 
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 
 from anisodiff.cli import common
-from anisodiff.data import NAMED, Source, named_source, open_source
-from anisodiff.data import prepare as prepare_images
+from anisodiff.cli.names import DATASETS, complete_dataset
 
-app = typer.Typer(help="Prepare images for training.", no_args_is_help=True, rich_markup_mode="rich")
+if TYPE_CHECKING:
+    from anisodiff.data import Source
+
+app = typer.Typer(
+    help="Prepare images for training.", no_args_is_help=True, add_completion=False, rich_markup_mode="rich"
+)
 
 
 @app.callback()
@@ -17,19 +22,21 @@ def _data() -> None:
     pass
 
 
-@app.command()
+@app.command(epilog=f"Sets known by name: {', '.join(DATASETS)}, hf:OWNER/NAME.")
 def prepare(
-    name: str = typer.Argument(..., metavar="NAME|PATH", help=f"{', '.join(NAMED)}, hf:NAME; or a folder, zip, npz."),
-    path: Path | None = typer.Argument(None, help="Where a set given by name lies."),
-    output: Path = typer.Option(..., "--output", "-o", help="Folder for the prepared dataset."),
-    size: int = typer.Option(None, "--size", min=3, help="Side in pixels; without it one that suits is picked."),
-    channels: int = typer.Option(None, "--channels", min=1, help="1: grayscale, 3: color; without it what suits."),
-    split: str = typer.Option(None, "--split", help="Part of a set given by name; without it train."),
+    name: str = typer.Argument(
+        ..., metavar="NAME|PATH", help="Read a named set, a folder, zip, npy or npz.", autocompletion=complete_dataset
+    ),
+    path: Path | None = typer.Argument(None, help="Read the named set from this path."),
+    output: Path = common.output(..., "Write the dataset into this folder."),
+    size: int = typer.Option(None, "--size", min=3, help="Set the side in pixels; default: from the images."),
+    channels: int = typer.Option(None, "--channels", min=1, help="Set 1 (gray) or 3 (color); default: from images."),
+    split: str = typer.Option(None, "--split", help="Choose the part of a named set; default train."),
     max_skipped: int = typer.Option(
-        None, "--max-skipped", min=0, help="So many unreadable images are left out; without it 10 or 1 %."
+        None, "--max-skipped", min=0, help="Skip at most this many bad images; default 10 or 1 %."
     ),
     overwrite: bool = typer.Option(False, "--overwrite", help="Replace another dataset in the folder."),
-    as_json: bool = typer.Option(False, "--json", help="Print the facts as JSON."),
+    as_json: bool = common.JSON,
 ) -> None:
     """Decode, crop and resize all images of a set into one memory-mapped array with a fingerprint.
 
@@ -37,6 +44,8 @@ def prepare(
 
     Your own images: anisodiff data prepare photos/ --output photos-64 --size 64
     """
+    from anisodiff.data import prepare as prepare_images
+
     source = _source(name, path, split)
     with common.progress("preparing") as tick:
         made = prepare_images(
@@ -52,12 +61,14 @@ def prepare(
         return
     typer.echo(made.message)
     for skipped in dataset.meta["skipped"]:
-        typer.echo(f"  left out {skipped['name']}: {skipped['reason']}")
+        typer.echo(f"  skipped {skipped['name']}: {skipped['reason']}")
     common.wrote(dataset.path)
 
 
-def _source(name: str, path: Path | None, split: str | None) -> Source:
-    """A set by its name and place, or whatever lies at a path."""
+def _source(name: str, path: Path | None, split: str | None) -> "Source":
+    """A named set at its path, or the images at a path."""
+    from anisodiff.data import NAMED, named_source, open_source
+
     if name in NAMED or name.startswith("hf:"):
         return named_source(name, path, split=split or "train")
     if not Path(name).exists():

@@ -1,48 +1,56 @@
-"""``anisodiff demo``: the main job on what ships with the package."""
+"""``anisodiff demo``: forward processes, samples and edits from what ships with the package."""
 
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import torch
 import typer
-from torch import Tensor
 
 from anisodiff.cli import common
-from anisodiff.generation import Generator
-from anisodiff.io import figures
-from anisodiff.io.images import sample_photo
-from anisodiff.processes import process
-from anisodiff.runtime.devices import pick_device
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+    from anisodiff.generation import Generator
 
 MODEL = "cifar10-tiny"
-STRENGTH, COLOURS = 0.6, 6
+STRENGTH, COLORS = 0.6, 6
 PAINTED = (1, 32)
-"""Samples that are painted over and made anew; with the seed 0 a horse on grass, and an orange car."""
+"""Samples that are edited from strokes; with seed 0 a horse on grass, and an orange car."""
 
 
 def demo(
-    output: Path = typer.Option(Path("demo"), "--output", "-o", help="Folder for the pictures."),
-    size: int = typer.Option(128, "--size", min=8, help="Side of the photograph in pixels."),
-    samples: int = typer.Option(64, "--samples", min=1, help="Images to generate."),
-    steps: int = typer.Option(32, "--steps", min=2, help="Evaluations of the network for each."),
+    output: Path = common.output(Path("demo"), "Write the pictures into this folder."),
+    size: int = typer.Option(128, "--size", min=8, help="Set the side of the photograph in pixels."),
+    samples: int = typer.Option(64, "--samples", min=1, help="Generate this many images."),
+    steps: int = typer.Option(32, "--steps", min=2, help="Set the NFE (network evaluations) of each image."),
     seed: int = common.SEED,
     device: str = common.DEVICE,
 ) -> None:
-    """Show the forward processes on a photograph that comes along, and generate and edit images with a small model.
+    """Show the forward processes on a shipped photograph; generate and edit images with the shipped model.
 
     Example: anisodiff demo --output demo
     """
+    from anisodiff.io.images import sample_photo
+    from anisodiff.runtime.devices import pick_device
+
     where = pick_device(device)
     photo = sample_photo(size).to(where)
     typer.echo(f"anisodiff demo: a photograph of {size}x{size} pixels, on {where.type}")
     _forward(photo, output, seed)
     _backward(output, samples, steps, seed, where)
     typer.echo(f"Look at {output / 'gallery.png'} first: rows 4 and 5 keep edges that rows 1 and 3 lose.")
-    typer.echo(f"Then at {output / 'samples.png'}: what the model {MODEL} makes of noise, and edit.png: of strokes.")
+    typer.echo(f"Then at {output / 'samples.png'}: images from noise by {MODEL}; and edit.png: images from strokes.")
 
 
-def _forward(photo: Tensor, output: Path, seed: int) -> None:
-    """What destroys a photograph, and how."""
+def _forward(photo: "Tensor", output: Path, seed: int) -> None:
+    """Five forward processes side by side, and two of them animated."""
+    import torch
+
+    from anisodiff.io import figures
+    from anisodiff.registry import process
+
     with common.progress("five processes") as tick:
         figures.save_figure(figures.gallery_figure(photo, seed, tick), output / "gallery.png")
     common.wrote(output / "gallery.png")
@@ -57,48 +65,45 @@ def _forward(photo: Tensor, output: Path, seed: int) -> None:
         )
         figures.save_figure(figure, output / f"{name}.png")
         figures.save_animation(states, output / f"{name}.gif")
-        common.wrote(output / f"{name}.png")
-        common.wrote(output / f"{name}.gif")
+        common.wrote(output / f"{name}.png", output / f"{name}.gif")
 
 
-def _backward(output: Path, samples: int, steps: int, seed: int, device: torch.device) -> None:
-    """Images from noise, two of them watched on their way; and images from strokes."""
-    from anisodiff.editing.figure import comparison_figure
-    from anisodiff.generation import Step, load
-    from anisodiff.generation.pictures import save_grid, save_strip, to_pixels
+def _backward(output: Path, samples: int, steps: int, seed: int, device: "torch.device") -> None:
+    """Images from noise, two of them with their trajectory; and images from strokes."""
+    from anisodiff.editing.figures import comparison_figure
+    from anisodiff.generation import SamplingStep, load
+    from anisodiff.generation.figures import save_grid, save_strip, to_pixels
+    from anisodiff.io import figures
 
     generator = load(MODEL, device=device)
     watched: list[tuple[float, Tensor]] = []
     begin = time.perf_counter()
-    with common.progress(f"{samples} images, {steps} evaluations each") as tick:
+    with common.progress(f"{samples} images, {steps} NFE each") as tick:
 
-        def look(step: Step) -> None:
+        def look(step: SamplingStep) -> None:
             done = step.seeds[0] - seed + len(step.seeds) * step.number / step.of
             tick(int(done), samples)
             if seed in step.seeds:
                 watched.append((step.t, step.state[:2].cpu()))
 
         images = generator.sample(samples, seed=seed, steps=steps, callback=look)
-    typer.echo(f"generated {samples} images with {steps} evaluations each in {time.perf_counter() - begin:.0f} s")
+    typer.echo(f"generated {samples} images with {steps} NFE each in {time.perf_counter() - begin:.0f} s")
     save_grid(list(to_pixels(images)), output / "samples.png")
     save_strip([state for _, state in watched], [t for t, _ in watched], output / "generation.png")
-    common.wrote(output / "samples.png")
-    common.wrote(output / "generation.png")
-    rows = [_from_strokes(generator, images[k], seed, steps) for k in PAINTED if k < samples] or [
-        _from_strokes(generator, images[0], seed, steps)
-    ]
-    titles = ["generated", f"{COLOURS} strokes", *(f"seed {k}" for k in range(seed, seed + len(rows[0]) - 2))]
-    words = f"{MODEL}: strokes, forth to strength {STRENGTH:g} and back with {steps} evaluations"
-    figure = comparison_figure(rows, titles, [words])
-    figures.save_figure(figure, output / "edit.png")
+    common.wrote(output / "samples.png", output / "generation.png")
+    chosen = [k for k in PAINTED if k < samples] or [0]
+    rows = [_from_strokes(generator, images[k], seed, steps) for k in chosen]
+    titles = ["generated", f"{COLORS} strokes", *(f"seed {k}" for k in range(seed, seed + len(rows[0]) - 2))]
+    words = f"{MODEL}: strokes, SDEdit with strength {STRENGTH:g} and {steps} NFE"
+    figures.save_figure(comparison_figure(rows, titles, [words]), output / "edit.png")
     common.wrote(output / "edit.png")
 
 
-def _from_strokes(generator: Generator, image: Tensor, seed: int, steps: int) -> list[Tensor]:
-    """An image, its strokes, and four images that the model makes of them."""
+def _from_strokes(generator: "Generator", image: "Tensor", seed: int, steps: int) -> "list[Tensor]":
+    """An image, its strokes, and four images that the model makes from them."""
     from anisodiff.editing import edit, strokes
 
-    painting = strokes(image, colors=COLOURS, seed=seed)
+    painting = strokes(image, colors=COLORS, seed=seed)
     several = painting[None].expand(4, -1, -1, -1)
     results = edit(generator, several, strength=STRENGTH, seeds=range(seed, seed + 4), steps=steps)
     return [image, painting, *results]

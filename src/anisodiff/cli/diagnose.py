@@ -1,42 +1,52 @@
-"""``anisodiff diagnose``: does a process forget its start?"""
+"""``anisodiff diagnose``: measure whether a process forgets its start."""
 
 import json
 import math
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 from rich.console import Console
 from rich.table import Table
-from torch import Tensor
 
 from anisodiff.cli import common
-from anisodiff.data import is_dataset, open_dataset
-from anisodiff.forgetting import Forgetting, forgetting, forgetting_figure
-from anisodiff.io.figures import FIGURES, caption, save_figure
-from anisodiff.io.images import load_folder
-from anisodiff.runtime.devices import pick_device
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from anisodiff.forgetting import Forgetting
 
 
-def _table(title: str, result: Forgetting) -> Table:
+def _table(title: str, result: "Forgetting") -> Table:
+    rows = {
+        "images": f"{result.images} at {result.size[0]}x{result.size[1]}",
+        "signal-to-noise at T, mean to finest": "  ".join(f"{v:.2g}" for v in result.snr),
+        "correlation with the source": f"{result.correlation:.3f}",
+        "source found again, best linear detector": f"{100 * result.found_again:.1f} %",
+        "source found again, nearest in pixels": f"{100 * result.found_by_pixels:.1f} %",
+        "source found by chance": f"{100 * result.found_by_chance:.1f} %",
+        "pixels of U_T given U_0 not Gaussian at 1 %": f"{100 * result.non_gaussian_pixels:.1f} %",
+        "excess kurtosis of the pixels, mean": f"{result.excess_kurtosis:.3f}",
+        "systematic drift of the channel means":
+            f"{result.mean_drift:.4f} ({result.mean_drift_sigma:.1f} standard errors)",
+        "noise of the channel means": f"{result.mean_noise:.4f}",
+    }  # fmt: skip
     table = Table(title=title, title_justify="left", show_header=False)
-    table.add_row("images", f"{result.images} at {result.size[0]}x{result.size[1]}")
-    table.add_row("signal-to-noise at T, mean to finest", "  ".join(f"{v:.2g}" for v in result.snr))
-    table.add_row("correlation with the source", f"{result.correlation:.3f}")
-    table.add_row("source found again, best linear detector", f"{100 * result.found_again:.1f} %")
-    table.add_row("source found again, nearest in pixels", f"{100 * result.found_by_pixels:.1f} %")
-    table.add_row("source found by chance", f"{100 * result.found_by_chance:.1f} %")
-    table.add_row("pixels of U_T given U_0 not Gaussian at 1 %", f"{100 * result.non_gaussian_pixels:.1f} %")
-    table.add_row("excess kurtosis of the pixels, mean", f"{result.excess_kurtosis:.3f}")
-    drift = f"{result.mean_drift:.4f} ({result.mean_drift_sigma:.1f} standard errors)"
-    table.add_row("systematic drift of the channel means", drift)
-    table.add_row("noise of the channel means", f"{result.mean_noise:.4f}")
+    for row in rows.items():
+        table.add_row(*row)
     return table
 
 
-def _images(folder: Path, size: int, most: int) -> Tensor:
-    """Pictures brought to size², or images that `data prepare` has brought there."""
+def _images(folder: Path, size: int, most: int) -> "Tensor":
+    """Images of a folder at size², or of a dataset prepared at that size."""
+    from anisodiff.data import is_dataset, open_dataset, open_source, read_images
+    from anisodiff.io.images import to_unit
+
     if not is_dataset(folder):
-        return load_folder(folder, size, most)
+        found = read_images(open_source(folder), size=(size, size), channels=3, most=most)
+        if len(found) < 2:
+            raise ValueError(f"{folder} holds 1 readable image; at least 2 are needed")
+        return to_unit(found)
     prepared = open_dataset(folder)
     if prepared.size != (size, size):
         height, width = prepared.size
@@ -46,23 +56,26 @@ def _images(folder: Path, size: int, most: int) -> Tensor:
 
 
 def diagnose(
-    folder: Path = typer.Argument(..., help="A folder of images, or a prepared dataset."),
+    folder: Path = typer.Argument(..., help="Read a folder or zip of images, or a prepared dataset."),
     process: str = common.PROCESS,
     config: Path = common.CONFIG,
     overrides: list[str] = common.SET,
-    size: int = typer.Option(32, "--size", min=3, help="Images are cropped and resized to size x size."),
+    size: int = typer.Option(32, "--size", min=3, help="Crop and resize to SIZE x SIZE pixels."),
     most: int = typer.Option(500, "--images", min=2, help="Use at most this many images."),
-    output: Path = typer.Option(None, "--output", "-o", help="Also a plot: .png, .pdf or .svg."),
-    as_json: bool = typer.Option(False, "--json", help="Print the numbers as JSON instead of a table."),
+    output: Path = common.output(None, "Write a plot: .png, .pdf or .svg."),
+    as_json: bool = common.JSON,
     seed: int = common.SEED,
     device: str = common.DEVICE,
 ) -> None:
-    """Measure what the terminal state of a process still knows of its source, and say what to change.
+    """Measure what the terminal state of a process still tells of its source, and what to change.
 
     Example: anisodiff diagnose photos/ --process anisotropic --size 32
     """
-    if output is not None and output.suffix.lower() not in FIGURES:
-        raise ValueError(f"--output must end in .png, .pdf or .svg, got {output}")
+    from anisodiff.forgetting import forgetting
+    from anisodiff.io.figures import FIGURES, caption, forgetting_figure, save_figure
+    from anisodiff.runtime.devices import pick_device
+
+    common.check_suffix("--output", output, *FIGURES)
     title, shown = common.pick_process(process, config, overrides, size)
     images = _images(folder, size, most).to(pick_device(device))
     with common.progress("simulating") as tick:

@@ -1,4 +1,4 @@
-"""``anisodiff edit``: strokes to images, changed photographs, restored ones."""
+"""``anisodiff edit``: images from strokes, edited photographs, restored images."""
 
 import json
 import math
@@ -9,121 +9,114 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from anisodiff.cli import common
-from anisodiff.runtime.devices import pick_device
 
-if TYPE_CHECKING:  # imported when it runs: --help stays quick
-    from anisodiff.editing.job import EditConfig
-    from anisodiff.editing.methods import Method
+if TYPE_CHECKING:
+    from anisodiff.editing.editor import Editor
     from anisodiff.editing.sweep import Sweep
 
 STRENGTH, SWEPT, MOST = 0.7, 4, 100_000
-"""Where nothing is said; pictures, and candidates of each, that a sweep looks at; candidates at most."""
+"""The default; pictures, and candidates of each, in a sweep; the most candidates."""
 
 
 def edit(
-    checkpoint: Path = typer.Argument(
-        ..., help="A run's folder (its newest checkpoint), a checkpoint's, or cifar10-tiny, which comes along."
-    ),
-    images: list[Path] = typer.Argument(..., metavar="IMAGE…", help="Paintings or photographs, or folders of them."),
-    strokes: int | None = typer.Option(None, "--strokes", help="Paint each photograph in this many colors first."),
-    smooth: int = typer.Option(0, "--smooth", help="Radius in pixels within which strokes swallow specks."),
-    position: float = typer.Option(0.0, "--position", help="How much strokes hold together: 0 color alone, 1 much."),
-    t: str | None = typer.Option(None, "--t", help="How far to go: a time in (t_min, T], or several: 0.4,0.8."),
+    checkpoint: Path = common.CHECKPOINT,
+    images: list[Path] = typer.Argument(..., metavar="IMAGE…", help="Read images, or folders of images."),
+    strokes: int | None = typer.Option(None, "--strokes", help="Paint each image in this many colors first."),
+    smooth: int = typer.Option(0, "--smooth", help="Merge specks within this radius, in pixels."),
+    position: float = typer.Option(0.0, "--position", help="Weight position against color: 0 color alone, 1 much."),
+    t: str | None = typer.Option(None, "--t", help="Diffuse to this time in (t_min, T]; several: 0.4,0.8."),
     strength: str | None = typer.Option(
-        None, "--strength", help=f"The same for all processes alike: in (0, 1), or several; default {STRENGTH:g}."
+        None, "--strength", help=f"Diffuse to this strength in (0, 1); default {STRENGTH:g}."
     ),
-    repeats: int = typer.Option(1, "--repeats", help="Times forth and back."),
-    candidates: int = typer.Option(1, "--candidates", "-n", help="Results for each image: seeds SEED, SEED+1, …"),
-    mask: Path | None = typer.Option(None, "--mask", help="A picture: white is edited, black is kept exactly."),
-    restore: bool = typer.Option(False, "--restore", help="Only back: the image is a noisy or blurred state at --t."),
-    steps: int = typer.Option(50, "--steps", help="Evaluations of the network for each way back."),
-    sampler: str = typer.Option("auto", "--sampler", help="auto: the model's usual; exponential, ode, heun, …"),
+    repeats: int = typer.Option(1, "--repeats", help="Repeat forward and reverse this many times."),
+    candidates: int = typer.Option(1, "--candidates", "-n", help="Make this many results per image."),
+    mask: Path | None = typer.Option(None, "--mask", help="Edit where this image is white; keep black exactly."),
+    restore: bool = typer.Option(False, "--restore", help="Take the image as the state at --t; only reverse."),
+    steps: int = common.NFE,
+    sampler: str = common.SAMPLER,
     seed: int = common.SEED,
-    out: Path = typer.Option(Path("edits"), "--out", "--output", "-o", help="A folder for the results."),
-    figure: Path | None = typer.Option(None, "--figure", help="Also a .png, .pdf or .svg: input, strokes, results."),
-    also: list[Path] = typer.Option([], "--also", help="Another checkpoint for the figure; may be given again."),
-    sweep: Path | None = typer.Option(
-        None, "--sweep", help="Also a .png: faithfulness against realism; picks the strength where none is given."
-    ),
-    as_json: bool = typer.Option(False, "--json", help="Print the outcome as JSON."),
+    out: Path = common.output(Path("edits"), "Write the results into this folder."),
+    figure: Path | None = typer.Option(None, "--figure", help="Draw inputs and results: .png, .pdf or .svg."),
+    also: list[Path] = typer.Option([], "--also", help="Add a checkpoint to the figure; repeatable."),
+    sweep: Path | None = typer.Option(None, "--sweep", help="Draw results at eight strengths: .png."),
+    as_json: bool = common.JSON,
     device: str = common.DEVICE,
 ) -> None:
-    """Turn strokes into images, change photographs, or restore them. The same command again makes what is missing.
+    """Turn strokes into images, edit photographs, or restore them. The same command makes missing results.
 
     Example: anisodiff edit run photo.jpg --strokes 8 --strength 0.7 --candidates 4 --figure edit.png
 
-    Find the strength: anisodiff edit run painting.png --sweep sweep.png
+    Choose a strength by eye: anisodiff edit run painting.png --sweep sweep.png
 
     Restore: anisodiff edit run noisy.png --restore --t 0.6 --candidates 8
     """
+    from anisodiff.editing.editor import open_editor
+    from anisodiff.editing.figures import editing_figure
+    from anisodiff.editing.inputs import Painter
     from anisodiff.editing.job import EditConfig, write_edits
-    from anisodiff.editing.methods import Painter, open_method
+    from anisodiff.io.figures import save_figure
+    from anisodiff.runtime.devices import pick_device
 
     asked = _asked(t, strength)
     _check(restore, strokes, smooth, position, repeats, candidates, asked, sweep)
-    _check_files(out, figure, sweep, also)
-    _check_overwriting(figure, sweep, [*images, *([] if mask is None else [mask])])
+    _check_files(out, figure, sweep, also, [*images, *([] if mask is None else [mask])])
     say: Callable[[str], None] = lambda line: typer.echo(line, err=as_json)  # noqa: E731
     painter = Painter(colors=strokes, smooth=smooth, position=position)
-    where = pick_device(device)
-    names = [checkpoint, *also]
-    methods = [open_method(path, images, mask, painter, where, say if path is checkpoint else None) for path in names]
-    main = methods[0]
-    times = [method.times(asked) for method in methods] if asked is not None else []
-    swept = None
-    seeds = tuple(range(seed, seed + candidates))
+    where, seeds = pick_device(device), tuple(range(seed, seed + candidates))
+    editors = [
+        open_editor(path, images, mask, painter, where, say if path is checkpoint else None)
+        for path in (checkpoint, *also)
+    ]
+    main, swept = editors[0], None
+    times = [editor.times(asked) for editor in editors] if asked is not None else []
     # a sweep inside of out is drawn last: out must be a folder of edits first
     within = sweep is not None and out.resolve() in sweep.resolve().parents
     if sweep is not None:
-        with common.plain_warnings(), common.progress("sweep, images") as bar:
-            swept = main.sweep(seeds[:SWEPT], SWEPT, steps=steps, sampler=sampler, repeats=repeats, progress=bar)
+        with common.progress("sweep, images") as tick:
+            swept = main.sweep(seeds[:SWEPT], SWEPT, steps=steps, sampler=sampler, repeats=repeats, progress=tick)
         if not within:
             _draw_sweep(main, swept, sweep, steps)
     if asked is None:
-        picked = STRENGTH if swept is None else swept.strengths[swept.elbow]
-        say(f"strength {picked:.2f}: {'the default' if swept is None else 'the elbow of the sweep'}")
-        times = [method.times(("strength", (picked,))) for method in methods]
-    plans = [
+        say(f"strength {STRENGTH:.2f}: the default")
+        times = [editor.times(("strength", (STRENGTH,))) for editor in editors]
+    configs = [
         EditConfig(
-            times=chosen, seeds=seeds, steps=steps, sampler=sampler, repeats=repeats, restore=restore,
-            strokes=painter.words,
+            times=each, seeds=seeds, steps=steps, sampler=sampler, repeats=repeats, restore=restore,
+            strokes=painter.description,
         )
-        for chosen in times
+        for each in times
     ]  # fmt: skip
-    for method, plan in zip(methods, plans):
-        say(method.line(plan))
+    for editor, config in zip(editors, configs):
+        say(editor.line(config))
     try:
-        with common.plain_warnings(), common.progress("network evaluations") as bar:
-            done = write_edits(main.generator, main.pictures, plans[0], out, mask=main.mask, say=say, progress=bar)
+        with common.progress("network evaluations") as tick:
+            done = write_edits(main.generator, main.pictures, configs[0], out, mask=main.mask, say=say, progress=tick)
     except KeyboardInterrupt:
-        say("stopped: finished results are kept; the same command again makes the rest")
+        say("stopped: finished results are kept; the same command makes the rest")
         raise
-    written = [out]
     if within and sweep is not None and swept is not None:
         _draw_sweep(main, swept, sweep, steps)
     if figure is not None:
-        with common.plain_warnings(), common.progress("other checkpoints, images") as bar:
-            _draw_figure(methods, plans, out, figure, bar)
-        written.append(figure)
-    written += [sweep] if sweep is not None else []
+        with common.progress("other checkpoints, images") as tick:
+            save_figure(editing_figure(editors, configs, out, tick), figure)
+    written = [path for path in (out, figure, sweep) if path is not None]
     if as_json:
         facts = {
-            **done.protocol, "path": str(out), "results": main.measured(plans[0], out), "count": done.count,
+            **done.protocol, "path": str(out), "results": main.measured(configs[0], out), "count": done.count,
             "made": done.made, "nfe": done.nfe, "seconds": round(done.seconds, 3),
             "notes": main.notes, "sweep": None if swept is None else swept.as_dict(),
             "written": [str(path) for path in written],
         }  # fmt: skip
         typer.echo(json.dumps(facts, indent=2))
         return
-    typer.echo(f"{done.made} of {done.count} results made: {done.nfe} evaluations, {done.seconds:.1f} s")
-    for path in written:
-        common.wrote(path)
+    typer.echo(f"{done.made} of {done.count} results made: {done.nfe} network evaluations, {done.seconds:.1f} s")
+    common.wrote(*written)
 
 
 def _asked(t: str | None, strength: str | None) -> tuple[str, tuple[float, ...]] | None:
-    """Which of the two, and its numbers."""
+    """``t`` or ``strength``, and its values."""
     if t is not None and strength is not None:
-        raise ValueError("--t and --strength both say how far to go; give one of them")
+        raise ValueError("--t and --strength exclude one another; give one of them")
     for name, text in (("t", t), ("strength", strength)):
         if text is None:
             continue
@@ -141,66 +134,46 @@ def _check(
     restore: bool, strokes: int | None, smooth: int, position: float, repeats: int, candidates: int, asked: Any,
     sweep: Path | None,
 ) -> None:  # fmt: skip
-    """What can be refused before anything is read."""
+    """Checks that need no file."""
     if not 1 <= candidates <= MOST:
         raise ValueError(f"--candidates: got {candidates}, expected 1 to {MOST:,} for every image")
     if repeats < 1:
         raise ValueError(f"--repeats: got {repeats}, expected 1 or more")
     if strokes is None and (smooth or position):
-        raise ValueError("--smooth and --position shape the strokes: say how many colors with --strokes")
+        raise ValueError("--smooth and --position need --strokes: give the number of colors")
     if restore and (strokes is not None or repeats > 1 or sweep is not None):
-        raise ValueError("--restore goes back from the image itself: leave --strokes, --repeats and --sweep away")
+        raise ValueError("--restore starts from the image itself: drop --strokes, --repeats and --sweep")
     if restore and asked is None:
-        raise ValueError("--restore needs --t or --strength: how far along the process the image is")
+        raise ValueError("--restore needs --t or --strength: the time at which the image is a state")
 
 
-def _check_files(out: Path, figure: Path | None, sweep: Path | None, also: Sequence[Path]) -> None:
-    from anisodiff.editing.records import check_out
+def _check_files(
+    out: Path, figure: Path | None, sweep: Path | None, also: Sequence[Path], inputs: Sequence[Path]
+) -> None:
+    """Checks of names; no figure overwrites an input, or lies where the next call would read it as one."""
+    from anisodiff.editing.job import check_out
     from anisodiff.io.figures import FIGURES
 
     check_out(out)
-    for name, path in (("--figure", figure), ("--sweep", sweep)):
-        if path is not None and path.suffix.lower() not in FIGURES:
-            raise ValueError(f"{name} must end in {' or '.join(FIGURES)}, got {path}")
     if also and figure is None:
-        raise ValueError("--also adds checkpoints to the figure: say where to draw it with --figure FILE.png")
-    given = [path.resolve() for path in (out, figure, sweep) if path is not None]
-    if len(set(given)) < len(given):
-        raise ValueError("--out, --figure and --sweep: two of them are the same; give other names")
-
-
-def _check_overwriting(figure: Path | None, sweep: Path | None, given: Sequence[Path]) -> None:
-    """A picture that was given is not overwritten, and no figure is put where the next call would take it for one."""
-    places = {path.resolve() for path in given}
+        raise ValueError("--also adds checkpoints to the figure: give --figure FILE.png, too")
+    places = {path.resolve() for path in inputs}
     for name, path in (("--figure", figure), ("--sweep", sweep)):
+        common.check_suffix(name, path, *FIGURES)
         if path is not None and path.resolve() in places:
             raise ValueError(f"{name} {path} is one of the pictures given, and would overwrite it: give another name")
         if path is not None and path.resolve().parent in places:
-            raise ValueError(f"{name} {path} would lie among the pictures and be taken for one: put it elsewhere")
+            raise ValueError(f"{name} {path} would lie among the pictures and be read as one: write it elsewhere")
+    common.check_distinct(out=out, figure=figure, sweep=sweep)
 
 
-def _draw_sweep(method: "Method", swept: "Sweep", path: Path, steps: int) -> None:
+def _draw_sweep(editor: "Editor", swept: "Sweep", path: Path, steps: int) -> None:
     """The figure, and its values beside it as JSON."""
-    from anisodiff.editing.figure import sweep_figure
-    from anisodiff.editing.records import save_json
+    from anisodiff.editing.figures import sweep_figure
     from anisodiff.io.figures import save_figure
+    from anisodiff.io.records import write_json
 
     count, each = swept.results.shape[1:3]
-    told = (
-        f"{method.label}, {steps} evaluations a result; {count} paintings, {each} results of each at every strength"
-    )
+    told = f"{editor.label}, {steps} NFE; RMSE over {count} paintings × {each} seeds"
     save_figure(sweep_figure(swept, told), path)
-    save_json(path.with_name(f"{path.name}.json"), swept.as_dict())
-
-
-def _draw_figure(
-    methods: "Sequence[Method]",
-    plans: "Sequence[EditConfig]",
-    out: Path,
-    path: Path,
-    progress: Callable[[int, int], None],
-) -> None:
-    from anisodiff.editing.methods import compared
-    from anisodiff.io.figures import save_figure
-
-    save_figure(compared(methods, plans, out, progress), path)
+    write_json(path.with_name(f"{path.name}.json"), swept.as_dict())

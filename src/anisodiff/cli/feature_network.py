@@ -1,32 +1,42 @@
-"""A feature network from what stands on the command line: a name, a file, or a function of the user's own."""
+"""A feature network from the command line: a name, a file, or a function of the user's own."""
 
 import hashlib
 import importlib
 import inspect
 import os
 import sys
-from dataclasses import replace
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
+import typer
 
 from anisodiff import notation
-from anisodiff.metrics import INCEPTION, FeatureNetwork, dinov2, function_network, inception, onnx, torchscript
-from anisodiff.metrics.archives import one_line
-from anisodiff.metrics.backbones import probe_image, probe_values
-from anisodiff.metrics.cache import Say
-from anisodiff.metrics.resize import IMAGENET_INPUT, INCEPTION_INPUT, UNIT_INPUT
 
-INPUTS = {"inception": INCEPTION_INPUT, "imagenet": IMAGENET_INPUT, "unit": UNIT_INPUT}
+if TYPE_CHECKING:
+    import torch
+
+    from anisodiff.metrics import FeatureNetwork
+
+INPUTS = ("inception", "imagenet", "unit")
+NETWORK = typer.Option("inception", "--network", help="Use inception, dinov2, a .pt or .onnx file, or MODULE:FUNC.")
+WEIGHTS = typer.Option(None, "--inception", "--weights", help="Read Inception's weights from this file.")
+INPUT = typer.Option(None, "--input", help=f"Scale the network input: {', '.join(INPUTS)}.")
+TF32 = typer.Option(False, "--tf32", help="Use TF32 on CUDA: twice as fast, FID ± 1e-4.")
 TORCHSCRIPT = (".pt", ".pth", ".ts", ".torchscript")
 
 
-def _imported(text: str, device: torch.device, size: tuple[int, int]) -> FeatureNetwork:
+def _imported(text: str, device: "torch.device", size: tuple[int, int]) -> "FeatureNetwork":
     """``MODULE:FUNCTION``, the module found as Python finds it or in the working folder.
 
-    It is known by its code and by its answer to one fixed image: the code does not show which weights it reads.
+    It is identified by its code and by its output for one fixed image: the code does not show which weights it reads.
     """
+    from dataclasses import replace
+
+    from anisodiff.io.archives import one_line
+    from anisodiff.metrics.backbones import probe_image, probe_values
+    from anisodiff.metrics.features import function_network
+
     module_name, _, name = text.partition(":")
     here = os.getcwd()
     sys.path.insert(0, here)
@@ -44,7 +54,7 @@ def _imported(text: str, device: torch.device, size: tuple[int, int]) -> Feature
     network = function_network(text, function, device=device)
     if code is None:
         return network
-    # Four digits: another order of summation must not make another network of it.
+    # Four digits: another order of summation must not give another network.
     answer = " ".join(f"{value:.4g}" for value in probe_values(network(probe_image(size))[0]))
     return replace(network, weights=hashlib.sha256(Path(code).read_bytes() + answer.encode()).hexdigest())
 
@@ -54,16 +64,19 @@ def pick_network(
     *,
     weights: Path | None,
     given: str | None,
-    device: torch.device,
+    device: "torch.device",
     tf32: bool,
-    say: Say,
+    say: Callable[[str], None],
     size: tuple[int, int] = (299, 299),
-) -> FeatureNetwork:
+) -> "FeatureNetwork":
     """``inception``, ``dinov2`` or its full name or folder, a TorchScript or ONNX file, or ``MODULE:FUNCTION``.
 
-    ``given`` names what the network is given: see `INPUTS`; only files need it. ``weights`` is Inception's file,
-    ``size`` that of the images to come.
+    ``given`` names the scaling of the input (`INPUTS`); only files need it. ``weights`` is Inception's file, ``size``
+    that of the images.
     """
+    from anisodiff.metrics import backbones, resize
+    from anisodiff.metrics.weights import INCEPTION
+
     if given is not None and given not in INPUTS:
         raise ValueError(f"unknown --input {given!r}; {notation.nearest(given, INPUTS)}")
     suffix = Path(name).suffix.lower()
@@ -71,16 +84,17 @@ def pick_network(
         raise ValueError(f"--inception or --weights belongs to --network inception; {name} is a network of its own")
     if given is not None and suffix not in (".onnx", *TORCHSCRIPT):
         raise ValueError(f"--input belongs to a network from a file; {name} knows its own")
+    scaling = getattr(resize, f"{(given or 'inception').upper()}_INPUT")
     if name == "inception":
-        return inception(weights, device=device, tf32=tf32, published=INCEPTION, say=say)
+        return backbones.inception(weights, device=device, tf32=tf32, published=INCEPTION, say=say)
     if suffix == ".onnx":
-        return onnx(name, preprocess=INPUTS[given or "inception"])
+        return backbones.onnx(name, preprocess=scaling)
     if suffix in TORCHSCRIPT:
-        return torchscript(name, preprocess=INPUTS[given or "inception"], device=device, tf32=tf32)
+        return backbones.torchscript(name, preprocess=scaling, device=device, tf32=tf32)
     if name == "dinov2":
-        return dinov2(device=device, tf32=tf32)
+        return backbones.dinov2(device=device, tf32=tf32)
     if "dinov2" in name:
-        return dinov2(name, device=device, tf32=tf32)
+        return backbones.dinov2(name, device=device, tf32=tf32)
     if ":" in name:
         return _imported(name, device, size)
     hint = notation.nearest(name, ("inception", "dinov2"))

@@ -1,16 +1,10 @@
-"""``anisodiff forward``: see a process."""
+"""``anisodiff forward``: draw the trajectory of a forward process."""
 
 from pathlib import Path
 
-import numpy as np
-import torch
 import typer
 
 from anisodiff.cli import common
-from anisodiff.io import figures
-from anisodiff.io.atomic import replacing
-from anisodiff.io.images import load_photo, sample_photo
-from anisodiff.runtime.devices import pick_device
 
 
 def _times(text: str | None, T: float) -> list[float]:
@@ -26,21 +20,19 @@ def _times(text: str | None, T: float) -> list[float]:
 
 
 def forward(
-    photo: Path = typer.Argument(None, help="An image file; without one, a photograph that comes along is used."),
+    photo: Path = typer.Argument(None, help="Read an image; default: the shipped photograph."),
     process: str = common.PROCESS,
     config: Path = common.CONFIG,
     overrides: list[str] = common.SET,
-    size: int = typer.Option(
-        128, "--size", min=3, max=2048, help="The photo's center square is resized to size x size."
-    ),
-    times: str = typer.Option(None, "--times", help="Comma-separated, in [0, T]. Default: six times from 0 to T."),
-    output: Path = typer.Option(Path("forward.png"), "--output", "-o", help="The figure: .png, .pdf or .svg."),
-    animation: Path = typer.Option(None, "--animation", help="Also an animation: .gif, or .png for APNG."),
-    frames: int = typer.Option(40, "--frames", min=2, max=1000, help="Frames of the animation."),
-    states: Path = typer.Option(None, "--states", help="Also the raw states: .npz with `times` and `states`."),
+    size: int = typer.Option(128, "--size", min=3, max=2048, help="Crop and resize to SIZE x SIZE pixels."),
+    times: str = typer.Option(None, "--times", help="Show these times in [0, T], e.g. 0,0.5,1; default six."),
+    output: Path = common.output(Path("forward.png"), "Write the figure: .png, .pdf or .svg."),
+    animation: Path = typer.Option(None, "--animation", help="Write an animation: .gif, or .png for APNG."),
+    frames: int = typer.Option(40, "--frames", min=2, max=1000, help="Set the number of frames of the animation."),
+    states: Path = typer.Option(None, "--states", help="Write `times` and `states` into an .npz."),
     gallery: bool = typer.Option(False, "--gallery", help="Draw the paper's first figure instead."),
     design: bool = typer.Option(False, "--design", help="Draw the paper's design figure instead."),
-    transitions: bool = typer.Option(False, "--transitions", help="Draw the plot of the transitions instead."),
+    transitions: bool = typer.Option(False, "--transitions", help="Draw the schedules' transitions instead."),
     seed: int = common.SEED,
     device: str = common.DEVICE,
 ) -> None:
@@ -48,34 +40,36 @@ def forward(
 
     Example: anisodiff forward photo.jpg --process anisotropic --size 128 --animation photo.gif
     """
+    import numpy as np
+    import torch
+
+    from anisodiff.io import figures
+    from anisodiff.io.atomic import replacing
+    from anisodiff.io.images import load_photo, sample_photo
+    from anisodiff.runtime.devices import pick_device
+
     if sum([gallery, design, transitions]) > 1:
         raise ValueError("--gallery, --design and --transitions exclude one another; give one")
-    if output.suffix.lower() not in figures.FIGURES:
-        raise ValueError(f"--output must end in .png, .pdf or .svg, got {output}")
-    if animation is not None and animation.suffix.lower() not in (".gif", ".png", ".apng"):
-        raise ValueError(f"--animation must end in .gif or .png (APNG), got {animation}")
-    if states is not None and states.suffix.lower() != ".npz":
-        raise ValueError(f"--states must end in .npz, got {states}")
-    if animation is not None and animation.resolve() == output.resolve():
-        raise ValueError(f"--output and --animation are the same file, {output}; give two names")
+    common.check_suffix("--output", output, *figures.FIGURES)
+    common.check_suffix("--animation", animation, *common.ANIMATIONS)
+    common.check_suffix("--states", states, ".npz")
+    common.check_distinct(output=output, animation=animation, states=states)
     if (gallery or design or transitions) and (animation or states or config or overrides or times):
         raise ValueError(
             "--config, --set, --times, --animation and --states go with one process, not with the paper's figures"
         )
+    where = pick_device(device)
     if transitions:
         figures.save_figure(figures.transitions_figure(), output)
         common.wrote(output)
         return
-    where = pick_device(device)
     picture = (load_photo(photo, size) if photo else sample_photo(size)).to(where)
     if gallery or design:
         draw = figures.gallery_figure if gallery else figures.design_figure
         with common.progress("simulating") as tick:
-            figure = draw(picture, seed, tick)
-        figures.save_figure(figure, output)
+            figures.save_figure(draw(picture, seed, tick), output)
         common.wrote(output)
         return
-
     title, shown = common.pick_process(process, config, overrides, size)
     looked_at = _times(times, shown.T)
     every = sorted({*looked_at, *(np.linspace(0, shown.T, frames).tolist() if animation else [])})

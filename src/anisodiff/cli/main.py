@@ -1,40 +1,81 @@
-"""The command line's entry: collects the verbs, and turns a user's mistake into one line and exit code 2."""
+"""The entry of the command line: one table of verbs. A verb's module is imported when the verb runs."""
 
+import importlib
+import os
 import sys
+from typing import Any, NamedTuple
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
-from anisodiff import __version__
-from anisodiff.cli.compare import compare
-from anisodiff.cli.data import app as data_app
-from anisodiff.cli.demo import demo
-from anisodiff.cli.diagnose import diagnose
-from anisodiff.cli.edit import edit
-from anisodiff.cli.evaluate import evaluate
-from anisodiff.cli.forward import forward
-from anisodiff.cli.sample import sample
-from anisodiff.cli.sweep import sweep
-from anisodiff.cli.train import train
+from anisodiff.cli.names import LIST_OF_PROCESSES, LIST_OF_RECIPES
+from anisodiff.notation import nearest
 from anisodiff.runtime.errors import in_one_line
+from anisodiff.version import __version__
+
+
+class Verb(NamedTuple):
+    """Where a verb is defined (``module:function`` in this package), its line in the help, and the help's end."""
+
+    target: str
+    help: str
+    epilog: str | None = None
+
+
+VERBS = {
+    "demo": Verb("demo:demo", "Run the forward processes and the shipped model once."),
+    "forward": Verb("forward:forward", "Draw the trajectory of a forward process.", LIST_OF_PROCESSES),
+    "diagnose": Verb("diagnose:diagnose", "Measure what a process forgets of its start.", LIST_OF_PROCESSES),
+    "data": Verb("data:app", "Prepare images for training."),
+    "train": Verb("train:train", "Train a model, or resume its training.", LIST_OF_RECIPES),
+    "sample": Verb("sample:sample", "Generate images with a trained model."),
+    "edit": Verb("edit:edit", "Edit, restore, or paint images from strokes."),
+    "evaluate": Verb("evaluate:evaluate", "Compute FID and other metrics of samples."),
+    "compare": Verb("compare:compare", "Train and compare several methods on one page.", LIST_OF_RECIPES),
+    "sweep": Verb("sweep:sweep", "Train one method with many values of its settings.", LIST_OF_RECIPES),
+}
+
+
+def load(name: str) -> Any:
+    """Import a verb's module and build its command."""
+    verb = VERBS[name]
+    module, _, attribute = verb.target.partition(":")
+    found = getattr(importlib.import_module(f"anisodiff.cli.{module}"), attribute)
+    if not isinstance(found, typer.Typer):
+        app = typer.Typer(add_completion=False, rich_markup_mode="rich")
+        app.command(name, epilog=verb.epilog)(found)
+        found = app
+    command = typer.main.get_command(found)
+    command.name = name
+    return command
+
+
+class Verbs(TyperGroup):
+    """The group of all verbs: its help needs their lines alone."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        for name, verb in VERBS.items():
+            self.add_command(TyperCommand(name, help=verb.help))
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
+        """The command that runs, and its arguments."""
+        name = args[0]
+        if name in VERBS:
+            return name, load(name), args[1:]
+        if ctx.resilient_parsing:  # shell completion
+            return None, None, args[1:]
+        raise ValueError(f"unknown command {name!r}; {nearest(name, VERBS)}")
+
 
 app = typer.Typer(
     name="anisodiff",
     help="Anisotropic diffusion, both meanings: Perona-Malik processes as the forward process of a diffusion model.",
+    cls=Verbs,
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
-app.command()(forward)
-app.command()(diagnose)
-app.command()(train)
-app.command()(sample)
-app.command()(edit)
-app.command()(evaluate)
-app.command()(compare)
-app.command()(sweep)
-app.command()(demo)
-app.add_typer(data_app, name="data")
 
 
 def _version(wanted: bool) -> None:
@@ -52,6 +93,9 @@ def _main(
 
 def run() -> None:
     """Run the command line; errors of the user are one line on standard error and exit code 2."""
+    # Threads of a convolution should sleep while they wait for each other. OpenMP lets them spin by default: a step
+    # takes thirty times as long as soon as another process keeps a core busy. Read once, when torch is loaded.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     try:
         with in_one_line():
             app()

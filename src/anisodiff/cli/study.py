@@ -1,11 +1,12 @@
-"""What ``compare`` and ``sweep`` share: options, data, the measure, and saying how it ended."""
+"""What ``compare`` and ``sweep`` share: options, data, the evaluation, and the report at the end."""
 
 import json
 import os
 import re
 import shlex
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -14,42 +15,40 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from anisodiff.cli import common
-from anisodiff.cli.feature_network import INPUTS, pick_network
+from anisodiff.cli.feature_network import pick_network
 from anisodiff.io.atomic import without_folders
-from anisodiff.runtime.devices import pick_device
-from anisodiff.runtime.progress import Tell
+from anisodiff.runtime.progress import StageProgress, stages
 
-if TYPE_CHECKING:  # imported when it runs: --help stays quick
+if TYPE_CHECKING:
     from anisodiff.data import Dataset
-    from anisodiff.experiments import Contender, Deadline, Study, Terms, Yardstick
+    from anisodiff.experiments import Deadline, Evaluator, Run, SeededRun, Study, StudySettings
+    from anisodiff.training import TrainConfig
 
-DATA = typer.Option(None, "--data", help="A prepared dataset, an archive, a folder or zip of images.")
-IMAGES = typer.Option(None, "--images", min=1, help="In place of --budget: images that each may see.")
-N = typer.Option(10_000, "--n", "--count", help="Samples that are measured.")
-STEPS = typer.Option("50", "--steps", help="Evaluations of the network for each; several for a curve: 10,20,50,100.")
-PRIOR = typer.Option("gaussian", "--prior", help="Where sampling starts; several: gaussian,simulate.")
-SEEDS = typer.Option("0", "--seeds", help="Of training: 0,1 runs everything twice and gives the range.")
-SET = typer.Option([], "--set", help="KEY=VALUE for all, e.g. --set network.size=tiny --set batch=512.")
-REFERENCE = typer.Option(None, "--reference", "-r", help="What to compare with; default: the training images.")
-NETWORK = typer.Option("inception", "--network", help="inception, dinov2, a .pt or .onnx file, or MODULE:FUNCTION.")
-WEIGHTS = typer.Option(None, "--inception", "--weights", help="Inception's weights; else cache, download, index.")
-INPUT = typer.Option(None, "--input", help=f"What a network from a file is given: {', '.join(INPUTS)}.")
-TF32 = typer.Option(False, "--tf32", help="Features twice as fast on CUDA; FID moves by about 1e-4.")
-FOR = typer.Option(None, "--for", help="Stop cleanly when this wall time is up, e.g. 9min; the same command goes on.")
-BATCH = typer.Option(None, "--batch", min=1, help="Samples at a time; changes no sample.")
+DATA = typer.Option(None, "--data", help="Train on a prepared dataset, archive, or image folder.")
+IMAGES = typer.Option(None, "--images", min=1, help="Train each run on this many images (not --budget).")
+N = typer.Option(10_000, "--n", "--count", help="Set the number of samples to measure.")
+STEPS = typer.Option("50", "--steps", help="Set the NFE of a sample; several: 10,20,50,100.")
+PRIOR = typer.Option("gaussian", "--prior", help="Choose the prior; several: gaussian,simulate.")
+SEEDS = typer.Option("0", "--seeds", help="Train once with each seed; several give ±: 0,1.")
+SET = typer.Option([], "--set", help="Override a key of all runs, as KEY=VALUE; repeatable.")
+REFERENCE = typer.Option(None, "--reference", "-r", help="Compare with this set. Default: the training images.")
+FOR = typer.Option(None, "--for", help="Stop cleanly after this wall time, such as 9min.")
+BATCH = typer.Option(None, "--batch", min=1, help="Set the batch size of sampling, in images.")
 COMPILE = typer.Option(False, "--compile/--no-compile", help="Compile the network for sampling, too (CUDA).")
-JSON = typer.Option(False, "--json", help="Print the outcome as JSON.")
 
-
-_PIECE = re.compile(r"--(?:for|only|stage)(?P<value>=.*)?")  # how much one call does, and nothing of what comes out
+_PARTIAL = re.compile(r"--(?:for|only|stage)(?P<value>=.*)?")  # they change how much one call does, not the results
 
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
-    """The options that both verbs have, as they were given."""
+    """The options of both verbs, as given."""
 
     data: Path | None
     out: Path
+    n: int
+    steps: str
+    prior: str
+    seeds: str
     overrides: list[str]
     reference: str | None
     network: str
@@ -57,32 +56,38 @@ class Asked:
     given: str | None
     tf32: bool
     span: str | None
+    batch: int | None
+    compile: bool
     device: str
-    as_json: bool
+
+    def settings(self, **more: Any) -> "StudySettings":
+        """The settings of the study; ``more``: those that only one of the verbs has."""
+        from anisodiff.experiments import StudySettings, parse_steps
+
+        seeds = [part.strip() for part in self.seeds.split(",")]
+        if not all(part.isdecimal() for part in seeds):
+            raise ValueError(f"--seeds: got {self.seeds!r}, expected whole numbers such as 0,1")
+        return StudySettings(
+            n=self.n, steps=parse_steps(self.steps), priors=tuple(part.strip() for part in self.prior.split(",")),
+            seeds=tuple(dict.fromkeys(map(int, seeds))), batch=self.batch, compile=self.compile, **more,
+        )  # fmt: skip
 
 
 def say(line: str) -> None:
-    """Lines on the way go to standard error: results go to standard output."""
+    """Print a message on standard error: results go to standard output."""
     common.console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
-def whole_numbers(text: str, what: str) -> tuple[int, ...]:
-    """``0,1``."""
-    parts = [part.strip() for part in text.split(",")]
-    if not all(part.isdecimal() for part in parts):
-        raise ValueError(f"{what}: got {text!r}, expected whole numbers such as 0,1")
-    return tuple(dict.fromkeys(map(int, parts)))
-
-
 def deadline_of(asked: Asked) -> "Deadline":
-    """From now on."""
-    from anisodiff.experiments import Deadline, parse_span
+    """The deadline of ``--for``, from now on."""
+    from anisodiff.experiments import Deadline
+    from anisodiff.runtime.durations import parse_span
 
     return Deadline(None if asked.span is None else parse_span(asked.span, "--for"))
 
 
-def open_data(contenders: "Sequence[Contender]", asked: Asked) -> "Dataset":
-    """A prepared dataset, or images that are prepared below the study first."""
+def open_data(runs: "Sequence[Run]", asked: Asked) -> "Dataset":
+    """A prepared dataset, or images that are prepared in the study's folder first."""
     from anisodiff.data import is_dataset, named_source, open_dataset, open_source, prepare
     from anisodiff.experiments import check_out
     from anisodiff.training.recipes import RECIPES, recipe
@@ -94,7 +99,7 @@ def open_data(contenders: "Sequence[Contender]", asked: Asked) -> "Dataset":
         return open_dataset(asked.data)
     if not asked.data.exists():
         raise ValueError(f"--data: {asked.data} does not exist")
-    named = [recipe(one.base) for one in contenders if one.base in RECIPES]
+    named = [recipe(one.base) for one in runs if one.base in RECIPES]
     source = named_source(named[0].dataset, asked.data) if named and named[0].dataset else open_source(asked.data)
     shape: dict[str, Any] = {"size": named[0].size, "channels": named[0].channels} if named else {}
     with common.progress("preparing the images") as tick:
@@ -103,32 +108,72 @@ def open_data(contenders: "Sequence[Contender]", asked: Asked) -> "Dataset":
     return made.dataset
 
 
-def study_of(
-    asked: Asked, terms: "Terms", dataset: "Dataset", deadline: "Deadline", tell: Tell, note: Callable[[Any], Any]
-) -> "Study":
-    """The runner; ``note`` gets the identity of the measure when it is first used, and may refuse it."""
-    from anisodiff.experiments import Study, Yardstick
-    from anisodiff.metrics import Settings, open_reference
+@dataclass(frozen=True, kw_only=True)
+class OpenStudy:
+    """A study that is ready to run, its runs with their seeds, and the configs of the runs."""
+
+    study: "Study"
+    entries: "list[SeededRun]"
+    configs: "list[TrainConfig | None]"
+
+
+@contextmanager
+def opened(
+    kind: str, runs: "Sequence[Run]", settings: "StudySettings", asked: Asked, *, own: bool = False,
+    fixed: Mapping[str, Any] | None = None, points: Mapping[str, Any] | None = None,
+) -> Iterator[OpenStudy]:  # fmt: skip
+    """Check everything that can be checked before work, then start or continue the study in ``asked.out``.
+
+    ``fixed``: more settings that may not change; ``points``: the values of a run of a sweep, by its name.
+    """
+    from anisodiff import experiments
+
+    deadline, dataset, overrides = deadline_of(asked), open_data(runs, asked), common.settings(asked.overrides)
+    configs = experiments.configs(runs, dataset, overrides, own=own)
+    experiments.check_runs(runs, configs, dataset)
+    entries = experiments.seed_runs(runs, configs, settings, asked.out)
+    described = experiments.describe_runs(entries)
+    for entry in entries:
+        if points is not None:
+            described[entry.place.name]["point"] = points[entry.run.name]
+    known = {**settings.fixed(), "data": dataset.fingerprint[:16], **(fixed or {})}
+
+    def hold(more: Mapping[str, Any]) -> None:
+        experiments.open_study(asked.out, kind, {**known, **more}, described, command=command())
+
+    hold({})
+    with stages(common.console) as tell:
+        study = _study(asked, settings, dataset, deadline, tell, hold)
+        yield OpenStudy(study=study, entries=entries, configs=configs)
+
+
+def _study(
+    asked: Asked, settings: "StudySettings", dataset: "Dataset", deadline: "Deadline", tell: StageProgress,
+    note: Callable[[Mapping[str, Any]], None],
+) -> "Study":  # fmt: skip
+    """The study; ``note`` gets the identity of the evaluation when it is first used, and may refuse it."""
+    from anisodiff.experiments import Evaluator, Study
+    from anisodiff.metrics import Context, open_reference
+    from anisodiff.runtime.devices import pick_device
 
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise ValueError("a study runs in one process: start it without torchrun")
     where = pick_device(asked.device)
 
     @lru_cache(maxsize=1)
-    def yardstick() -> "Yardstick":
+    def evaluator() -> "Evaluator":
         network = pick_network(
             asked.network, weights=asked.weights, given=asked.given, device=where, tf32=asked.tf32, say=say
         )
-        settings = Settings()
-        text = asked.reference or str(dataset.path)
-        found = open_reference(text, size=dataset.size, network=network, settings=settings, say=say)
-        measure = Yardstick(network, found, settings=settings, say=say, tell=tell)
-        note(measure.identity)
-        return measure
+        text, context = asked.reference or str(dataset.path), Context(say=say, progress=tell)
+        found = open_reference(text, size=dataset.size, network=network, context=context)
+        made = Evaluator(network=network, reference=found, context=context)
+        note(made.identity)
+        return made
 
     return Study(
-        terms=terms, dataset=dataset, device=where, yardstick=yardstick, deadline=deadline, say=say, tell=tell,
-        pinned=tuple(common.settings(asked.overrides)),
+        settings=settings, dataset=dataset, device=where, evaluator=evaluator, deadline=deadline, say=say,
+        tell=tell, pinned=tuple(common.settings(asked.overrides)),
     )  # fmt: skip
 
 
@@ -136,7 +181,7 @@ def command() -> str:
     """The command line as it will be published: paths cut to their last part, the whole study in one call."""
     words, kept = iter(sys.argv[1:]), ["anisodiff"]
     for word in words:
-        if (found := _PIECE.fullmatch(word)) is None:
+        if (found := _PARTIAL.fullmatch(word)) is None:
             kept.append(word)
         elif found["value"] is None:
             next(words, None)
@@ -144,7 +189,7 @@ def command() -> str:
 
 
 def tell_end(written: Path | None, missing: Sequence[str], as_json: bool) -> None:
-    """How it ended."""
+    """Print the result."""
     if as_json:
         facts = {"finished": not missing, "missing": list(missing), "page": None if written is None else str(written)}
         typer.echo(json.dumps(facts, indent=2))
@@ -153,4 +198,6 @@ def tell_end(written: Path | None, missing: Sequence[str], as_json: bool) -> Non
         common.wrote(written)
     if missing:
         few = ", ".join(missing[:4]) + (", …" if len(missing) > 4 else "")
-        typer.echo(f"not finished: {len(missing)} results are missing ({few}); the same command again goes on")
+        typer.echo(
+            f"not finished: {len(missing)} results are missing ({few}); run the same command again to continue"
+        )

@@ -1,43 +1,47 @@
 """``anisodiff sweep``: one method with many values of some fields."""
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import typer
 
-from anisodiff.cli import common, study
-from anisodiff.runtime.progress import stages as bars
+from anisodiff.cli import common, feature_network, study
+
+if TYPE_CHECKING:
+    from anisodiff.experiments import Budget
 
 
 def sweep(
-    name: str = typer.Argument("", metavar="RECIPE", help="RECIPE[:KEY=VALUE;…], or a process for your own images."),
+    name: str = typer.Argument("", metavar="RUN", help="Sweep over RECIPE[:KEY=VALUE;…], or a process."),
     grid: list[str] = typer.Option(
-        [], "--grid", help="KEY=V1,V2,… (or V1|V2); may be given again: all combinations. Brackets hold together."),
+        [], "--grid", help="Try values KEY=V1,V2,… (or V1|V2); repeatable: all pairs."),
     data: Path = study.DATA,
-    out: Path = typer.Option(Path("sweep"), "--out", "--output", "-o", help="Folder of the sweep."),
-    budget: str = typer.Option(None, "--budget", help="Training time of each point; compiling is free."),
+    out: Path = common.output(Path("sweep"), "Write the sweep to this folder."),
+    budget: str = typer.Option(None, "--budget", help="Set the training time of each point."),
     images: int = study.IMAGES,
     halving: int = typer.Option(
-        None, "--halving", help="The best one in so many goes on with so many times the budget: 3."),
-    min_budget: str = typer.Option(None, "--min-budget", help="With --halving: the first round, 60s or 20000images."),
-    metric: str = typer.Option("fid", "--metric", help="What the table is sorted by and halving decides by."),
-    n: int = typer.Option(5000, "--n", "--count", help="Samples that are measured."),
+        None, "--halving", help="Continue the best 1 in N with N times the budget."),
+    min_budget: str = typer.Option(None, "--min-budget", help="Set the first round of --halving: 60s, 20000images."),
+    metric: str = typer.Option("fid", "--metric", help="Sort the table and halve by this metric."),
+    n: int = typer.Option(5000, "--n", "--count", help="Set the number of samples to measure."),
     steps: str = study.STEPS,
-    prior: str = typer.Option("gaussian", "--prior", help="Where sampling starts; the first of several decides."),
+    prior: str = typer.Option("gaussian", "--prior", help="Choose the prior; the first of several decides."),
     seeds: str = study.SEEDS,
     overrides: list[str] = study.SET,
     reference: str = study.REFERENCE,
-    network: str = study.NETWORK,
-    weights: Path = study.WEIGHTS,
-    given: str = study.INPUT,
-    tf32: bool = study.TF32,
+    network: str = feature_network.NETWORK,
+    weights: Path = feature_network.WEIGHTS,
+    given: str = feature_network.INPUT,
+    tf32: bool = feature_network.TF32,
     span: str = study.FOR,
     batch: int = study.BATCH,
     compile: bool = study.COMPILE,
-    as_json: bool = study.JSON,
+    as_json: bool = common.JSON,
     device: str = common.DEVICE,
 ) -> None:  # fmt: skip
-    """Train, sample and measure one method with many values; a sorted table and a plot. The same command continues.
+    """Train, sample and measure one method with many values, and write a sorted table and a plot.
+
+    The same command continues.
 
     Example: anisodiff sweep cifar10-anisotropic-small --data cifar10 --grid 'process.diffusivity=geometric(0.1, 2),0' --budget 2min
 
@@ -45,74 +49,40 @@ def sweep(
 
     The table again, from the results alone: anisodiff sweep --out sweep
     """  # noqa: E501
-    from anisodiff.experiments import (
-        Halving,
-        Terms,
-        check,
-        check_metric,
-        check_names,
-        configs,
-        describe,
-        entries,
-        open_study,
-        parse_axis,
-        parse_steps,
-        points,
-        read_study,
-        run_sweep,
-        tags,
-        write_sweep,
-    )  # fmt: skip
+    from anisodiff import experiments
 
-    check_metric(metric)
+    experiments.check_metric(metric)
     if not name:
-        held = read_study(out, "sweep")
-        page = write_sweep(out, held, held["fixed"]["rounds"], held["fixed"]["prior"], metric)
+        held = experiments.read_study(out, "sweep")
+        page = experiments.write_sweep(out, held, held["fixed"]["rounds"], held["fixed"]["prior"], metric)
         study.tell_end(page, [], as_json)
         return
-    chosen = points(name, [parse_axis(text) for text in grid])
-    contenders = [one for one, _ in chosen]
-    check_names(contenders)
-    length = _length(budget, images, halving, min_budget)
-    terms = Terms(
-        budget=length, n=n, steps=parse_steps(steps), priors=tuple(part.strip() for part in prior.split(",")),
-        seeds=study.whole_numbers(seeds, "--seeds"), batch=batch, compile=compile,
-    )  # fmt: skip
+    points = experiments.points(name, [experiments.parse_axis(text) for text in grid])
+    runs = [one for one, _ in points]
+    experiments.check_names(runs)
     asked = study.Asked(
-        data=data, out=out, overrides=overrides, reference=reference, network=network, weights=weights, given=given,
-        tf32=tf32, span=span, device=device, as_json=as_json,
+        data=data, out=out, n=n, steps=steps, prior=prior, seeds=seeds, overrides=overrides, reference=reference,
+        network=network, weights=weights, given=given, tf32=tf32, span=span, batch=batch, compile=compile,
+        device=device,
     )  # fmt: skip
-    deadline = study.deadline_of(asked)
-    dataset = study.open_data(contenders, asked)
-    found = configs(contenders, dataset, common.settings(overrides))
-    check(contenders, found, dataset)
-    everyone = entries(contenders, found, terms, out)
-    halved = None if halving is None else Halving(eta=halving, metric=metric)
-    rounds = tags(len(contenders), terms.budget, halved)
-    described = describe(everyone)
-    values = {one.name: point for one, point in chosen}
-    for entry in everyone:
-        described[entry.place.name]["point"] = values[entry.contender.name]
+    settings = asked.settings(budget=_length(budget, images, halving, min_budget))
+    halved = None if halving is None else experiments.Halving(eta=halving, metric=metric)
+    rounds = experiments.tags(len(runs), settings.budget, halved)
     fixed = {
-        **terms.fixed(), "data": dataset.fingerprint[:16], "rounds": rounds, "prior": terms.priors[0],
+        "rounds": rounds, "prior": settings.priors[0],
         "halving": None if halved is None else f"1 in {halved.eta} by {halved.metric}",
     }  # fmt: skip
-
-    def hold(more: dict[str, Any]) -> dict[str, Any]:
-        return open_study(out, "sweep", {**fixed, **more}, described, command=study.command())
-
-    hold({})
-    with bars(common.console) as tell:
-        runner = study.study_of(asked, terms, dataset, deadline, tell, hold)
-        done = run_sweep(runner, contenders, found, out, halved, study.say)
-    held = read_study(out, "sweep")  # by now with the measure
-    page = write_sweep(out, held, rounds, terms.priors[0], metric)
+    values = {one.name: point for one, point in points}
+    with study.opened("sweep", runs, settings, asked, fixed=fixed, points=values) as current:
+        done = experiments.run_sweep(current.study, runs, current.configs, out, halved)
+    held = experiments.read_study(out, "sweep")  # by now with the evaluation
+    page = experiments.write_sweep(out, held, rounds, settings.priors[0], metric)
     if not as_json:
         typer.echo(page.read_text(encoding="utf-8").split("\n\n")[2])
     study.tell_end(page, [] if done else ["some points"], as_json)
 
 
-def _length(budget: str | None, images: int | None, halving: int | None, least: str | None) -> Any:
+def _length(budget: str | None, images: int | None, halving: int | None, least: str | None) -> "Budget":
     """The budget of every point, or of the first round."""
     from anisodiff.experiments import Budget
 

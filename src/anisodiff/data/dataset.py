@@ -34,7 +34,6 @@ class Dataset:
 
     @property
     def channels(self) -> int:
-        """C of [N, C, H, W]."""
         return int(self.images.shape[1])
 
     @property
@@ -47,7 +46,6 @@ class Dataset:
         return torch.from_numpy(np.array(self.images[:count])).float() / 255
 
     def describe(self) -> str:
-        """One line for people."""
         h, w = self.size
         skipped = len(self.meta["skipped"])
         left_out = f", {skipped} unreadable left out" if skipped else ""

@@ -1,6 +1,7 @@
 """Sources that need an extra package, imported only when used: LSUN (lmdb), Hugging Face (datasets)."""
 
 import functools
+import importlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,13 +10,14 @@ from typing import Any
 
 from PIL import Image
 
-from anisodiff.data.source import DecodeError, Item, Source, existing, open_image
+from anisodiff.data.source import Source
+from anisodiff.io.archives import existing
+from anisodiff.io.images import DecodeError, open_image
+from anisodiff.io.picture_files import Item
 
 
 def _need(module: str, extra: str) -> ModuleType:
     """The optional package, or a line that says how to get it."""
-    import importlib
-
     try:
         return importlib.import_module(module)
     except ImportError as error:
@@ -54,11 +56,9 @@ class Lsun(Source):
             ) from error
 
     def describe(self) -> str:
-        """E.g. 'LMDB church_outdoor_train_lmdb, 126227 entries'."""
         return f"LMDB {self.path}, {len(self)} entries"
 
     def identity(self) -> dict[str, object]:
-        """Number of entries and size of the store."""
         file = self.path / "data.mdb" if self.path.is_dir() else self.path
         return {"kind": "lmdb", "entries": len(self), "bytes": existing(file, "an LMDB file").stat().st_size}
 
@@ -70,7 +70,6 @@ class Lsun(Source):
         return count
 
     def items(self) -> Iterator[Item]:
-        """Entries in the order of their keys."""
         with self._open() as store, store.begin(buffers=False) as view:
             yield from stored_items(view.cursor().iternext(keys=True, values=False), view.get)
 
@@ -110,11 +109,9 @@ class HuggingFace(Source):
         return found[0] if len(found) == 1 else None
 
     def describe(self) -> str:
-        """E.g. 'Hugging Face huggan/anime-faces train, 21551 rows'."""
         return f"Hugging Face {self.name} {self.split}, {len(self)} rows"
 
     def identity(self) -> dict[str, object]:
-        """Name, configuration, split, revision and the number of rows."""
         parts = [self.name, self.config, self.split, self.revision, self.image_column]
         return {"kind": "huggingface", "parts": parts, "rows": len(self)}
 
@@ -122,7 +119,6 @@ class HuggingFace(Source):
         return int(self._rows.num_rows)
 
     def items(self) -> Iterator[Item]:
-        """Rows in order."""
         rows, label = self._rows, self._label_column
         column = self._column(rows)
         labels = [None] * len(self) if label is None else list(rows[label])
@@ -134,4 +130,4 @@ def _from_row(rows: Any, i: int, column: str) -> Image.Image:
     value = rows[i][column]
     if value is None:
         raise DecodeError("no picture in this row")
-    return open_image(value["bytes"]) if value["bytes"] is not None else Image.open(value["path"])
+    return open_image(Path(value["path"]) if value["bytes"] is None else value["bytes"])

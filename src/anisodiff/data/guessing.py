@@ -13,9 +13,9 @@ from pathlib import Path
 
 import numpy as np
 
-from anisodiff.data.geometry import channels_of
 from anisodiff.data.named import open_source
 from anisodiff.data.source import Source
+from anisodiff.io.images import channels_of
 
 LADDER = (16, 24, 32, 48, 64, 96, 128, 192, 256)
 
@@ -27,11 +27,6 @@ class Guess:
     size: tuple[int, int]
     channels: int
     why: str
-
-    @property
-    def reason(self) -> str:
-        """Both, in words."""
-        return self.words()
 
     def words(self, *, size: bool = True, channels: bool = True) -> str:
         """What was picked, without what was not asked for."""
@@ -48,10 +43,8 @@ def choose_size(sizes: list[tuple[int, int]]) -> tuple[tuple[int, int], str]:
     shown = f"{common[0]}×{common[1]}"
     usable = all(side % 8 == 0 and 16 <= side <= LADDER[-1] for side in common)
     if usable and count >= 0.95 * len(sizes):
-        return (
-            common,
-            f"{'all' if count == len(sizes) else f'{count} of {len(sizes)}'} sampled images are {shown}",
-        )
+        share = "all" if count == len(sizes) else f"{count} of {len(sizes)}"
+        return common, f"{share} sampled images are {shown}"
     q = float(np.quantile([min(size) for size in sizes], 0.05, method="lower"))
     side = max((step for step in LADDER if step <= q), default=LADDER[0])
     if len(set(sizes)) == 1:
@@ -75,8 +68,8 @@ def guess(source: Source | str | Path, *, sample: int = 256) -> Guess:
     for item in itertools.islice(source.items(), 0, None, step):
         try:
             with item.open() as image:
-                rotate_channels = image.getexif().get(0x0112, 1) >= 5  # EXIF orientation 5 to 8: stored on its side
-                sizes.append((image.width, image.height) if rotate_channels else (image.height, image.width))
+                on_its_side = image.getexif().get(0x0112, 1) >= 5  # EXIF orientation 5 to 8: stored on its side
+                sizes.append((image.width, image.height) if on_its_side else (image.height, image.width))
                 colors.append(channels_of(image))
         except Exception as error:  # unreadable ones are `prepare`'s to report
             reason = f"{item.name}: {' '.join(str(error).split())}"

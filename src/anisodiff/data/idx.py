@@ -12,28 +12,16 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from anisodiff.data.arrays import picture
-from anisodiff.data.blobs import blobs
-from anisodiff.data.source import Item, Source
+from anisodiff.data.source import Source
+from anisodiff.io.archives import blobs
+from anisodiff.io.picture_files import Item
 
-Split = Literal["train", "test"]
-NAMES = (
-    "t-shirt/top",
-    "trouser",
-    "pullover",
-    "dress",
-    "coat",
-    "sandal",
-    "shirt",
-    "sneaker",
-    "bag",
-    "ankle boot",
-)
+NAMES = ("t-shirt/top", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "ankle boot")
 DEBIAN = Path("/usr/share/datasets/fashion-mnist")  # where Debian's package dataset-fashion-mnist puts it
 REMEDY = "give the folder with its four idx files (Debian: apt install dataset-fashion-mnist)"
 
@@ -47,7 +35,7 @@ class Table:
     labels: str
 
 
-OFFICIAL: dict[Split, Table] = {
+OFFICIAL: dict[str, Table] = {
     "train": Table(
         rows=60000,
         pixels="2e487a6c89124f78f2d7521542223cafe96f7123c3ca13d447772ac6ecbb3012",
@@ -100,7 +88,7 @@ class FashionMnist(Source):
     """Fashion-MNIST, split `train` (60000) or `test` (10000), 1×28×28; files are told apart by content."""
 
     path: Path = DEBIAN
-    split: Split = "train"
+    split: str = "train"
     table: Table | None = None  # the official one of the split
     shape = (1, 28, 28)
     classes = NAMES
@@ -114,11 +102,9 @@ class FashionMnist(Source):
         return self.table or OFFICIAL[self.split]
 
     def describe(self) -> str:
-        """E.g. 'Fashion-MNIST train from folder'."""
         return f"Fashion-MNIST {self.split} from {self.path}"
 
     def identity(self) -> dict[str, object]:
-        """The constant that the content is checked against."""
         return {"kind": "fashion-mnist", "pixels": self._table.pixels}
 
     def __len__(self) -> int:

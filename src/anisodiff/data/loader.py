@@ -3,9 +3,11 @@ of devices.
 
 Draw number n = k·G + j (global batch G, place j) belongs to epoch ⌊n/N⌋ and shows image π(seed, epoch, n mod
 N); so an epoch shows every image once, and batches run on over its end. Rank r of W owns the places j in
-[r·G/W, (r+1)·G/W).
+[r·G/W, (r+1)·G/W). Order, flips and dequantization come from keys, not from a generator's state: those of an
+image depend on (seed, epoch, index) alone.
 """
 
+import math
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -16,11 +18,90 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from anisodiff.data.augment import flips, noise_keys, to_float
 from anisodiff.data.dataset import Dataset
-from anisodiff.data.permutation import key, permute
+from anisodiff.noise import GOLDEN, mix64, shift_right, signed
 
-ORDER = 0  # the stream of keys of the permutations
+Keys = NDArray[np.uint64]
+ORDER, FLIP, NOISE = 0, 1, 2  # one stream of keys each
+ROUNDS = 6
+FIRST, SECOND = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
+
+
+def mix_words(x: Keys) -> Keys:
+    """SplitMix64's finalizer: a bijection of 64-bit words that looks random."""
+    x = x + np.uint64(GOLDEN)
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(FIRST)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(SECOND)
+    return x ^ (x >> np.uint64(31))
+
+
+def key(*parts: int | NDArray[np.int64]) -> Keys:
+    """Hash integers (arrays are broadcast) into 64-bit words, order and number of parts mattering."""
+    word: Keys = np.zeros(1, np.uint64)
+    for part in parts:
+        value = np.array([part & 0xFFFFFFFFFFFFFFFF], np.uint64) if isinstance(part, int) else part.astype(np.uint64)
+        word = mix_words(word ^ mix_words(value))
+    return word
+
+
+def permute(position: NDArray[np.int64], count: int, keys: Keys) -> NDArray[np.int64]:
+    """π of each position in 0 … count−1, under its own key (or one for all): a random order that needs no memory.
+
+    A keyed Feistel network: with a = ⌈√N⌉, b = ⌈N/a⌉ write x = l + a·r and repeat  l ← l + F(r) mod a,
+    r ← r + F(l) mod b.  Each step can be undone, so the whole is a bijection of 0 … a·b−1; positions that land at
+    N or above are sent through again until they do not (cycle walking, Black & Rogaway 2002), which keeps it a
+    bijection of 0 … N−1. F is the SplitMix64 finalizer of (key, round, half).
+    """
+    if count < 1:
+        raise ValueError(f"got {count} images: expected one at least")
+    a = math.isqrt(count - 1) + 1
+    left, right = np.uint64(a), np.uint64(-(-count // a))
+    x: Keys = position.astype(np.uint64)
+    keys = np.broadcast_to(keys, x.shape)
+    todo: NDArray[np.intp] = np.arange(x.size)
+    while todo.size:
+        r, l = np.divmod(x[todo], left)  # noqa: E741 - the Feistel network's own letters
+        k = keys[todo]
+        for i in range(ROUNDS):
+            l = (l + mix_words(k ^ mix_words(r + np.uint64((2 * i) << 40))) % left) % left  # noqa: E741
+            r = (r + mix_words(k ^ mix_words(l + np.uint64((2 * i + 1) << 40))) % right) % right
+        x[todo] = l + left * r
+        todo = todo[x[todo] >= count]
+    return x.astype(np.int64)
+
+
+def flips(seed: int, epoch: NDArray[np.int64], index: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Whether each image is mirrored: a fair coin per (seed, epoch, index)."""
+    return (key(seed, FLIP, epoch, index) >> np.uint64(63)).astype(np.bool_)
+
+
+def mix(x: Tensor) -> Tensor:
+    """`mix_words` on int64 tensors, whose sums and products wrap: the same bits on every device."""
+    return mix64(x + signed(GOLDEN, 64))
+
+
+def uniform(keys: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """float32 in [0, 1) of shape [B, *shape] from int64 keys [B], one 16-bit draw per value.
+
+    16 bits, because a value v + u with v ≤ 255 then fits float32 exactly and never rounds up to the next
+    integer.
+    """
+    words = math.prod(shape)
+    lanes = -(-words // 4)  # each hash gives four draws
+    x = mix(keys[:, None] ^ mix(torch.arange(lanes, device=keys.device))[None])
+    draws = torch.stack(
+        [shift_right(x, 48, 64), shift_right(x, 32, 64) & 0xFFFF, shift_right(x, 16, 64) & 0xFFFF, x & 0xFFFF], dim=-1
+    )
+    return draws.reshape(len(keys), -1)[:, :words].reshape(len(keys), *shape).float() / 65536
+
+
+def to_float(images: Tensor, flip: Tensor | None, noise: Tensor | None) -> Tensor:
+    """x/255, or (x + u)/256 with u uniform where noise keys are given; uint8 [B, C, H, W] → [0, 1]."""
+    if flip is not None:
+        images = torch.where(flip[:, None, None, None], images.flip(-1), images)
+    if noise is None:
+        return images.float() / 255
+    return (images.float() + uniform(noise, tuple(images.shape[1:]))) / 256
 
 
 @dataclass(frozen=True)
@@ -40,8 +121,7 @@ def draw(*, seed: int, k: int, batch: int, count: int, rank: int = 0, world: int
 
 
 class Loader:
-    """Float32 images [B, C, H, W] in [0, 1] on a device, B = batch / world, with the index of each in the
-    dataset.
+    """Float32 images [B, C, H, W] in [0, 1] on a device, B = batch / world, with the index of each in the dataset.
 
     On a GPU a set of at most `resident_bytes` (and half of the free memory) is kept there as uint8 and
     gathered in place; otherwise `threads` threads gather the next `ahead` batches from the memory map into
@@ -98,14 +178,8 @@ class Loader:
 
     def draw(self, k: int) -> Draw:
         """Which images this rank's part of batch k shows."""
-        return draw(
-            seed=self.seed,
-            k=k,
-            batch=self.batch_size,
-            count=len(self._images),
-            rank=self.rank,
-            world=self.world,
-        )
+        count = len(self._images)
+        return draw(seed=self.seed, k=k, batch=self.batch_size, count=count, rank=self.rank, world=self.world)
 
     def _gather(self, drawn: Draw) -> Tensor:
         """The chosen images as uint8 in (pinned) host memory."""
@@ -126,7 +200,7 @@ class Loader:
         if self.flip:
             flip = self._send(torch.from_numpy(flips(self.seed, drawn.epoch, drawn.index)))
         if self.dequantize:
-            noise = self._send(torch.from_numpy(noise_keys(self.seed, drawn.epoch, drawn.index).view(np.int64)))
+            noise = self._send(torch.from_numpy(key(self.seed, NOISE, drawn.epoch, drawn.index).view(np.int64)))
         return to_float(raw, flip, noise), index
 
     def _send(self, values: Tensor) -> Tensor:

@@ -1,42 +1,30 @@
 """From a path, or from the name of a well-known set and a path, to a source."""
 
-import dataclasses
-import difflib
 from collections.abc import Callable, Mapping
 from pathlib import Path, PurePosixPath
 from types import MappingProxyType
-from typing import cast
 
-from anisodiff.data import cifar10, idx
+from anisodiff import notation
 from anisodiff.data.arrays import array_file
 from anisodiff.data.cifar10 import Cifar10
 from anisodiff.data.external import HuggingFace, Lsun
-from anisodiff.data.files import Pictures, classes_of, folder, is_picture, open_zip, zip_file
-from anisodiff.data.idx import FashionMnist
-from anisodiff.data.source import Source, existing
+from anisodiff.data.idx import DEBIAN, FashionMnist
+from anisodiff.data.source import Pictures, Source, classes_of, pictures
+from anisodiff.io.archives import existing, open_zip
+from anisodiff.io.picture_files import list_pictures
 
-CELEBA_SPLITS = {
-    "train": (1, 162770),
-    "valid": (162771, 182637),
-    "test": (182638, 202599),
-    "all": (1, 202599),
-}
+CELEBA_SPLITS = {"train": (1, 162770), "valid": (162771, 182637), "test": (182638, 202599), "all": (1, 202599)}
 IMAGENET_SPLITS = {"train", "val", "valid", "validation", "test"}
 
 
-def _pictures(path: Path, under: str = "", labels: bool = False) -> Pictures:
-    return (folder if path.is_dir() else zip_file)(path, under=under, labels=labels)
-
-
 def open_source(path: str | Path, *, under: str = "", labels: bool = False) -> Source:
-    """A folder or zip of pictures, an .npy or .npz file, an LMDB, or a packed CIFAR-10: told apart by
-    content.
+    """A folder or zip of pictures, an .npy or .npz file, an LMDB, or a packed CIFAR-10: told apart by content.
 
     `under` keeps the pictures below one subfolder; with `labels` their next folder is the class.
     """
     path = existing(path, "a folder of images, a zip, an .npy or .npz file")
     if path.is_dir():
-        return Lsun(path) if (path / "data.mdb").is_file() else folder(path, under=under, labels=labels)
+        return Lsun(path) if (path / "data.mdb").is_file() else pictures(path, under=under, labels=labels)
     try:
         with path.open("rb") as file:
             head = file.read(6)
@@ -48,9 +36,10 @@ def open_source(path: str | Path, *, under: str = "", labels: bool = False) -> S
         with open_zip(path) as archive:
             names = archive.namelist()
         arrays = bool(names) and all(name.endswith(".npy") for name in names)
-        return array_file(path) if arrays else zip_file(path, under=under, labels=labels)
-    if path.suffix == ".npz" or path.suffix == ".zip":
-        open_zip(path).close()  # raises, with the reason
+        return array_file(path) if arrays else pictures(path, under=under, labels=labels)
+    if path.suffix in (".npz", ".zip"):
+        with open_zip(path):  # raises, with the reason
+            pass
     if head.startswith(b"\x1f\x8b") or path.suffix in (".tar", ".tgz"):
         return Cifar10(path=path)
     raise ValueError(f"{path} starts with {head!r}: expected a folder of images, a zip, an .npy or .npz file")
@@ -64,28 +53,31 @@ def celeba(path: str | Path, split: str = "train") -> Pictures:
     if split not in CELEBA_SPLITS:
         raise ValueError(f"got split={split!r}: expected one of {', '.join(CELEBA_SPLITS)}")
     first, last = CELEBA_SPLITS[split]
-    files = _pictures(existing(path, "a folder or zip of CelebA's aligned faces"))
-    stems = [PurePosixPath(name).stem for name, _, _ in files.entries]
-    entries = tuple(e for e, stem in zip(files.entries, stems) if stem.isdecimal() and first <= int(stem) <= last)
-    if not entries:
+    files = list_pictures(existing(path, "a folder or zip of CelebA's aligned faces"))
+
+    def wanted(name: str) -> bool:
+        stem = PurePosixPath(name).stem
+        return stem.isdecimal() and first <= int(stem) <= last
+
+    faces = files.only(wanted)
+    if not len(faces):
         raise ValueError(
             f"{path} holds no face of CelebA's split {split}: expected {first:06d}.jpg to {last:06d}.jpg"
         )
-    return dataclasses.replace(files, entries=entries, shape=(3, 64, 64), crop=140, expect=(178, 218))
+    return Pictures(files=faces, shape=(3, 64, 64), crop=140, expect=(178, 218))
 
 
 def imagenet(path: str | Path, split: str = "train") -> Pictures:
     """ImageNet as class folders below a folder named as the split, or, for `train`, given directly; labels sorted."""
-    path = existing(path, "ImageNet's folder")
-    files = _pictures(path)
-    tops = {name.split("/")[0] for name, _, _ in files.entries}
+    files = list_pictures(existing(path, "ImageNet's folder"))
+    tops = {name.split("/")[0] for name in files.names}
     if split not in tops and (split != "train" or tops & IMAGENET_SPLITS):
         # else the splits themselves would pass for classes
         held = ", ".join(sorted(tops)[:4])
         raise ValueError(f"{path} has no folder {split!r} with pictures: expected that of the split; it holds {held}")
     under = split if split in tops else ""
-    entries = tuple(entry for entry in files.entries if is_picture(entry[0], under))
-    return dataclasses.replace(files, entries=entries, under=under, classes=classes_of(entries, under, path))
+    files = files.only(lambda name: not under or name.startswith(f"{under}/"))
+    return Pictures(files=files, under=under, classes=classes_of(files, under))
 
 
 def _lsun(path: Path, split: str) -> Source:
@@ -94,18 +86,10 @@ def _lsun(path: Path, split: str) -> Source:
     return Lsun(path)
 
 
-def _fashion(path: Path, split: str) -> Source:
-    return FashionMnist(path=path, split=cast(idx.Split, split))
-
-
-def _cifar(path: Path, split: str) -> Source:
-    return Cifar10(path=path, split=cast(cifar10.Split, split))
-
-
 NAMED: Mapping[str, Callable[[Path, str], Source]] = MappingProxyType(
     {
-        "cifar10": _cifar,
-        "fashion-mnist": _fashion,
+        "cifar10": lambda path, split: Cifar10(path=path, split=split),
+        "fashion-mnist": lambda path, split: FashionMnist(path=path, split=split),
         "celeba": celeba,
         "imagenet": imagenet,
         "lsun": _lsun,
@@ -121,11 +105,9 @@ def named_source(name: str, path: str | Path | None = None, *, split: str = "tra
     if name.startswith("hf:"):
         return HuggingFace(name=name[3:], split=split)
     if name not in NAMED:
-        near = difflib.get_close_matches(name, [*NAMED], n=1)
-        hint = f"; did you mean {near[0]}?" if near else ""
-        raise ValueError(f"got dataset {name!r}: expected one of {', '.join(NAMED)}, or hf:NAME{hint}")
+        raise ValueError(f"got dataset {name!r}: expected hf:NAME or a known name; {notation.nearest(name, NAMED)}")
     if path is None and name == "fashion-mnist":
-        path = existing(idx.DEBIAN, "Fashion-MNIST (Debian: apt install dataset-fashion-mnist)")
+        path = existing(DEBIAN, "Fashion-MNIST (Debian: apt install dataset-fashion-mnist)")
     if path is None:
         raise ValueError(f"{name} is not downloaded for you: say where its folder or archive lies")
     return NAMED[name](Path(path), split)

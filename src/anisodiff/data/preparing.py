@@ -10,22 +10,28 @@ import json
 import os
 import shutil
 import struct
-from collections.abc import Callable
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 
-from anisodiff.data.dataset import FORMAT, VERSION, Dataset, open_dataset, shape_line
-from anisodiff.data.geometry import Fit, Resample
+from anisodiff.data.dataset import FORMAT, VERSION, Dataset, open_dataset, read_meta, shape_line
 from anisodiff.data.guessing import guess
 from anisodiff.data.named import open_source
-from anisodiff.data.publishing import already, disk_named, partial, publish
-from anisodiff.data.source import DecodeError, Source
+from anisodiff.data.source import Source
+from anisodiff.io.atomic import locked, sync_folder
+from anisodiff.io.images import Fit, Resample
+from anisodiff.io.picture_files import Item, Skipped, legible
+from anisodiff.runtime.progress import Progress
 
-Progress = Callable[[int, int], None]
 HEADER = 128  # bytes, fixed, so that the final count can be written over the first one
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+STALE = 60.0  # seconds an unlocked hidden folder must be old: another process may be about to lock it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +55,7 @@ def prepare(
     overwrite: bool = False,
     progress: Progress | None = None,
 ) -> Prepared:
-    """Decode, fit (see `geometry`) and store all images of a source.
+    """Decode, fit (see `io.images`) and store all images of a source.
 
     `size` (side, or H and W) and `channels` are guessed where not given. Unreadable images are listed in
     meta.json and left out; more than `max_skipped` (10 or 1 %, whichever is more) of them is an error. The
@@ -71,45 +77,36 @@ def prepare(
     )
     identity = json.loads(json.dumps({"source": source.identity(), "fit": asdict(fit)}))
     out = Path(os.path.abspath(out_dir))
-    if already(out, identity, overwrite):
+    if _already(out, identity, overwrite):
         dataset = open_dataset(out)
         return Prepared(dataset=dataset, made=False, message=f"already prepared, nothing to do: {dataset.describe()}")
-    limit = max(10, len(source) // 100) if max_skipped is None else max_skipped
-    with partial(out) as folder:
-        with disk_named(out):
-            meta = _write(source, fit, folder, limit, progress)
-            meta |= {"source": _legible(source.describe()), "classes": source.classes, "identity": identity}
-            _write_text(folder / "meta.json", json.dumps(meta, indent=1, ensure_ascii=False))
-        publish(folder, out, identity)
+    skipped = Skipped(source.describe(), len(source), max_skipped, "repair or remove them, or raise max_skipped")
+    with _partial(out) as folder:
+        with _disk_named(out):
+            meta = _write(source, fit, folder, skipped, progress)
+            meta |= {"source": legible(source.describe()), "classes": source.classes, "identity": identity}
+            with (folder / "meta.json").open("wb") as file:
+                file.write(json.dumps(meta, indent=1, ensure_ascii=False).encode())
+                _sync(file)
+        _publish(folder, out, identity)
     dataset = open_dataset(out)
     return Prepared(dataset=dataset, made=True, message=f"prepared {dataset.describe()}{why}")
 
 
-def _write(source: Source, fit: Fit, folder: Path, limit: int, progress: Progress | None) -> dict[str, Any]:
+def _write(source: Source, fit: Fit, folder: Path, skipped: Skipped, progress: Progress | None) -> dict[str, Any]:
     """Images and labels; returns what meta.json says about them."""
-    total, labels, skipped = len(source), list[int | None](), list[dict[str, str]]()
+    total, labels = len(source), list[int | None]()
     code = hashlib.sha256()
     row_bytes = fit.channels * fit.size[0] * fit.size[1]
     if (free := shutil.disk_usage(folder).free) < total * row_bytes:
         raise OSError(errno.ENOSPC, f"{free / 1e9:.2f} GB free, {total * row_bytes / 1e9:.2f} GB needed")
     with (folder / "images.npy").open("wb", buffering=4 << 20) as file:
         file.write(_header((total, fit.channels, *fit.size)))
-        for done, item in enumerate(source.items(), 1):
-            try:
-                pixels = fit(item.decode())
-            except DecodeError as error:
-                skipped.append({"name": _legible(item.name), "reason": _legible(str(error))})
-                if len(skipped) > limit:
-                    raise ValueError(_too_many(source, skipped, limit)) from error
-            else:
-                labels.append(item.label)
-                data = pixels.tobytes()
-                code.update(data)
-                file.write(data)
-            if progress is not None:
-                progress(done, total)
-        if not labels:
-            raise ValueError(_too_many(source, skipped, None))
+        for item, pixels in skipped.read(_counted(source, total, progress), fit):
+            labels.append(item.label)
+            data = pixels.tobytes()
+            code.update(data)
+            file.write(data)
         shape = (len(labels), fit.channels, *fit.size)
         file.seek(0)
         file.write(_header(shape))
@@ -127,21 +124,15 @@ def _write(source: Source, fit: Fit, folder: Path, limit: int, progress: Progres
         "shape": list(shape),
         "labels": len(known) == len(labels),
         "seen": total,
-        "skipped": skipped,
+        "skipped": [{"name": name, "reason": reason} for name, reason in skipped.reasons.items()],
     }
 
 
-def _too_many(source: Source, skipped: list[dict[str, str]], limit: int | None) -> str:
-    first = "; ".join(f"{s['name']}: {s['reason']}" for s in skipped[:3])
-    more = f"; and {len(skipped) - 3} more" if len(skipped) > 3 else ""
-    what = f"{len(skipped)} images cannot be used, expected at most {limit}"
-    what = "no image can be used" if limit is None else what
-    return f"{source.describe()}: {what} ({first}{more}); repair or remove them, or raise max_skipped"
-
-
-def _legible(text: str) -> str:
-    """The names of files need not be UTF-8; what is written and printed must be."""
-    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+def _counted(source: Source, total: int, progress: Progress | None) -> Iterator[Item]:
+    for done, item in enumerate(source.items(), 1):
+        yield item
+        if progress is not None:
+            progress(done, total)
 
 
 def _header(shape: tuple[int, ...]) -> bytes:
@@ -155,7 +146,77 @@ def _sync(file: IO[bytes]) -> None:
     os.fsync(file.fileno())
 
 
-def _write_text(path: Path, text: str) -> None:
-    with path.open("wb") as file:
-        file.write(text.encode())
-        _sync(file)
+def _already(out: Path, identity: dict[str, Any], overwrite: bool) -> bool:
+    """Whether the target is there and the same; `ValueError` where it is in the way."""
+    meta = read_meta(out)
+    if meta is not None and meta.get("identity") == identity and meta.get("version") == VERSION:
+        return True
+    if meta is not None and not overwrite:
+        raise ValueError(
+            f"{out} holds another dataset ({meta.get('source')}): choose another folder, or overwrite it"
+        )
+    if meta is None and out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise ValueError(f"{out} exists and is no prepared dataset: expected a new or empty folder; choose another")
+    return False
+
+
+@contextmanager
+def _disk_named(out: Path) -> Iterator[None]:
+    """A full disk or a quota, in one line."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in FULL:
+            raise
+        raise OSError(
+            error.errno,
+            f"cannot write {out}: {error.strerror}; nothing was kept, make room or choose another disk",
+        ) from error
+
+
+@contextmanager
+def _partial(out: Path) -> Iterator[Path]:
+    """A hidden folder beside the target, removed afterwards in any case; leftovers of killed processes go as well.
+
+    Its lock lies beside it (NAME.lock), not in it: it is renamed into place while the lock is held.
+    """
+    prefix = f".{out.name}.partial-"
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        left = {path.name.removesuffix(".lock") for path in out.parent.iterdir() if path.name.startswith(prefix)}
+        for old in (out.parent / name for name in left):
+            with locked(_lock_of(old)) as free:
+                if free and old.is_dir() and time.time() - old.stat().st_mtime > STALE:
+                    shutil.rmtree(old, ignore_errors=True)
+        folder = Path(tempfile.mkdtemp(prefix=prefix, dir=out.parent))
+    except OSError as error:
+        raise ValueError(f"cannot write below {out.parent} ({error.strerror}): choose another folder") from error
+    try:
+        with locked(_lock_of(folder), wait=10.0):  # a process that tidies up may hold it for a moment
+            yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _lock_of(folder: Path) -> Path:
+    return folder.with_name(f"{folder.name}.lock")
+
+
+def _publish(folder: Path, out: Path, identity: dict[str, Any]) -> None:
+    """Rename into place; a replaced dataset is moved away first, another process's equal one is kept."""
+    os.chmod(folder, 0o755)  # mkdtemp makes it private
+    retired = folder.with_name(folder.name + "-old")
+    if _already(out, identity, overwrite=True):
+        return
+    if read_meta(out) is not None:
+        os.rename(out, retired)
+    try:
+        os.rename(folder, out)
+    except OSError as error:
+        if _already(out, identity, overwrite=True):  # made by another process a moment ago
+            return
+        if retired.exists():
+            os.rename(retired, out)
+        raise OSError(error.errno, f"cannot put the dataset at {out}: {error.strerror}") from error
+    sync_folder(out.parent)
+    shutil.rmtree(retired, ignore_errors=True)

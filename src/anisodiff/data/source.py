@@ -1,47 +1,24 @@
-"""What a source of images is: named items in a fixed order, each decoded only when asked.
+"""What a source of images is: named items in a fixed order, each decoded only when asked; folders and zips as such.
 
-`for item in source.items(): image = item.open()` is the whole contract. An item that cannot be decoded raises
-`DecodeError`; `prepare` lists it and goes on. Errors about the source itself are `ValueError` (got, expected,
-remedy).
+`for item in source.items(): image = item.decode()` is the whole contract. An item that cannot be decoded raises
+`DecodeError`; `Skipped.read` leaves it out and goes on. Errors about the source itself are `ValueError` (got,
+expected, remedy).
 """
 
+import functools
 import hashlib
-import io
+import itertools
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
-from pathlib import Path
-from typing import IO
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
 
+import numpy as np
+from numpy.typing import NDArray
 from PIL import Image
 
-
-class DecodeError(ValueError):
-    """One image cannot be used; the message is the reason, without the image's name."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Item:
-    """One image of a source: its name, its class where known, and a function that opens it.
-
-    `open` may return an image whose header alone is read (enough to see size and mode); `decode` reads all of
-    it.
-    """
-
-    name: str
-    open: Callable[[], Image.Image]
-    label: int | None = None
-
-    def decode(self) -> Image.Image:
-        """The image with its pixels read; `DecodeError` where that fails for whatever reason."""
-        try:
-            image = self.open()
-            image.load()
-        except (MemoryError, DecodeError):
-            raise
-        except Exception as error:  # a damaged file makes Pillow's readers raise almost any type
-            raise DecodeError(f"{type(error).__name__}: {' '.join(str(error).split())}") from error
-        return image
+from anisodiff.io.images import DecodeError, Fit
+from anisodiff.io.picture_files import Item, PictureFiles, Skipped, list_pictures
 
 
 class Source(ABC):
@@ -72,27 +49,72 @@ class Source(ABC):
         """All items in order. An item is valid until the next one is asked for."""
 
 
-def open_image(data: bytes | IO[bytes]) -> Image.Image:
-    """A picture file's header, from its bytes or an open file."""
-    return Image.open(io.BytesIO(data) if isinstance(data, bytes) else data)
+def read_images(
+    source: Source, *, size: tuple[int, int], channels: int, most: int | None = None
+) -> NDArray[np.uint8]:
+    """The first ``most`` images of a source, uint8 [N, C, H, W], cropped and resized as `prepare` does."""
+    skipped = Skipped(source.describe(), len(source))
+    fit = Fit(size=size, channels=channels, crop=source.crop)
+    rows = [pixels for _, pixels in itertools.islice(skipped.read(source.items(), fit), most)]
+    skipped.report()
+    return np.stack(rows)
 
 
-def digest(lines: Iterable[object]) -> str:
-    """The sha256 of a listing, one line per entry."""
-    total = hashlib.sha256()
-    for line in lines:
-        total.update(repr(line).encode())
-        total.update(b"\n")
-    return total.hexdigest()
+@dataclass(frozen=True, kw_only=True)
+class Pictures(Source):
+    """Picture files in the order of their names; `expect` is the one (W, H) admitted, where the set has one."""
+
+    files: PictureFiles
+    under: str = ""
+    classes: tuple[str, ...] | None = None
+    shape: tuple[int, int, int] | None = None
+    crop: int | None = None
+    expect: tuple[int, int] | None = None
+
+    def describe(self) -> str:
+        where = f"{self.files.path} below {self.under}" if self.under else f"{self.files.path}"
+        return f"{self.files.kind} {where}, {len(self)} files"
+
+    def identity(self) -> dict[str, object]:
+        """Names, sizes and stamps: moving the whole folder or zip changes nothing."""
+        listing = hashlib.sha256("".join(f"{entry!r}\n" for entry in self.files.entries).encode()).hexdigest()
+        labels = self.classes is not None
+        return {"kind": self.files.kind, "under": self.under, "labels": labels, "listing": listing}
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def items(self) -> Iterator[Item]:
+        index = {name: i for i, name in enumerate(self.classes or ())}
+        for item in self.files.items():
+            opener = functools.partial(_open_expected, item.open, self.expect)
+            yield replace(item, open=opener, label=index[class_of(item.name, self.under)] if index else None)
 
 
-def existing(path: str | Path, what: str) -> Path:
-    """The path, if there is something readable there."""
-    path = Path(path)
-    try:
-        path.stat()
-    except OSError as error:
-        raise ValueError(
-            f"cannot read {path} ({error.strerror}): expected {what}; check the path and its permissions"
-        ) from error
-    return path
+def _open_expected(opener: Callable[[], Image.Image], expect: tuple[int, int] | None) -> Image.Image:
+    image = opener()
+    if expect is not None and image.size != expect:
+        raise DecodeError(f"{image.width}×{image.height} pixels, expected {expect[0]}×{expect[1]}")
+    return image
+
+
+def class_of(name: str, under: str) -> str:
+    """The first folder of a file's name below `under`; empty where it lies in none."""
+    parts = PurePosixPath(name).relative_to(under).parts
+    return parts[0] if len(parts) > 1 else ""
+
+
+def classes_of(files: PictureFiles, under: str) -> tuple[str, ...]:
+    """The class folders in sorted order; every picture must lie in one, and there must be two at least."""
+    found = {class_of(name, under): name for name in reversed(files.names)}
+    if stray := found.get(""):
+        raise ValueError(f"{files.path}: {stray} lies in no class folder; expected CLASS/NAME, or leave labels out")
+    if len(found) < 2:
+        raise ValueError(f"{files.path}: got one class folder ({min(found)}), expected two or more; see under=")
+    return tuple(sorted(found))
+
+
+def pictures(path: str | Path, *, under: str = "", labels: bool = False) -> Pictures:
+    """All pictures of a folder or zip; `under` keeps one subfolder, with `labels` the next one is the class."""
+    files = list_pictures(path, under)
+    return Pictures(files=files, under=under, classes=classes_of(files, under) if labels else None)

@@ -1,20 +1,20 @@
-"""Pictures from files, as a model needs them, with a line for everything that was changed on the way."""
+"""Pictures from files in the shape that a model needs, with a line for every change."""
 
 import hashlib
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from PIL import Image
 from torch import Tensor
 
-from anisodiff.data import Fit
-from anisodiff.data.geometry import channels_of
 from anisodiff.editing.strokes import strokes
-from anisodiff.io.images import load_photo
-
-SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".tif", ".tiff", ".gif", ".ppm")
+from anisodiff.io.images import Fit, channels_of, read_image, to_unit
+from anisodiff.io.picture_files import Skipped, list_pictures
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -38,37 +38,75 @@ class Picture:
         return hashlib.sha256(pixels.numpy().tobytes()).hexdigest()
 
 
+@dataclass(frozen=True, kw_only=True)
+class Painter:
+    """How photographs become strokes; the same strokes for every seed of an edit."""
+
+    colors: int | None = None
+    """None: the photographs are edited as they are."""
+    smooth: int = 0
+    position: float = 0.0
+
+    @property
+    def description(self) -> str | None:
+        """For the record."""
+        if self.colors is None:
+            return None
+        return f"k-means, {self.colors} colors, position {self.position:g}, smooth {self.smooth}"
+
+    def __call__(self, picture: Picture, mask: Tensor | None) -> Picture:
+        """The picture with its strokes to start from; outside a mask the photograph stays."""
+        if self.colors is None:
+            return picture
+        made = strokes(picture.photo, self.colors, seed=0, position=self.position, smooth=self.smooth)
+        notes = picture.notes
+        if (found := len(torch.unique(made.flatten(1), dim=1).mT)) < self.colors:
+            notes += (f"{picture.name}: painted in {found} colors, fewer than {self.colors}",)
+        return replace(picture, start=made if mask is None else torch.where(mask, made, picture.photo), notes=notes)
+
+
+class _Decoded(NamedTuple):
+    """A picture brought to a shape, and what the file had."""
+
+    image: Tensor
+    shape: tuple[int, int]
+    channels: int
+    transparent: bool
+
+
 def read_pictures(paths: Sequence[Path], channels: int, size: tuple[int, int]) -> list[Picture]:
-    """Pictures of the shape [channels, *size] from files, and from all picture files of folders."""
-    files: list[Path] = []
+    """Pictures from files, and from all picture files of folders and zips, in the shape [channels, *size].
+
+    One of another size is cut around its center and resized.
+    """
+    decoded: list[tuple[Path, _Decoded]] = []
+    convert = partial(_decoded, channels=channels, size=size)
     for path in paths:
-        found = sorted(p for p in path.iterdir() if p.suffix.lower() in SUFFIXES) if path.is_dir() else [path]
-        if not found:
-            raise ValueError(f"{path} holds no picture; expected files ending in {', '.join(SUFFIXES)}")
-        files += found
-    stems = [path.stem for path in files]
-    names = [s if stems.count(s) == 1 else f"{s}-{k:03d}" for k, s in enumerate(stems)]
+        if path.is_dir() or path.suffix.lower() == ".zip":
+            files = list_pictures(path)
+            skipped = Skipped(str(path), len(files))
+            decoded += [(path / item.name, found) for item, found in skipped.read(files.items(), convert)]
+            skipped.report()
+        else:
+            decoded.append((path, read_image(path, convert)))
+    stems = [path.stem for path, _ in decoded]
+    times = Counter(stems)
+    names = [s if times[s] == 1 else f"{s}-{k:03d}" for k, s in enumerate(stems)]
     if len(set(names)) < len(names):
         raise ValueError("two pictures would have the same name; rename one of the files")
-    return [read_picture(path, name, channels, size) for path, name in zip(files, names)]
+    return [_picture(path, name, found, channels) for (path, found), name in zip(decoded, names)]
 
 
-def read_picture(path: Path, name: str, channels: int, size: tuple[int, int]) -> Picture:
-    """A picture of the shape [channels, *size]: cut around its center and resized where it has another size."""
-    full = load_photo(path)
-    height, width = full.shape[-2:]
-    with Image.open(path) as opened:  # it has been decoded once: this reads the header
-        own, clear = channels_of(opened), opened.has_transparency_data
-    notes = []
-    if (height, width) != size:
-        cut = "resized" if _same_aspect((height, width), size) else "cut around the center and resized"
+def _picture(path: Path, name: str, found: _Decoded, channels: int) -> Picture:
+    notes, (height, width), size = [], found.shape, (found.image.shape[-2], found.image.shape[-1])
+    if found.shape != size:
+        cut = "resized" if _same_aspect(found.shape, size) else "cut around the center and resized"
         notes.append(f"{path}: {width}×{height} pixels, {cut} to the model's {size[1]}×{size[0]}")
-    if clear:
+    if found.transparent:
         notes.append(f"{path}: transparency laid over white")
-    if own != channels:
+    if found.channels != channels:
         notes.append(f"{path}: {'grayscale made color' if channels == 3 else 'color made grayscale'}")
-    photo = _fitted(full, channels, size)
-    return Picture(name=name, photo=photo, start=photo, shape=(height, width), notes=tuple(notes))
+    return Picture(name=name, photo=found.image, start=found.image, shape=found.shape, notes=tuple(notes))
 
 
 def read_mask(path: Path, pictures: Sequence[Picture], size: tuple[int, int]) -> tuple[Tensor, tuple[str, ...]]:
@@ -76,8 +114,8 @@ def read_mask(path: Path, pictures: Sequence[Picture], size: tuple[int, int]) ->
 
     It has the shape of the pictures, which it is cut and resized like, or exactly the model's size.
     """
-    full = load_photo(path)
-    shape = (full.shape[-2], full.shape[-1])
+    found = read_image(path, partial(_decoded, channels=1, size=size))
+    shape = found.shape
     if shape != size:
         for picture in pictures:
             if not _same_aspect(shape, picture.shape):
@@ -85,27 +123,15 @@ def read_mask(path: Path, pictures: Sequence[Picture], size: tuple[int, int]) ->
                     f"{path}: the mask has {shape[1]}×{shape[0]} pixels, {picture.name} has {picture.shape[1]}×"
                     f"{picture.shape[0]}; expected the picture's shape, or the model's {size[1]}×{size[0]}"
                 )
-    mask = _fitted(full, 1, size) > 0.5
+    mask = found.image > 0.5
     if not bool(mask.any()):
         raise ValueError(f"{path}: the mask is black and keeps every pixel; expected white where to edit")
     notes = [] if shape == size else [f"{path}: mask of {shape[1]}×{shape[0]} resized to {size[1]}×{size[0]}"]
-    with Image.open(path) as opened:
-        if opened.has_transparency_data:
-            notes.append(f"{path}: where the mask is transparent it counts as white, and is edited")
+    if found.transparent:
+        notes.append(f"{path}: where the mask is transparent it counts as white, and is edited")
     if bool(mask.all()):
         notes.append(f"{path}: the mask is white everywhere: nothing is kept")
     return mask, tuple(notes)
-
-
-def painted(
-    picture: Picture, colors: int, *, seed: int, position: float, smooth: int, mask: Tensor | None
-) -> Picture:
-    """The picture with its strokes to start from; outside a mask the photograph stays."""
-    made = strokes(picture.photo, colors, seed=seed, position=position, smooth=smooth)
-    notes = picture.notes
-    if (found := len(torch.unique(made.flatten(1), dim=1).mT)) < colors:
-        notes += (f"{picture.name}: painted in {found} colors, fewer than {colors}",)
-    return replace(picture, start=made if mask is None else torch.where(mask, made, picture.photo), notes=notes)
 
 
 def _same_aspect(one: tuple[int, int], other: tuple[int, int]) -> bool:
@@ -113,6 +139,8 @@ def _same_aspect(one: tuple[int, int], other: tuple[int, int]) -> bool:
     return abs(one[0] * other[1] - one[1] * other[0]) <= max(one[0], one[1], other[0], other[1]) / 2
 
 
-def _fitted(image: Tensor, channels: int, size: tuple[int, int]) -> Tensor:
-    pixels = (image * 255).round().to(torch.uint8).permute(1, 2, 0).contiguous().numpy()
-    return torch.from_numpy(Fit(size=size, channels=channels)(Image.fromarray(pixels)).copy()).float() / 255
+def _decoded(image: Image.Image, channels: int, size: tuple[int, int]) -> _Decoded:
+    return _Decoded(
+        image=to_unit(Fit(size=size, channels=channels)(image)), shape=(image.height, image.width),
+        channels=channels_of(image), transparent=image.has_transparency_data,
+    )  # fmt: skip

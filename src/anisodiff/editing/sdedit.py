@@ -1,43 +1,42 @@
-"""Editing by going forth and back (Meng et al. 2022, SDEdit), with the checkpoint's own process:
+"""SDEdit (Meng et al. 2022) with the checkpoint's own process:
 
     u_t ~ U_t given U_0 = x;    x' ~ U_0 given U_t = u_t, by a sampler;    again from x', ``repeats`` times in all
 
-x is a painting, or a photograph. The further t, the more is invented. **Restoring** is the way back alone: the
-picture is taken for a state at t.
+x is a painting or a photograph. The larger t, the more is invented. **Restoring** is the reverse process alone: the
+image is taken as a state at t.
 
-**A mask** (1: edit, 0: keep) keeps the rest of x exactly. So that what is invented fits to what is kept, the forward
-path from x is remembered at the sampler's own times, and after every step back to t' the kept pixels are those of the
-path at t'. This is replacement as in SDEdit: near to, but not, the law given the kept pixels (see docs/editing.md).
+**A mask** (1: edit, 0: keep) keeps the other pixels of x exactly. To make the edit fit them, the forward path from x
+is stored at the sampler's own times, and after every reverse step to t' the kept pixels are replaced by those of the
+path at t'. This is replacement as in SDEdit: close to, but not, the law given the kept pixels (see docs/editing.md).
 
 Everything random in a result is a function of its own seed and of the number of the repeat.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from anisodiff.editing.strength import time_of
 from anisodiff.generation import Generator
-from anisodiff.generation.running import Callback, Route, cut, run_back
-from anisodiff.generation.seeds import check_seeds
+from anisodiff.generation.reverse import Callback, Route, batches, check_seeds, run_reverse
 from anisodiff.noise import KeyedNoise, Randomness, combine
 from anisodiff.processes import Process
 from anisodiff.samplers import Sampler
-from anisodiff.samplers.base import Step
+from anisodiff.samplers.base import Memory
 from anisodiff.samplers.corrector import langevin
 
-FORTH, BACK = 3, 4
-"""Streams of a seed, beside those of `generation.running`: noise on the way forth, and on the way back."""
+FORWARD, REVERSE = 3, 4
+"""Streams of a seed, beside those of `generation.reverse`: noise of the forward and of the reverse process."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Held(Sampler):
+class MaskedSampler(Sampler):
     """``inner``, but after every step the pixels outside the mask are those of a known path."""
 
-    name: ClassVar[str] = "held"
+    name: ClassVar[str] = "masked"
     cost: ClassVar[int] = 1
 
     inner: Sampler
@@ -46,23 +45,15 @@ class Held(Sampler):
     mask: Tensor
     """Bool, [1 or B, 1, H, W]: True where the sampler's own pixels stay."""
 
-    def prepared(self, process: Process) -> Self:
-        """As it is: the inner one has been prepared."""
-        return self
-
-    def stepper(self, model: Any, source: Randomness) -> Step:
+    def step(self, model: Any, z: Tensor, t: Tensor, t_next: Tensor, rng: Randomness, memory: Memory) -> Tensor:
         """A step of the inner sampler, with its corrector; then the kept pixels."""
-        move, known = self.inner.stepper(model, source), iter(self.path)
-
-        def step(z: Tensor, t: Tensor, after: Tensor) -> Tensor:
-            z = move(z, t, after)
-            if self.inner.corrector > 0:
-                z = langevin(model, z, after, self.inner.corrector, source)
-            own = model.from_coordinates(z)
-            held: Tensor = model.to_coordinates(torch.where(self.mask, own, next(known)))
-            return held
-
-        return step
+        number = memory.setdefault("number", 0)
+        z = self.inner.step(model, z, t, t_next, rng, memory.setdefault("inner", {}))
+        if self.inner.corrector > 0:
+            z = langevin(model, z, t_next, self.inner.corrector, rng)
+        memory["number"] = number + 1
+        held: Tensor = model.to_coordinates(torch.where(self.mask, model.from_coordinates(z), self.path[number]))
+        return held
 
     def __str__(self) -> str:
         return str(self.inner)
@@ -85,9 +76,8 @@ def edit(
 ) -> Tensor:
     """Edited images [B, C, H, W] in [0, 1] on the CPU, one for every image [B, C, H, W] in [0, 1] and its seed.
 
-    How far: ``t`` ∈ (t_min, T] or ``strength`` (see `strength`). ``steps``: network evaluations for each repeat.
-    ``mask``: [H, W], [1, H, W] or [B, 1, H, W], edited where it is above ½. Candidates of one image are several rows
-    with other seeds.
+    How far: ``t`` ∈ (t_min, T] or ``strength`` (see `strength`). ``steps``: NFE of each repeat. ``mask``: [H, W],
+    [1, H, W] or [B, 1, H, W], edited where it is above ½. Candidates of one image are rows with different seeds.
     """
     chosen, route = check_seeds(seeds), generator.route(sampler, steps, time_of(generator, t, strength))
     _check_images(images, (len(chosen), generator.channels, *generator.size), span=True)
@@ -96,28 +86,34 @@ def edit(
     free = None if mask is None else as_mask(mask, len(chosen), generator.size)
     done = []
     size, device = generator.batch if batch is None else batch, generator.device
-    for few, rows in cut(len(chosen), size, torch.device("cpu"), fill=device.type == "cuda" and len(chosen) > size):
+    for few, rows in batches(
+        len(chosen), size, torch.device("cpu"), fill=device.type == "cuda" and len(chosen) > size
+    ):
         x = images[rows.to(images.device)].to(device, generator.plan.dtype)
         part = None if free is None else free[rows].to(device)
         here = tuple(chosen[i] for i in rows[:few].tolist())
         keys = torch.tensor([chosen[i] for i in rows.tolist()], dtype=torch.int64, device=device)
-        again = torch.arange(len(rows), device=device).clamp(max=few - 1)  # a batch filled up stays so
+        again = torch.arange(len(rows), device=device).clamp(max=few - 1)  # padding stays
         for number in range(repeats):
-            forth = KeyedNoise(combine(FORTH, keys, number))
-            state, way = _go(generator.process, x, route, part, forth)
-            new = run_back(generator.model, state, here, combine(BACK, keys, number), way, callback)[again]
+            noise = KeyedNoise(combine(FORWARD, keys, number))
+            state, reverse = _forward(generator.process, x, route, part, noise)
+            new = run_reverse(generator.model, state, here, combine(REVERSE, keys, number), reverse, callback).images[
+                again
+            ]
             x = new if part is None else torch.where(part, new, x)
         done.append(x[:few].to("cpu", torch.float32))
     return torch.cat(done)
 
 
-def _go(process: Process, x: Tensor, route: Route, mask: Tensor | None, noise: KeyedNoise) -> tuple[Tensor, Route]:
-    """The state at the route's first time, and the way back: with a mask held to the path that led there."""
+def _forward(
+    process: Process, x: Tensor, route: Route, mask: Tensor | None, noise: KeyedNoise
+) -> tuple[Tensor, Route]:
+    """The state at the route's first time, and the route; a mask ties its sampler to the forward path."""
     if mask is None:
         return process.simulate(x, float(route.times[0]), noise), route
     path = process.trajectory(x, route.times.flip(0).tolist(), noise)[::-1]
-    held = Held(inner=route.sampler, path=tuple(path[1:]), mask=mask)
-    return path[0], Route(sampler=held, times=route.times, nfe=route.nfe)
+    masked = MaskedSampler(inner=route.sampler, path=tuple(path[1:]), mask=mask)
+    return path[0], Route(sampler=masked, times=route.times, nfe=route.nfe)
 
 
 def restore(
@@ -135,8 +131,8 @@ def restore(
 ) -> Tensor:
     """Images [B, C, H, W] in [0, 1] that may have become the states ``images`` [B, C, H, W] at a time.
 
-    Each is a draw given its state, so the mean over several seeds is nearer to the truth than one. A mask, as in
-    `edit`, keeps the rest as it was given; here it changes nothing inside.
+    Each is a draw given its state, so the mean over several seeds is closer to the truth than one. A mask, as in
+    `edit`, keeps the other pixels as given; here it does not affect the edited ones.
     """
     chosen, when = check_seeds(seeds), time_of(generator, t, strength)
     _check_images(images, (len(chosen), generator.channels, *generator.size), span=False)

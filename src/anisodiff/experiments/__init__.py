@@ -1,47 +1,19 @@
-"""Studies: several methods under one roof, and one method with many values."""
+"""Experiments: several methods compared under equal conditions, and sweeps over the settings of one."""
 
-from anisodiff.experiments.budget import Budget, Deadline, Meter
-from anisodiff.experiments.compare import STAGES, Study, Terms, check, describe, entries
-from anisodiff.experiments.contender import Contender, check_names, configs, parse_contender, parse_steps
-from anisodiff.experiments.edits import Task
-from anisodiff.experiments.halving import rungs, survivors
+from anisodiff.experiments.budget import Budget, Deadline
+from anisodiff.experiments.compare import missing, run_study
+from anisodiff.experiments.edits import EditTask
+from anisodiff.experiments.evaluator import Evaluator
 from anisodiff.experiments.layout import check_out, open_study, read_study
-from anisodiff.experiments.measuring import Yardstick
 from anisodiff.experiments.page import write_page
-from anisodiff.experiments.sweep import Axis, Halving, check_metric, parse_axis, points, run_sweep, tags
+from anisodiff.experiments.runs import Run, check_names, configs, parse_run, parse_steps
+from anisodiff.experiments.study import STAGES, SeededRun, Study, StudySettings, check_runs, describe_runs, seed_runs
+from anisodiff.experiments.sweep import Halving, check_metric, parse_axis, points, run_sweep, tags
 from anisodiff.experiments.sweep_page import write_sweep
-from anisodiff.runtime.durations import parse_span
 
 __all__ = [
-    "STAGES",
-    "Axis",
-    "Budget",
-    "Contender",
-    "Deadline",
-    "Halving",
-    "Meter",
-    "Study",
-    "Task",
-    "Terms",
-    "Yardstick",
-    "check",
-    "check_metric",
-    "check_names",
-    "check_out",
-    "configs",
-    "describe",
-    "entries",
-    "open_study",
-    "parse_axis",
-    "parse_contender",
-    "parse_span",
-    "parse_steps",
-    "points",
-    "read_study",
-    "run_sweep",
-    "rungs",
-    "survivors",
-    "tags",
-    "write_page",
-    "write_sweep",
-]
+    "STAGES", "Budget", "Deadline", "EditTask", "Evaluator", "Halving", "Run", "SeededRun", "Study", "StudySettings",
+    "check_metric", "check_names", "check_out", "check_runs", "configs", "describe_runs", "missing", "open_study",
+    "parse_axis", "parse_run", "parse_steps", "points", "read_study", "run_study", "run_sweep", "seed_runs", "tags",
+    "write_page", "write_sweep",
+]  # fmt: skip

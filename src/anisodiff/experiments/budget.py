@@ -1,10 +1,10 @@
-"""How long a method may train, and how long this process may run.
+"""Budgets: how long a run may train, and how long this process may work.
 
-    training time = Σ_i n_i / r_i      n_i images in stretch i of the log, r_i images a second
+    training time = Σ_i n_i / r_i      n_i images in interval i of the log, r_i images per second
 
-The log's rates leave out checkpoints and sample grids. The first stretch after every start holds compilation and the
-search for algorithms; its images are charged at the rate of the stretch that follows. So the time does not depend on
-how often a run was interrupted, and calibration, which comes before the first step, costs nothing.
+The log's rates leave out checkpoints and sample grids. The first interval after every start holds compilation and the
+search for algorithms; its images are charged at the rate of the next interval. So the time does not depend on
+interruptions, and calibration, which comes before the first step, costs nothing.
 """
 
 import math
@@ -45,26 +45,22 @@ class Budget:
 
     @property
     def amount(self) -> float:
-        """Seconds or images."""
         return self.seconds if self.seconds is not None else float(self.images or 0)
 
     def times(self, factor: float) -> "Budget":
-        """So many times as much."""
         if self.seconds is not None:
             return Budget(seconds=self.seconds * factor)
         return Budget(images=max(1, round((self.images or 0) * factor)))
 
     def spent(self, images: int, seconds: float) -> float:
-        """What counts of the two."""
         return seconds if self.seconds is not None else float(images)
 
     def reached(self, images: int, seconds: float) -> bool:
-        """Whether a run is at its end."""
         return self.spent(images, seconds) >= self.amount
 
 
 class Meter:
-    """The training time of a run, from the records of its log; ``fresh`` are the steps of first records."""
+    """Training time from the records of a log; ``fresh``: steps of the first record after every start."""
 
     def __init__(self, records: Iterable[Mapping[str, Any]] = (), fresh: Collection[int] = ()) -> None:
         self._charged, self._waiting, self._images, self._rate = 0.0, 0, 0, 0.0
@@ -72,7 +68,7 @@ class Meter:
             self.add(record, fresh=record["step"] in fresh)
 
     def add(self, record: Mapping[str, Any], *, fresh: bool) -> None:
-        """One more record; the first of all is always fresh."""
+        """Add a record; the first of all is always fresh."""
         count = int(record["images"]) - self._images
         self._images = int(record["images"])
         if fresh or (not self._rate and not self._waiting):
@@ -90,18 +86,17 @@ class Meter:
 
     @property
     def images(self) -> int:
-        """At the last record."""
         return self._images
 
 
 class Deadline:
-    """The wall time of this process: ``over`` once ``seconds`` have passed, or never."""
+    """Wall time of this process: ``over`` once ``seconds`` have passed, or never."""
 
     def __init__(self, seconds: float | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         self.now, self._end = clock, math.inf if seconds is None else clock() + seconds
         self.start = 0.0
-        """Seconds that the last training took to its first step, compilation included: the next one needs as much."""
+        """Seconds from the start of the last training to its first step, compilation included."""
 
     def over(self, need: float = 0.0) -> bool:
-        """Asked before every piece of work: is there no time left, or less than the ``need`` seconds it takes?"""
+        """Whether less than ``need`` seconds are left."""
         return self.now() + need >= self._end

@@ -1,253 +1,240 @@
-"""The study itself: every contender trains, samples and is measured in the same way, one piece of work at a time.
+"""Train, sample and evaluate all runs of a study in the same way.
 
-What is done is seen from the files of `layout`; a study that was stopped anywhere goes on from there.
+The files of `layout` show what is done: a study that was stopped anywhere continues from there.
 """
 
-import hashlib
+import shutil
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import torch
 
-from anisodiff.data import Dataset
-from anisodiff.experiments.budget import Budget, Deadline
-from anisodiff.experiments.contender import FEWEST, Contender
-from anisodiff.experiments.edits import Studio, Task
-from anisodiff.experiments.layout import Place, read_json, save_json
-from anisodiff.experiments.measuring import Yardstick
-from anisodiff.experiments.scoring import Scorer
-from anisodiff.experiments.training import Pace, measured_training, train_under
-from anisodiff.generation import PRIORS
-from anisodiff.generation.loading import open_checkpoint
-from anisodiff.pretrained import shipped
-from anisodiff.samplers import sampler as sampler_named
+from anisodiff.experiments.edits import Paintings, file_of, make_edits, measure_edits
+from anisodiff.experiments.layout import read_json, save_arrays
+from anisodiff.experiments.sampling import SHOWN, Chunks, Column, Failed, SampleWriter
+from anisodiff.experiments.study import STAGES, SeededRun, Study, foreign_start
+from anisodiff.experiments.training import Pace, given_training, train_under
+from anisodiff.generation import load
+from anisodiff.io.records import write_json
+from anisodiff.metrics import Generation
 from anisodiff.training import Plan, TrainConfig, newest
-from anisodiff.training.config import FREE
-from anisodiff.training.setup import check_data
-from anisodiff.training.setup import describe as about_run
-from anisodiff.training.start import load_start
+from anisodiff.training.setup import describe, load_start
 
-STAGES = ("paint", "train", "sample", "evaluate", "page")
 _VARIANTS = 6  # networks that stay compiled at a time: beyond eight, torch gives up compiling
 
 
-@dataclass(frozen=True, kw_only=True)
-class Terms:
-    """What is equal for all contenders."""
-
-    budget: Budget
-    n: int = 10_000
-    steps: tuple[int, ...] = (50,)
-    """Evaluations of the network; the most are those of the main table."""
-    priors: tuple[str, ...] = ("gaussian",)
-    seeds: tuple[int, ...] = (0,)
-    """Of training: every contender runs once with each."""
-    track: int = 0
-    """Points of the curve over training time; 0: none."""
-    track_n: int = 2500
-    task: Task | None = None
-    batch: int | None = None
-    """Samples at a time; changes no sample."""
-    keep_weights: bool = False
-    compile: bool = False
-
-    def __post_init__(self) -> None:
-        for name, least in (("n", FEWEST), ("track", 0), ("track_n", 2)):
-            if getattr(self, name) < least:
-                raise ValueError(f"{name}: got {getattr(self, name)}, expected {least} or more")
-        if self.track and self.track_n > self.n:
-            raise ValueError(f"track_n: got {self.track_n}, expected at most n = {self.n}")
-        for name, known in (("priors", PRIORS), ("steps", None), ("seeds", None)):
-            given = getattr(self, name)
-            if not given or len(set(given)) < len(given) or (known and not set(given) <= set(known)):
-                raise ValueError(f"{name}: got {list(given)}, expected different ones{_of(known)}, one at least")
-
-    def fixed(self) -> dict[str, Any]:
-        """What may not change while a study goes on; lists of steps, priors, seeds and contenders may grow."""
-        return {
-            "budget": str(self.budget), "n": self.n, "track": self.track,
-            "track_n": self.track_n if self.track else None, "keep_weights": self.keep_weights,
-            "edit": None if self.task is None else self.task.describe(),
-        }  # fmt: skip
-
-
-def _of(known: Sequence[str] | None) -> str:
-    return "" if known is None else f" of {', '.join(known)}"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Entry:
-    """A contender with one seed, resolved."""
-
-    contender: Contender
-    config: TrainConfig | None
-    """None for a checkpoint."""
-    seed: int
-    place: Place
-
-
-def check(contenders: Sequence[Contender], configs: Sequence[TrainConfig | None], dataset: Dataset) -> None:
-    """Refuse now what would fail after hours: contradictions, images of another size, samplers that do not fit."""
-    points = dict[tuple[str, int], str]()
-    for one, config in zip(contenders, configs):
-        try:
-            meta = {} if config is not None else open_checkpoint(one.base).meta
-            resolved = config or TrainConfig.from_dict(meta["config"])
-            if one.of is not None:
-                images = int(meta["images"])
-                if (other := points.setdefault((one.of, images), one.name)) != one.name:
-                    raise ValueError(f"of: {other} is a point of {one.of} at {images} images, too; say another")
-            made, wanted = ("×".join(map(str, (x.channels, *x.size))) for x in (resolved, dataset))
-            if config is None and made != wanted:  # no recipe that could be set otherwise
-                raise ValueError(f"it makes images of {made} (channels, height, width), --data has {wanted}")
-            check_data(resolved, dataset)
-            plan = Plan.of(resolved)
-            if one.sampler != "auto":
-                sampler_named(one.sampler, plan.process).check_model(resolved.learns)
-        except ValueError as error:
-            raise ValueError(f"contender {one.text!r}: {error}") from None
-
-
-def entries(
-    contenders: Sequence[Contender], configs: Sequence[TrainConfig | None], terms: Terms, out: Path, tag: str = ""
-) -> list[Entry]:
-    """Contenders with their seeds; those that train alike share a run."""
-    found, runs = list[Entry](), dict[str, str]()
-    for one, config in zip(contenders, configs):
-        for seed in terms.seeds if config is not None else terms.seeds[:1]:
-            name = f"{one.name}-seed{seed}" if seed and config is not None else one.name
-            seeded = None if config is None else config.changed({"seed": seed})
-            key = one.base if seeded is None else f"{seeded} {one.start}"
-            if name in [entry.place.name for entry in found]:  # two in one folder would share their numbers
-                raise ValueError(f"two contenders would lie in the folder {name!r}; give one another with ;name=…")
-            place = Place(out=out, name=name, run_name=runs.setdefault(key, name), tag=tag)
-            found.append(Entry(contender=one, config=seeded, seed=seed, place=place))
-    return found
-
-
-def describe(found: Sequence[Entry]) -> dict[str, Any]:
-    """Every contender in plain values: what must be the same for a study to go on."""
-    described = {}
-    for entry in found:
-        one, config = entry.contender, entry.config
-        start, text = None, one.text  # it will be published: of paths the last part alone
-        if one.checkpoint:
-            text = text.replace(one.base, Path(one.base).name, 1)
-        if one.start is not None:
-            start = Path(one.start).name
-            if _foreign(entry) is None:  # a run of this very study is known by its place in it
-                start = Path(one.start).resolve().relative_to(entry.place.out.resolve()).as_posix()
-            text = text.replace(one.start, start, 1)
-        values: dict[str, Any] = {
-            "contender": one.name, "text": text, "seed": entry.seed, "sampler": one.sampler, "n": one.n,
-            "start": start, "start_model": _code(_foreign(entry)),
-            "run": entry.place.run_name,
-        }  # fmt: skip
-        if config is None:
-            values |= {"checkpoint": _code(one.base), "of": one.of}
-        else:
-            values["config"] = {k: v for k, v in config.to_dict().items() if k not in FREE}
-        described[entry.place.name] = values
-    return described
-
-
-def _foreign(entry: Entry) -> str | None:
-    """What a contender begins with, unless it is made by this very study: then it is not there, or not the last."""
-    start = entry.contender.start
-    if start is None or Path(start).resolve().is_relative_to(entry.place.out.resolve()):
-        return None
-    return start
-
-
-def _code(path: str | None) -> str | None:
-    """The sha256 of a checkpoint's weights, or of a file with published ones; None where nothing is there."""
-    if path is None or not (Path(path).exists() or shipped(path) is not None):
-        return None
-    if Path(path).is_file():
-        with Path(path).open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-    return open_checkpoint(path).codes["model.safetensors"]
-
-
-@dataclass(kw_only=True)
-class Study:
-    """The work of a study in this process."""
-
-    terms: Terms
-    dataset: Dataset
-    device: torch.device
-    yardstick: Callable[[], Yardstick]
-    """Called when something is to be measured: loading a feature network takes time."""
-    deadline: Deadline
-    say: Callable[[str], None]
-    tell: Callable[[str, int, int | None], None]
-    pinned: Sequence[str] = ()
-    compiled: set[str] = field(default_factory=set)
-    """Shapes of networks; the rounds of a sweep, which are copies of a study, share it."""
-
-    def run(self, found: Sequence[Entry], stages: Sequence[str] = STAGES) -> bool:
-        """All stages of all entries, one contender after the other; False where the deadline ended it."""
-        out = found[0].place.out
-        studio = None if self.terms.task is None else Studio(self.terms.task, out, self.dataset, self.tell)
-        if "train" in stages:
-            for entry in found:
-                self._check_start(entry)
-        if "evaluate" in stages and self.missing(found):
-            self.yardstick()  # a missing reference or feature network is said now, not after hours of training
-        if studio is not None and "paint" in stages and not studio.paint(self.deadline):
-            return False
+def run_study(study: Study, found: Sequence[SeededRun], stages: Sequence[str] = STAGES) -> bool:
+    """All stages, one run after the other; False where the deadline ended it."""
+    task, out = study.settings.task, found[0].place.out
+    paintings = None if task is None else Paintings(task, out, study.dataset, study.tell)
+    if "train" in stages:
         for entry in found:
-            if "train" in stages and not self._train(entry):
+            _check_start(study, entry)
+    if "evaluate" in stages and missing(study, found):
+        study.evaluator()  # report a missing reference or feature network now, not after hours of training
+    if paintings is not None and "paint" in stages and not paintings.paint(study.deadline):
+        return False
+    for entry in found:
+        if "train" in stages and not _train(study, entry):
+            return False
+        if ("sample" in stages or "evaluate" in stages) and not RunEvaluation(study, entry, paintings).run(stages):
+            return False
+    return True
+
+
+def missing(study: Study, found: Sequence[SeededRun]) -> list[str]:
+    """Results that are not there yet."""
+    return [f"{entry.place.name}/{name}" for entry in found for name in RunEvaluation(study, entry, None).missing()]
+
+
+def _check_start(study: Study, entry: SeededRun) -> None:
+    """Whether the checkpoint that a training starts from exists and fits."""
+    start, config, place = foreign_start(entry), entry.config, entry.place
+    if start is None or config is None or read_json(place.trained) is not None or newest(place.run) is not None:
+        return
+    plan = Plan.of(config)
+    try:
+        load_start(start, plan, describe(plan, study.dataset))
+    except ValueError as error:
+        raise ValueError(f"run {entry.run.text!r}: {error}") from None
+
+
+def _train(study: Study, entry: SeededRun) -> bool:
+    place, config, settings = entry.place, entry.config, study.settings
+    if config is None:
+        if read_json(place.trained) is None:
+            write_json(place.trained, given_training(Path(entry.run.base)))
+        return True
+    make_room(study, config)
+    pace = Pace(
+        budget=settings.budget, track=settings.track, keep_weights=settings.keep_weights, pinned=tuple(study.pinned)
+    )
+    return train_under(config, place, pace, study, start=entry.run.start)
+
+
+def make_room(study: Study, config: TrainConfig) -> None:
+    """Networks of one shape are compiled once; before there are too many shapes, forget them."""
+    if not config.compile or study.device.type != "cuda":
+        return
+    shape = f"{Plan.of(config).network} {config.batch} {config.precision} {config.recompute}"
+    if shape not in study.compiled and len(study.compiled) >= _VARIANTS:
+        torch.compiler.reset()
+        study.compiled.clear()
+    study.compiled.add(shape)
+
+
+class RunEvaluation:
+    """Samples and numbers of one run: columns of the table, FID during training, edits."""
+
+    def __init__(self, study: Study, entry: SeededRun, paintings: Paintings | None) -> None:
+        self.study, self.settings, self.one, self.place = study, study.settings, entry.run, entry.place
+        self.paintings, settings, one = paintings, study.settings, entry.run
+        self.n = one.n or settings.n
+        priors, steps = one.priors or settings.priors, one.steps or settings.steps
+        self.main = Column(prior=priors[0], steps=max(steps))
+        columns = [Column(prior=prior, steps=count) for prior in priors for count in steps]
+        owns = self.place.name == self.place.training  # runs that share a training share its curve
+        # one that starts from given weights is also measured before any training
+        first = settings.track if one.checkpoint else 1 if one.start is None else 0
+        self.points = range(first, settings.track + 1) if settings.track and owns else range(0)
+        self.strengths = () if settings.task is None else settings.task.strengths
+        self.work: dict[str, Callable[[Sequence[str]], bool]] = {
+            **{column.name: partial(self._column, column) for column in columns},
+            **{f"track-{number}": partial(self._point, number) for number in self.points},
+            **{file_of(strength): partial(self._edit, strength) for strength in self.strengths},
+        }
+        """Result → what makes it, given the stages; False where the deadline came first."""
+        self._writer: SampleWriter | None = None  # loaded when first needed
+
+    def run(self, stages: Sequence[str]) -> bool:
+        """All that the stages allow; False where the deadline came first."""
+        trained = read_json(self.place.trained)
+        names = list(self.work)
+        if trained is None:  # of a training under way the weights it has kept
+            names = [f"track-{number}" for number in self.points if newest(self.place.track(number)) is not None]
+        elif "failed" in trained:
+            return True
+        elif self.paintings is not None:
+            for path in (self._result(file_of(strength)) for strength in self.strengths):
+                self.paintings.check(read_json(path), path)
+        return all(self._guarded(name, stages) for name in names)
+
+    def missing(self) -> list[str]:
+        trained = read_json(self.place.trained)
+        if trained is None:
+            return ["train"]
+        return [] if "failed" in trained else [name for name in self.work if not self._result(name).is_file()]
+
+    def _result(self, name: str) -> Path:
+        return self.place.results / f"{name}.json"
+
+    def writer(self, checkpoint: str | Path | None = None) -> SampleWriter:
+        """The run's own model, kept; or one of its checkpoints."""
+        if checkpoint is None and self._writer is not None:
+            return self._writer
+        path, study = checkpoint or self._weights(), self.study
+        generator = load(path, study.device, study.dataset, compile=self.settings.compile)
+        made = SampleWriter(generator, self.settings.batch, study.deadline, study.tell, study.say)
+        if checkpoint is None:
+            self._writer = made
+        return made
+
+    def _weights(self) -> str | Path:
+        if self.one.checkpoint:
+            return self.one.base
+        for path in (self.place.weights, self.place.run):
+            if newest(path) is not None:
+                return path
+        raise ValueError(
+            f"{self.place.training} is trained, but its weights are gone: bring back {self.place.run}, or remove "
+            f"{self.place.trained} to train it again"
+        )
+
+    def _guarded(self, name: str, stages: Sequence[str]) -> bool:
+        """Do what has no result yet; a run that cannot gets a line in the table in place of a number."""
+        if self._result(name).is_file():
+            return True
+        try:
+            return self.work[name](stages)
+        except Failed as error:
+            self.study.say(f"{self.place.name}, {name}: {error}")
+            write_json(self._result(name), {"failed": str(error)})
+            return True
+
+    def _column(self, column: Column, stages: Sequence[str]) -> bool:
+        folder, study = self.place.work / column.name, self.study
+        chunks = Chunks(folder)
+        if "sample" in stages:
+            stage = f"sample {self.place.name} {column.name}"
+            protocol = self.writer().column(folder, column, self.one.sampler, self.n, stage)
+            if protocol is None:
                 return False
-            if "sample" in stages or "evaluate" in stages:
-                scorer = Scorer(self.terms, entry.contender, entry.place, self, studio)
-                if not scorer.run(stages):
-                    return False
+            write_json(folder / "made.json", protocol)
+        protocol = read_json(folder / "made.json")
+        if "evaluate" not in stages or protocol is None:
+            return True
+        if study.deadline.over():
+            return False
+        generation = Generation(nfe=protocol["nfe"], prior=column.prior, seed=protocol["seed"])
+        report = study.evaluator().report(chunks.image_set(self.place.name, self.n), generation, limit=self.n)
+        save_arrays(self.place.results / f"{column.name}.npz", images=chunks.first(SHOWN))
+        write_json(self._result(column.name), {"report": report, "sampling": protocol})
         return True
 
-    def missing(self, found: Sequence[Entry]) -> list[str]:
-        """Results that are not there yet."""
-        return [
-            f"{entry.place.name}/{name}"
-            for entry in found
-            for name in Scorer(self.terms, entry.contender, entry.place, self, None).missing()
-        ]
-
-    def _check_start(self, entry: Entry) -> None:
-        """What a run that is still to begin shall begin with: is it there, and does it fit?"""
-        start, config, place = _foreign(entry), entry.config, entry.place
-        if start is None or config is None or read_json(place.trained) is not None or newest(place.run) is not None:
-            return
-        plan = Plan.of(config)
-        try:
-            load_start(start, plan, about_run(plan, self.dataset))
-        except ValueError as error:
-            raise ValueError(f"contender {entry.contender.text!r}: {error}") from None
-
-    def _train(self, entry: Entry) -> bool:
-        place, config = entry.place, entry.config
-        if config is None:
-            if read_json(place.trained) is None:
-                save_json(place.trained, measured_training(Path(entry.contender.base)))
+    def _point(self, number: int, stages: Sequence[str]) -> bool:
+        """FID after a part of the budget; the last one takes the first samples of the main column."""
+        settings, study, name = self.settings, self.study, f"track-{number}"
+        n, last = min(settings.track_n, self.n), number == settings.track
+        folder = self.place.work / (self.main.name if last else name)
+        if last and (why := (read_json(self._result(self.main.name)) or {}).get("failed")):
+            raise Failed(why)
+        saved = None if last else newest(self.place.track(number))
+        if saved is None and not last:
+            if not self.place.run.is_dir():
+                return True  # they lie on another machine
+            if number == 0:
+                raise Failed("the weights that the training began with were not kept")
+            raise Failed(f"no weights were kept after part {number} of {settings.track}: the run was too short")
+        if "sample" in stages and saved is not None:
+            stage = f"sample {self.place.name} {name}"
+            if self.writer(saved.path).column(folder, self.main, self.one.sampler, n, stage) is None:
+                return False
+        if "evaluate" not in stages or not _complete(folder, n):
             return True
-        self._make_room(config)
-        terms = self.terms
-        pace = Pace(
-            budget=terms.budget, track=terms.track, keep_weights=terms.keep_weights, pinned=tuple(self.pinned)
-        )
-        return train_under(
-            config, self.dataset, place, pace, start=entry.contender.start, device=self.device,
-            deadline=self.deadline, say=self.say, tell=self.tell,
-        )  # fmt: skip
+        if study.deadline.over():
+            return False
+        if last:
+            about = read_json(self.place.trained) or {}
+            images, seconds = about["images"], about["seconds"]
+        else:
+            assert saved is not None
+            images, seconds = saved.meta["images"], saved.meta["training_seconds"]
+        found = study.evaluator().distances(Chunks(folder).image_set(f"{self.place.name} {name}", n), limit=n)
+        write_json(self._result(name), {**found, "images": images, "seconds": seconds, "column": self.main.name})
+        if not last:
+            shutil.rmtree(folder, ignore_errors=True)
+            shutil.rmtree(self.place.track(number), ignore_errors=True)
+        return True
 
-    def _make_room(self, config: TrainConfig) -> None:
-        """Networks of one shape are compiled once; before there are too many shapes, forget them."""
-        if not config.compile or self.device.type != "cuda":
-            return
-        shape = f"{Plan.of(config).network} {config.batch} {config.precision} {config.recompute}"
-        if shape not in self.compiled and len(self.compiled) >= _VARIANTS:
-            torch.compiler.reset()
-            self.compiled.clear()
-        self.compiled.add(shape)
+    def _edit(self, strength: float, stages: Sequence[str]) -> bool:
+        paintings, deadline = self.paintings, self.study.deadline
+        assert paintings is not None
+        if not paintings.paint(deadline):
+            return False
+        paintings.keep_shown()
+        if "sample" in stages and not make_edits(
+            self.writer(), paintings, self.place, strength, self.one.sampler, self.main.steps
+        ):
+            return False
+        if "evaluate" not in stages or not _complete(self.place.work / file_of(strength), len(paintings.images)):
+            return True
+        if deadline.over():
+            return False
+        measure_edits(paintings, self.place, strength, self.study.evaluator())
+        return True
+
+
+def _complete(folder: Path, n: int) -> bool:
+    """Whether all samples are there."""
+    return next(Chunks(folder).missing(n, n), None) is None

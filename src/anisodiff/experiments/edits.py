@@ -1,13 +1,12 @@
-"""SDEdit of all contenders on the same paintings: faithful to the painting against near to real photographs.
+"""SDEdit of all runs on the same paintings: distance to the painting against distance to real photographs.
 
-    paintings = k-means strokes of photographs;  every contender edits each of them at equal strengths s = σ/(σ + σ_d)
+    paintings = k-means strokes of photographs;  every run edits each of them at equal strengths s = σ/(σ + σ_d)
 
-Equal times of two processes are not equally strong edits, so the curve over strengths is what is compared: RMSE to
-the painting against the Fréchet distance of the results to the photographs themselves (the paper's measure).
+Equal times of two processes are not equally strong edits, so curves over strengths are compared: RMSE to the painting
+against the Fréchet distance of the results to the photographs (the paper's measure).
 """
 
 import hashlib
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -20,29 +19,30 @@ from torch import Tensor
 
 from anisodiff.data import Dataset
 from anisodiff.editing import edit, strokes, t_of_strength
-from anisodiff.editing.inputs import SUFFIXES, read_pictures
+from anisodiff.editing.inputs import read_pictures
 from anisodiff.experiments.budget import Deadline
-from anisodiff.experiments.layout import Place, read_json, save_json
-from anisodiff.experiments.measuring import Yardstick
-from anisodiff.experiments.sampling import Chunks, Failed, Maker
-from anisodiff.generation.pool import open_pool
-from anisodiff.io.atomic import replacing
-from anisodiff.io.images import to_bytes
+from anisodiff.experiments.evaluator import Evaluator
+from anisodiff.experiments.layout import Place, read_json, save_arrays
+from anisodiff.experiments.sampling import Chunks, Failed, SampleWriter
+from anisodiff.generation.priors import open_pool
+from anisodiff.io.images import SUFFIXES, to_bytes
+from anisodiff.io.records import differences, plain, write_json
 from anisodiff.metrics import Survey, image_set
+from anisodiff.runtime.progress import StageProgress
 
 SHOWN, _AT_A_TIME = 6, 16
 
 
 @dataclass(frozen=True, kw_only=True)
-class Task:
-    """What is edited, and how strongly."""
+class EditTask:
+    """The pictures to edit, and the strengths."""
 
     sources: tuple[str, ...]
     """Pictures, or one set of them: a folder, a zip, a prepared dataset; ``data``: the training set."""
     colors: int = 6
     strengths: tuple[float, ...] = (0.3, 0.45, 0.6, 0.75)
     count: int = 500
-    """At most so many pictures of a set, evenly spread."""
+    """Most pictures of a set, evenly spread."""
 
     def __post_init__(self) -> None:
         if self.colors < 1 or self.count < 2:
@@ -51,7 +51,7 @@ class Task:
             raise ValueError(f"strengths: got {list(self.strengths)}, expected numbers in (0, 1)")
 
     def describe(self) -> dict[str, Any]:
-        """What fixes the paintings; strengths may be added."""
+        """The settings of the paintings; strengths may be added."""
         return {"sources": [Path(s).name for s in self.sources], "colors": self.colors, "count": self.count}
 
 
@@ -60,10 +60,10 @@ def file_of(strength: float) -> str:
     return f"edit-{strength:g}"
 
 
-class Studio:
-    """The photographs and their paintings, made once for all contenders."""
+class Paintings:
+    """Photographs and their paintings, made once for all runs."""
 
-    def __init__(self, task: Task, out: Path, dataset: Dataset, tell: Callable[[str, int, int | None], None]) -> None:
+    def __init__(self, task: EditTask, out: Path, dataset: Dataset, tell: StageProgress) -> None:
         self.task, self.out, self.dataset, self.tell = task, out, dataset, tell
 
     @cached_property
@@ -90,7 +90,7 @@ class Studio:
 
     @cached_property
     def place(self) -> Path:
-        """Where the paintings lie: among the results, for a few colors compress well and k-means takes its time."""
+        """The file of the paintings: among the results, since it is small and k-means is slow."""
         return self.out / "results" / f"paintings-{self.code}.npz"
 
     @cached_property
@@ -100,21 +100,20 @@ class Studio:
         return hashlib.sha256(_bytes(self.photos).tobytes() + colors).hexdigest()[:16]
 
     def check(self, held: dict[str, Any] | None, where: Path) -> None:
-        """Refuse edits of other pictures that had the same names; older ones do not say which they are of."""
-        if held is not None and held.get("paintings") not in (None, self.code):
+        """Refuse edits of other pictures of the same names."""
+        if held is not None and "failed" not in held and held.get("paintings") != self.code:
             raise ValueError(
                 f"{where} is of other pictures than those of --edit: give these, or choose another --out"
             )
 
     def paint(self, deadline: Deadline) -> bool:
-        """Paint what is not painted yet; False where the deadline came first."""
+        """Paint the rest; False where the deadline came first."""
         done = list(self._painted())
         while len(done) < len(self.photos):
             if deadline.over():
                 return False
             done += [_bytes(strokes(x, self.task.colors)) for x in self.photos[len(done) : len(done) + _AT_A_TIME]]
-            with replacing(self.place) as temporary:
-                np.savez_compressed(temporary, images=np.stack(done))
+            save_arrays(self.place, compress=True, images=np.stack(done))
             self.tell("painting strokes", len(done), len(self.photos))
         return True
 
@@ -126,23 +125,22 @@ class Studio:
         return found
 
     @cached_property
-    def paintings(self) -> Tensor:
-        """The strokes of the photographs, [N, C, H, W] in [0, 1]."""
+    def images(self) -> Tensor:
+        """The paintings, [N, C, H, W] in [0, 1]."""
         assert self.paint(Deadline())
         return torch.from_numpy(self._painted()).float() / 255
 
-    def survey(self, yardstick: Yardstick) -> Survey:
+    def survey(self, evaluator: Evaluator) -> Survey:
         """Features of the photographs."""
         if not hasattr(self, "_survey"):
-            self._survey = yardstick.survey(image_set(to_bytes(self.photos), name="photographs"))
+            self._survey = evaluator.survey(image_set(to_bytes(self.photos), name="photographs"))
         return self._survey
 
     def keep_shown(self) -> None:
         """The first photographs and paintings, for the page."""
         path = self.out / "results" / "edit.npz"
         if not path.is_file():
-            with replacing(path) as temporary:
-                np.savez(temporary, photos=_bytes(self.photos[:SHOWN]), paintings=_bytes(self.paintings[:SHOWN]))
+            save_arrays(path, photos=_bytes(self.photos[:SHOWN]), paintings=_bytes(self.images[:SHOWN]))
 
 
 def _bytes(images: Tensor) -> NDArray[np.uint8]:
@@ -150,56 +148,51 @@ def _bytes(images: Tensor) -> NDArray[np.uint8]:
 
 
 def make_edits(
-    maker: Maker, studio: Studio, place: Place, strength: float, sampler: str, steps: int, deadline: Deadline
+    writer: SampleWriter, paintings: Paintings, place: Place, strength: float, sampler: str, steps: int
 ) -> bool:
-    """The paintings edited at one strength, painting k with the seed k; whether all are there."""
-    chunks, generator, paintings = Chunks(place.work / file_of(strength)), maker.generator, studio.paintings
+    """Edit the paintings at one strength, painting k with the seed k; whether all are there."""
+    chunks, generator, images = Chunks(place.work / file_of(strength)), writer.generator, paintings.images
     try:
         t = t_of_strength(generator.model, strength, t_min=generator.plan.config.t_min)
         nfe = generator.route(sampler, steps, t).nfe
     except ValueError as error:
         raise Failed(str(error)) from None
-    law = {
+    protocol = {
         "checkpoint": generator.origin.model, "strength": strength, "t": t, "steps": steps, "sampler": sampler,
-        "nfe": nfe, "paintings": studio.code,
+        "nfe": nfe, "paintings": paintings.code,
     }  # fmt: skip
     held = read_json(chunks.folder / "protocol.json")
-    studio.check(held, chunks.folder)
-    if held is not None and held != {key: law.get(key) for key in held}:
-        raise ValueError(f"{chunks.folder} holds edits made in another way: remove it to make them anew")
-    save_json(chunks.folder / "protocol.json", law)
+    paintings.check(held, chunks.folder)
+    if held is not None and (different := differences(held, plain(protocol))):
+        raise ValueError(f"{chunks.folder} holds other edits: {'; '.join(different)}; delete it to start again")
+    write_json(chunks.folder / "protocol.json", protocol)
 
     def make(rows: range) -> Tensor:
         return edit(
-            generator, paintings[rows.start : rows.stop], seeds=rows, t=t, steps=steps,
-            sampler=sampler, batch=maker.batch,
+            generator, images[rows.start : rows.stop], seeds=rows, t=t, steps=steps, sampler=sampler,
+            batch=writer.batch,
         )  # fmt: skip
 
-    total = len(paintings)
-    return maker.fill(
-        chunks, total, make, deadline, lambda done: studio.tell(f"edit {place.name} at {strength:g}", done, total)
-    )
+    return writer.fill(chunks, len(images), make, f"edit {place.name} at {strength:g}")
 
 
-def measure_edits(studio: Studio, place: Place, strength: float, yardstick: Yardstick) -> None:
+def measure_edits(paintings: Paintings, place: Place, strength: float, evaluator: Evaluator) -> None:
     """Write the numbers of one strength, and its first results."""
-    chunks, paintings = Chunks(place.work / file_of(strength)), studio.paintings
-    total = len(paintings)
+    chunks, total = Chunks(place.work / file_of(strength)), len(paintings.images)
     results = torch.from_numpy(chunks.first(total).copy()).double() / 255
-    found = yardstick.distances(
-        chunks.image_set(f"{place.name} at {strength:g}", total), limit=total, against=studio.survey(yardstick)
+    found = evaluator.distances(
+        chunks.image_set(f"{place.name} at {strength:g}", total), limit=total, against=paintings.survey(evaluator)
     )
     to = {
         name: float((results - images.double()).square().mean().sqrt())
-        for name, images in (("painting", paintings), ("photo", studio.photos))
+        for name, images in (("painting", paintings.images), ("photo", paintings.photos))
     }
-    law = read_json(chunks.folder / "protocol.json") or {}
-    with replacing(place.results / f"{file_of(strength)}.npz") as temporary:
-        np.savez(temporary, images=chunks.first(SHOWN))
-    save_json(
+    protocol = read_json(chunks.folder / "protocol.json") or {}
+    save_arrays(place.results / f"{file_of(strength)}.npz", images=chunks.first(SHOWN))
+    write_json(
         place.results / f"{file_of(strength)}.json",
         {
-            **found, **law, "rmse_painting": to["painting"], "rmse_photo": to["photo"],
+            **found, **protocol, "rmse_painting": to["painting"], "rmse_photo": to["photo"],
             "seconds_per_image": chunks.seconds_per_image(),
         },
     )  # fmt: skip

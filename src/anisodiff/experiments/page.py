@@ -1,4 +1,4 @@
-"""The page: one Markdown file with every table, figure, protocol and caveat, made from the results alone."""
+"""The page of a comparison: tables, figures, protocols and caveats in one Markdown file, from the results alone."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -6,11 +6,10 @@ from typing import Any
 
 from anisodiff.experiments import plots
 from anisodiff.experiments.edits import file_of
-from anisodiff.experiments.layout import save_json
-from anisodiff.experiments.numbers import Number, Row, best, cell, over_images, read_rows
-from anisodiff.experiments.protocols import protocol
+from anisodiff.experiments.results import Number, Row, best, cell, over_images, read_rows, text
 from anisodiff.io.atomic import replacing
-from anisodiff.metrics.protocol import aligned
+from anisodiff.io.records import write_json
+from anisodiff.metrics.protocol import Report, aligned
 
 METRICS = ("fid", "fid_infinity", "kid", "precision", "recall", "density", "coverage", "edges", "spectrum_error")
 _MARKED = ("fid", "edges", "spectrum_error")
@@ -18,7 +17,7 @@ _MARKED = ("fid", "edges", "spectrum_error")
 
 
 def write_page(out: Path, study: dict[str, Any], names: Sequence[str] | None = None) -> Path:
-    """results/page.md with its figures and page.json, from whatever results are there."""
+    """Write results/page.md with its figures and page.json from the results so far."""
     rows = read_rows(out, study, names=names)
     results = out / "results"
     priors = list(dict.fromkeys(prior for row in rows for prior, _ in row.columns))
@@ -27,25 +26,25 @@ def write_page(out: Path, study: dict[str, Any], names: Sequence[str] | None = N
     for prior in priors:
         parts += [f"## All numbers, prior `{prior}`", _metrics_table(rows, prior)]
     if any(len({steps for _, steps in row.columns}) > 1 for row in rows):
-        parts += ["## Quality over evaluations of the network", *_over_evaluations(rows, priors)]
-    parts += _figure(figures, "nfe", "FID over evaluations")
+        parts += ["## FID over NFE", *_over_nfe(rows, priors)]
+    parts += _figure(figures, "nfe", "FID over NFE")
     if "training" in figures:
         parts += ["## FID over training time", _track_words(rows, study["fixed"]["n"]), _track_table(rows)]
         parts += _figure(figures, "training", "FID over training time and images seen")
     if tables := _over_images(rows, priors):
         parts += ["## FID over images seen", *tables, *_figure(figures, "images", "FID over images seen")]
     if "sheets" in figures:
-        words = "A row a contender; equal columns, equal seeds."
+        words = "One row per run; equal columns have equal seeds."
         parts += ["## Samples of the same seeds", words, *_figure(figures, "sheets", words)]
-    if any(name.startswith("edit-") for row in rows for result in row.results for name in result):
+    if any(row.files("edit-") for row in rows):
         parts += ["## Strokes to images (SDEdit)", _edit_words(study), _edit_table(rows)]
     parts += _figure(figures, "edits", "Faithfulness against distance to photographs")
     parts += _figure(figures, "edit-sheets", "Edits of the same paintings")
-    parts += ["## Protocol", protocol(rows, study)]
+    parts += ["## Protocol", _protocol(rows, study)]
     path = results / "page.md"
     with replacing(path) as temporary:
         temporary.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
-    save_json(results / "page.json", {"study": study, "rows": [_plain(row) for row in rows]})
+    write_json(results / "page.json", {"study": study, "rows": [_plain(row) for row in rows]})
     return path
 
 
@@ -59,12 +58,12 @@ def _opening(study: dict[str, Any], rows: Sequence[Row]) -> str:
     machines = {words for row in rows if (words := row.words("train", "device"))}
     device = f" on {', '.join(sorted(machines))}" if machines else ""
     trained = (
-        "checkpoints that were given"
+        "given checkpoints"
         if all(_given(row) for row in rows)
         else f"{fixed['budget']} of training each{device} (compilation and calibration not counted)"
     )
     return (
-        f"{len(rows)} contenders, {trained}, {fixed['n']} samples, {seeds} seed{'s' if seeds > 1 else ''} of "
+        f"{len(rows)} runs, {trained}, {fixed['n']} samples, {seeds} seed{'s' if seeds > 1 else ''} of "
         "training. Lower is better for FID; the best is bold."
     )
 
@@ -73,29 +72,21 @@ def _given(row: Row) -> bool:
     return any((result.get("train") or {}).get("given") for result in row.results)
 
 
-def _milliseconds(number: Number | None) -> str:
-    if number is None:
-        return "–"
-    return str(Number(mean=1e3 * number.mean, half_range=1e3 * number.half_range, count=number.count))
-
-
 def _main_table(rows: Sequence[Row], priors: Sequence[str]) -> str:
-    head = ["contender", "images seen", "training, s", "training, ms/image"]
+    head = ["run", "images seen", "optimizer steps", "training, s", "training, ms/image"]
     head += [word for prior in priors for word in (f"FID, {prior}", "nfe", "sampling, ms/image")]
     lowest = {prior: best([row.metric(row.main(prior) or "", "fid") for row in rows]) for prior in priors}
     table = [head]
     for row in rows:
-        images, seconds = row.fact("train", "images"), row.fact("train", "seconds")
+        images, steps, seconds = (row.fact("train", key) for key in ("images", "steps", "seconds"))
         given = " (given)" if _given(row) else ""
         each = None if images is None or seconds is None else Number(mean=seconds.mean / images.mean)
-        line = [row.label, "–" if images is None else f"{images.mean:,.0f}{given}"]
-        line += ["–" if seconds is None else f"{seconds.mean:.4g}", _milliseconds(each)]
+        line = [row.label, text(images, ",.0f") + (given if images else ""), text(steps, ",.0f")]
+        line += [text(seconds, ".4g"), text(each, factor=1e3)]
         for prior in priors:
             column = row.main(prior) or ""
-            nfe = row.nfe(column)
-            line += [cell(row.metric(column, "fid"), lowest[prior])]
-            line += ["–" if nfe is None else f"{nfe.mean:.0f}"]
-            line += [_milliseconds(row.fact(column, "sampling", "seconds_per_image"))]
+            line += [cell(row.metric(column, "fid"), lowest[prior]), text(row.nfe(column), ".0f")]
+            line += [text(row.fact(column, "sampling", "seconds_per_image"), factor=1e3)]
         table.append(line)
     return aligned(table, widest=60)
 
@@ -103,46 +94,49 @@ def _main_table(rows: Sequence[Row], priors: Sequence[str]) -> str:
 def _caveats(rows: Sequence[Row], priors: Sequence[str]) -> list[str]:
     lines = []
     if any(len(row.seeds) == 1 for row in rows):
-        lines.append("≈: within 10 % of the best, with one seed: the difference is not shown to be one.")
+        lines.append("≈: within 10 % of the best with one seed: the difference is not significant.")
     if any(len(row.seeds) > 1 for row in rows):
-        lines.append("± is half the range over seeds; ≈ also marks what overlaps with the best within that.")
+        lines.append("±: half the range over seeds; ≈ also marks runs that overlap with the best within that.")
     given = [row.label for row in rows if _given(row)]
     if 0 < len(given) < len(rows):
-        lines.append(f"Checkpoints that were given, whose training is not of this budget: {', '.join(given)}.")
+        lines.append(f"Given checkpoints, trained with another budget: {', '.join(given)}.")
     for row in rows:
         if failed := row.words("train", "failed"):
             lines.append(f"{row.label}: training failed: {failed}")
         for prior, steps in row.columns:
             if failed := row.words(f"{prior}-{steps}", "failed"):
-                lines.append(f"{row.label}, prior {prior}, {steps} evaluations: failed: {failed}")
+                lines.append(f"{row.label}, prior {prior}, NFE {steps}: failed: {failed}")
         for prior in priors:
             if note := row.words(row.main(prior) or "", "sampling", "note"):
                 lines.append(f"{row.label}, prior {prior}: {note}")
     return ["\n".join(f"- {line}" for line in lines)] if lines else []
 
 
-def _metrics_table(rows: Sequence[Row], prior: str) -> str:
-    found = {row.name: [row.metric(row.main(prior) or "", name) for name in METRICS] for row in rows}
-    lowest = [best([found[row.name][k] for row in rows]) if m in _MARKED else None for k, m in enumerate(METRICS)]
-    table = [["contender", *METRICS]]
-    table += [[row.label, *(cell(n, low) for n, low in zip(found[row.name], lowest))] for row in rows]
+def _grid(head: str, rows: Sequence[Row], columns: Sequence[tuple[str, list[Number | None], bool]]) -> str:
+    """One row per run; columns of (title, numbers, whether the lowest is marked)."""
+    lowest = [best(numbers) if marked else None for _, numbers, marked in columns]
+    table = [[head, *(title for title, _, _ in columns)]]
+    for k, row in enumerate(rows):
+        table.append([row.label, *(cell(numbers[k], low) for (_, numbers, _), low in zip(columns, lowest))])
     return aligned(table, widest=60)
 
 
-def _over_evaluations(rows: Sequence[Row], priors: Sequence[str]) -> list[str]:
+def _metrics_table(rows: Sequence[Row], prior: str) -> str:
+    found = [(m, [row.metric(row.main(prior) or "", m) for row in rows], m in _MARKED) for m in METRICS]
+    return _grid("run", rows, found)
+
+
+def _over_nfe(rows: Sequence[Row], priors: Sequence[str]) -> list[str]:
     parts = []
     for prior in priors:
         steps = sorted({count for row in rows for name, count in row.columns if name == prior})
-        lowest = {count: best([row.metric(f"{prior}-{count}", "fid") for row in rows]) for count in steps}
-        table = [[f"FID, prior {prior}, evaluations asked for", *map(str, steps)]]
-        for row in rows:
-            table.append([row.label, *(cell(row.metric(f"{prior}-{c}", "fid"), lowest[c]) for c in steps)])
-        parts.append(aligned(table, widest=60))
+        found = [(str(c), [row.metric(f"{prior}-{c}", "fid") for row in rows], True) for c in steps]
+        parts.append(_grid(f"FID, prior {prior}, NFE", rows, found))
     return parts
 
 
 def _over_images(rows: Sequence[Row], priors: Sequence[str]) -> list[str]:
-    """A row a number of images, a column a run, so that equal budgets stand beside each other."""
+    """One row per number of images, one column per training."""
     parts = []
     for prior in priors:
         if not (curves := over_images(rows, prior)):
@@ -160,33 +154,28 @@ def _track_words(rows: Sequence[Row], n: int) -> str:
         row.label: [r for result in row.results for k, r in result.items() if k.startswith("track-")] for row in rows
     }
     counts = [point["samples"] for found in points.values() for point in found if "samples" in point]
-    few = f"; {min(counts)} samples a point" if counts else ""
+    few = f"; {min(counts)} samples each" if counts else ""
     higher = ", so FID is higher than in the table" if counts and min(counts) < n else ""
-    # not equal where a contender has its own, or where a study has grown by a number of evaluations
+    # not equal where a run has its own, or where a study has grown by an NFE
     made = {
         label: " and ".join(dict.fromkeys(point["column"].replace("-", ", ") for point in found if "column" in point))
         for label, found in points.items()
     }
     kinds = [words for words in dict.fromkeys(made.values()) if words]
-    how = f"; {kinds[0]} evaluations" if len(kinds) == 1 else ""
+    how = f"; {kinds[0]} NFE" if len(kinds) == 1 else ""
     if len(kinds) > 1:
-        how = f". **Not equal in prior and evaluations**: {'; '.join(f'{k}: {w}' for k, w in made.items() if w)}"
-    return f"Averaged weights on the way{few}{higher}{how}."
+        how = f". **Prior and NFE differ**: {'; '.join(f'{k}: {w}' for k, w in made.items() if w)}"
+    return f"EMA weights during training{few}{higher}{how}."
 
 
 def _track_table(rows: Sequence[Row]) -> str:
-    """A row a contender, a column a point: called by its images where all have as many, else by its number."""
-    points = sorted({int(n[6:]) for row in rows for r in row.results for n in r if n.startswith("track-")})
-    lines = [["images seen, or point"], *([row.label] for row in rows)]
-    for point in points:
-        file = f"track-{point}"
+    """One column per evaluation: named by its images where all runs have as many, else by its number."""
+    columns = []
+    for file in sorted({name for row in rows for name in row.files("track-")}, key=lambda name: int(name[6:])):
         seen = {round(images.mean) for row in rows if (images := row.fact(file, "images")) is not None}
-        found = [row.fact(file, "fid") for row in rows]
-        lowest = best(found) if len(seen) == 1 else None
-        lines[0].append(f"{seen.pop():,}" if len(seen) == 1 else str(point))
-        for line, number in zip(lines[1:], found):
-            line.append(cell(number, lowest))
-    return aligned(lines, widest=60)
+        equal = len(seen) == 1
+        columns.append((f"{seen.pop():,}" if equal else file[6:], [row.fact(file, "fid") for row in rows], equal))
+    return _grid("images seen, or number", rows, columns)
 
 
 def _edit_words(study: dict[str, Any]) -> str:
@@ -199,22 +188,58 @@ def _edit_words(study: dict[str, Any]) -> str:
 
 
 def _edit_table(rows: Sequence[Row]) -> str:
-    strengths = sorted(
-        {float(n.removeprefix("edit-")) for row in rows for r in row.results for n in r if n.startswith("edit-")}
-    )
-    table = [["contender", "strength", "nfe"]]
-    table[0] += ["RMSE to painting", "RMSE to photograph", "FID to photographs", "KID"]
+    strengths = sorted({float(name.removeprefix("edit-")) for row in rows for name in row.files("edit-")})
+    table = [["run", "strength", "nfe", "RMSE to painting", "RMSE to photograph", "FID to photographs", "KID"]]
     for row in rows:
         for s in strengths:
             file = file_of(s)
             if failed := row.words(file, "failed"):
                 table.append([row.label, f"{s:g}", "–", f"failed: {failed}", "–", "–", "–"])
                 continue
-            made = row.fact(file, "nfe") or row.fact(file, "steps")  # older results have what was asked for
-            facts = [made, *(row.fact(file, key) for key in ("rmse_painting", "rmse_photo", "fid", "kid"))]
-            table.append([row.label, f"{s:g}", *("–" if fact is None else str(fact) for fact in facts)])
+            facts = [row.fact(file, key) for key in ("nfe", "rmse_painting", "rmse_photo", "fid", "kid")]
+            table.append([row.label, f"{s:g}", *map(text, facts)])
     return aligned(table, widest=60)
 
 
 def _figure(figures: dict[str, str], name: str, words: str) -> list[str]:
     return [f"![{words}]({figures[name]})"] if name in figures else []
+
+
+def _protocol(rows: Sequence[Row], study: dict[str, Any]) -> str:
+    """The command, the common protocol, then what each run has of its own."""
+    own, shared, reports = [], dict[str, None](), []
+    for row in rows:
+        for seed, result in zip(row.seeds, row.results):
+            for prior, steps in row.columns:
+                held = result.get(f"{prior}-{steps}") or {}
+                if "report" in held:
+                    report = Report.of(held["report"])
+                    reports.append(report)
+                    samples, _, common = report.protocol.line().partition(" against ")
+                    shared[f"- All against {common}"] = None
+                    own.append(f"- {row.label}, training seed {seed}, {held['sampling']['sampler']}: {samples}")
+    free = ("nfe", "prior")
+    differ = {d for r in reports[1:] for d in reports[0].protocol.differences(r.protocol)}
+    warnings = [f"- warning: protocols differ: {d}" for d in sorted(differ) if d.split(":")[0] not in free]
+    command = [f"    {study['command']}"] if study.get("command") else []
+    parts = (command, [*shared, *own, *warnings], _config_lines(study["runs"]))
+    return "\n\n".join("\n".join(part) for part in parts if part)
+
+
+def _config_lines(runs: dict[str, Any]) -> list[str]:
+    """The common config, then what each run has of its own."""
+    configs = {name: d["config"] for name, d in runs.items() if "config" in d}
+    first: dict[str, Any] = next(iter(configs.values()), {})
+    common = {key: value for key, value in first.items() if all(c.get(key) == value for c in configs.values())}
+
+    def words(values: dict[str, Any]) -> str:
+        return ", ".join(f"{key} = {value}" for key, value in values.items())
+
+    lines = [f"- training, all: {words(common)}"] if common else []
+    for name, described in runs.items():
+        config = configs.get(name)
+        if config is None:
+            lines.append(f"- {name}: checkpoint {described['checkpoint'][:12]}")
+        elif different := {key: value for key, value in config.items() if key not in common}:
+            lines.append(f"- {name}: {words(different)}")
+    return lines

@@ -1,4 +1,4 @@
-"""Figures of a study: curves with a line a contender, and sheets of pictures side by side."""
+"""Figures of a study: curves with one line per run, and sheets of pictures side by side."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,21 +9,22 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 
 from anisodiff.experiments.edits import SHOWN as EDITED
-from anisodiff.experiments.numbers import Row, over_images
-from anisodiff.generation.pictures import enlarged, tiled
+from anisodiff.experiments.results import Number, Row, over_images
+from anisodiff.generation.figures import enlarged, tiled
 from anisodiff.io.atomic import replacing
 from anisodiff.io.figures import canvas, save_figure
 
 ACROSS, SIDE, CAPTION = 16, 64, 14
 BESIDE, GAP = 4, 10
 Pixels = NDArray[np.uint8]
+Curves = Sequence[tuple[str, Sequence[tuple[float, Number]]]]
 
 
 def draw_all(rows: Sequence[Row], priors: Sequence[str], out: Path) -> dict[str, str]:
-    """Every figure that there are results for, in results/figures; name → path relative to the page."""
+    """Every figure that has results, in results/figures; name → path relative to the page."""
     folder, found = out / "results" / "figures", dict[str, str]()
     drawn = {
-        "training": _training(rows), "images": _images(rows, priors), "nfe": _evaluations(rows, priors),
+        "training": _training(rows), "images": _images(rows, priors), "nfe": _nfe(rows, priors),
         "edits": _edits(rows),
     }  # fmt: skip
     for name, figure in drawn.items():
@@ -39,13 +40,13 @@ def draw_all(rows: Sequence[Row], priors: Sequence[str], out: Path) -> dict[str,
 
 
 def tidy(axes: Any, **settings: Any) -> None:
-    """The house style of a plot."""
+    """Set labels, and the common style of all plots."""
     axes.set(**settings)
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(alpha=0.2)
 
 
-def _lines(axes: Any, curves: Sequence[tuple[str, list[tuple[float, Any]]]]) -> bool:
+def _lines(axes: Any, curves: Curves) -> bool:
     """A line with error bars for each; whether there is any."""
     drawn = False
     for number, (label, points) in enumerate(curves):
@@ -61,53 +62,55 @@ def _lines(axes: Any, curves: Sequence[tuple[str, list[tuple[float, Any]]]]) -> 
     return drawn
 
 
-def _training(rows: Sequence[Row]) -> Any:
-    """FID over seconds, and over images."""
-    figure = canvas(10.0, 3.8)
+def _panels(panels: Sequence[tuple[dict[str, Any], Curves]]) -> Any:
+    """Curves beside each other, each panel with its settings; None where there are no points."""
+    figure = canvas(5.2 * max(len(panels), 1), 3.8)
     drawn = False
-    for axes, key, words in zip(figure.subplots(1, 2), ("seconds", "images"), ("training time, s", "images seen")):
-        curves = []
-        for row in rows:
-            names = sorted({n for r in row.results for n in r if n.startswith("track-")}, key=lambda n: int(n[6:]))
-            points = [(row.fact(n, key), row.fact(n, "fid")) for n in names]
-            curves.append((row.label, [(x.mean, y) for x, y in points if x is not None and y is not None]))
+    for axes, (settings, curves) in zip(np.atleast_1d(figure.subplots(1, len(panels) or 1)), panels):
         drawn = _lines(axes, curves) or drawn
-        tidy(axes, xlabel=words, ylabel="FID")
+        tidy(axes, ylabel="FID", **settings)
+        if settings.get("xscale") == "log":
+            ticks = sorted({x for _, points in curves for x, _ in points})
+            axes.set_xticks(ticks, [f"{x:g}" for x in ticks], fontsize=8)
+            axes.minorticks_off()
     figure.tight_layout()
     return figure if drawn else None
 
 
-def _images(rows: Sequence[Row], priors: Sequence[str]) -> Any:
-    """FID over images seen of runs whose checkpoints were given, a panel a prior."""
-    found = {prior: curves for prior in priors if (curves := over_images(rows, prior))}
-    if not found:
-        return None
-    figure = canvas(5.2 * len(found), 3.8)
-    for axes, (prior, curves) in zip(np.atleast_1d(figure.subplots(1, len(found))), found.items()):
-        _lines(axes, [(run, list(points.items())) for run, points in curves.items()])
-        tidy(axes, xlabel="images seen", ylabel="FID", title=f"prior {prior}")
-    figure.tight_layout()
-    return figure
+def _curve(row: Row, points: Sequence[tuple[Number | None, Number | None]]) -> tuple[str, list[tuple[float, Number]]]:
+    return row.label, [(x.mean, y) for x, y in points if x is not None and y is not None]
 
 
-def _evaluations(rows: Sequence[Row], priors: Sequence[str]) -> Any:
-    """FID over evaluations of the network, a panel a prior; only where somebody has several."""
-    if not any(len({steps for _, steps in row.columns}) > 1 for row in rows):
-        return None
-    figure = canvas(5.2 * len(priors), 3.8)
-    for axes, prior in zip(np.atleast_1d(figure.subplots(1, len(priors))), priors):
+def _training(rows: Sequence[Row]) -> Any:
+    """FID over seconds, and over images."""
+    panels = []
+    for key, words in (("seconds", "training time, s"), ("images", "images seen")):
         curves = []
         for row in rows:
-            names = [f"{p}-{steps}" for p, steps in row.columns if p == prior]
-            points = [(row.nfe(n), row.metric(n, "fid")) for n in names]
-            curves.append((row.label, [(x.mean, y) for x, y in points if x is not None and y is not None]))
-        _lines(axes, curves)
-        tidy(axes, xscale="log", xlabel="evaluations of the network", ylabel="FID", title=f"prior {prior}")
-        ticks = sorted({x for _, points in curves for x, _ in points})
-        axes.set_xticks(ticks, [f"{x:g}" for x in ticks], fontsize=8)
-        axes.minorticks_off()
-    figure.tight_layout()
-    return figure
+            curves.append(_curve(row, [(row.fact(n, key), row.fact(n, "fid")) for n in row.files("track-")]))
+        panels.append(({"xlabel": words}, curves))
+    return _panels(panels)
+
+
+def _images(rows: Sequence[Row], priors: Sequence[str]) -> Any:
+    """FID over images seen of given checkpoints, a panel a prior."""
+    found = {prior: curves for prior in priors if (curves := over_images(rows, prior))}
+    return _panels([
+        ({"xlabel": "images seen", "title": f"prior {prior}"}, [(run, list(c.items())) for run, c in curves.items()])
+        for prior, curves in found.items()
+    ])  # fmt: skip
+
+
+def _nfe(rows: Sequence[Row], priors: Sequence[str]) -> Any:
+    """FID over NFE, a panel a prior; only where a run has several."""
+    if not any(len({steps for _, steps in row.columns}) > 1 for row in rows):
+        return None
+    panels = []
+    for prior in priors:
+        columns = {row.name: [f"{p}-{steps}" for p, steps in row.columns if p == prior] for row in rows}
+        curves = [_curve(row, [(row.nfe(n), row.metric(n, "fid")) for n in columns[row.name]]) for row in rows]
+        panels.append(({"xscale": "log", "xlabel": "NFE", "title": f"prior {prior}"}, curves))
+    return _panels(panels)
 
 
 def _edits(rows: Sequence[Row]) -> Any:
@@ -115,7 +118,7 @@ def _edits(rows: Sequence[Row]) -> Any:
     figure = canvas(5.6, 4.0)
     axes, curves, marks = figure.subplots(), [], list[tuple[str, tuple[float, float]]]()
     for row in rows:
-        points = [(row.fact(n, "rmse_painting"), row.fact(n, "fid"), n[5:]) for n in _edits_of(row)]
+        points = [(row.fact(n, "rmse_painting"), row.fact(n, "fid"), n[5:]) for n in row.files("edit-")]
         marks += [(strength, (x.mean, y.mean)) for x, y, strength in points if x is not None and y is not None]
         curves.append((row.label, [(x.mean, y) for x, y, _ in points if x is not None and y is not None]))
     drawn = _lines(axes, curves)
@@ -125,13 +128,8 @@ def _edits(rows: Sequence[Row]) -> Any:
     return figure if drawn else None
 
 
-def _edits_of(row: Row) -> list[str]:
-    """Names of a contender's edits, ascending in strength."""
-    return sorted({n for r in row.results for n in r if n.startswith("edit-")}, key=lambda n: float(n[5:]))
-
-
 def _mark(axes: Any, marks: Sequence[tuple[str, tuple[float, float]]]) -> None:
-    """Words beside points; of points with the same words that lie together the first has them."""
+    """Words beside points; of close points with the same words only the first has them."""
     taken = list[tuple[str, NDArray[np.float64]]]()
     for words, point in marks:
         here = axes.transData.transform(point) * 72 / axes.figure.dpi
@@ -170,7 +168,7 @@ def _sheets(rows: Sequence[Row], priors: Sequence[str]) -> Image.Image | None:
         for row in rows:
             if column := row.main(prior):
                 path = row.places[0].results / f"{column}.npz"
-                strips.append((f"{row.label}, {column.replace('-', ', ')} evaluations".strip(), _read(path)))
+                strips.append((f"{row.label}, {column.replace('-', ', ')} NFE".strip(), _read(path)))
     return _stacked([(_ascii(words), pictures) for words, pictures in strips], ACROSS)
 
 
@@ -182,7 +180,7 @@ def _edit_sheets(rows: Sequence[Row], out: Path) -> Image.Image | None:
     blocks = list[Image.Image]()
     for row in rows:
         folder = row.places[0].results
-        strips = [(_ascii(f"{row.label}, strength {n[5:]}"), _read(folder / f"{n}.npz")) for n in _edits_of(row)]
+        strips = [(_ascii(f"{row.label}, strength {n[5:]}"), _read(folder / f"{n}.npz")) for n in row.files("edit-")]
         if any(pictures for _, pictures in strips) and (block := _stacked([*given, *strips], EDITED)) is not None:
             blocks.append(block)
     return _beside(blocks)
@@ -201,5 +199,5 @@ def _beside(blocks: Sequence[Image.Image]) -> Image.Image | None:
 
 
 def _ascii(words: str) -> str:
-    """The small font knows no more."""
+    """All that the small font has."""
     return words.encode("ascii", "replace").decode()

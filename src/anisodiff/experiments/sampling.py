@@ -1,13 +1,13 @@
-"""Images of many seeds on the disk, one file for every batch; what is there is not made again.
+"""Samples on disk, one file per batch; a batch that exists is not generated again.
 
-FOLDER/FIRST-LAST.npz    images uint8 [n, C, H, W] of the seeds FIRST … LAST, the seconds they took, whether these
-                         hold what only a first batch costs (compilation, recording), and how many evaluations
-                         each took of a sampler that decides so itself
+FOLDER/FIRST-LAST.npz    images uint8 [n, C, H, W] of the seeds FIRST … LAST, the seconds they took, ``warm``: whether
+                         an earlier batch has paid for compilation, and the NFE of each under an adaptive sampler
 """
 
+import math
 import time
 import zipfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,42 +18,44 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from anisodiff.experiments.budget import Deadline
-from anisodiff.experiments.layout import read_json, save_json
+from anisodiff.experiments.layout import read_json, save_arrays
 from anisodiff.generation import Generator
 from anisodiff.generation.protocol import describe, differences
-from anisodiff.io.atomic import replacing, without_folders
+from anisodiff.io.atomic import without_folders
+from anisodiff.io.images import to_bytes
+from anisodiff.io.records import write_json
 from anisodiff.metrics import ImageSet
-from anisodiff.samplers import Dopri5
+from anisodiff.runtime.progress import StageProgress
+from anisodiff.samplers import SampleResult
 
 SHOWN = 32
-"""Images kept among the results, to be looked at."""
+"""Images kept among the results."""
 
 
 class Failed(Exception):
-    """A contender cannot do what was asked: a result, not the end of a study."""
+    """A run cannot do what was asked: a result, not the end of a study."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Column:
-    """A prior and a number of evaluations."""
+    """A prior and an NFE."""
 
     prior: str
     steps: int
 
     @property
     def name(self) -> str:
-        """For files."""
         return f"{self.prior}-{self.steps}"
 
 
 @dataclass(frozen=True)
 class Chunks:
-    """The files of a folder."""
+    """The batches in a folder."""
 
     folder: Path
 
     def ranges(self) -> list[tuple[int, int, Path]]:
-        """(first, one past the last, file), ascending; what a crash cut off is not there."""
+        """(first, last + 1, file), ascending; files cut off by a crash are left out."""
         found = []
         for path in self.folder.glob("*-*.npz"):
             first, last = path.stem.split("-")
@@ -62,7 +64,7 @@ class Chunks:
         return sorted(found)
 
     def missing(self, n: int, batch: int) -> Iterator[range]:
-        """Rows of 0 … n − 1 that are not there, at most ``batch`` at a time."""
+        """Missing rows of 0 … n − 1, at most ``batch`` at a time."""
         done = 0
         for first, end in [*((a, b) for a, b, _ in self.ranges()), (n, n)]:
             while done < min(first, n):
@@ -70,25 +72,20 @@ class Chunks:
                 done = min(done + batch, first, n)
             done = max(done, end)
 
-    def put(self, rows: range, images: Tensor, seconds: float, *, warm: bool, nfe: Sequence[int] = ()) -> None:
-        """Images [n, C, H, W] in [0, 1], written whole or not at all."""
-        pixels = (images.clamp(0, 1) * 255).round().to(torch.uint8).cpu().numpy()
-        with replacing(self.folder / f"{rows[0]:08d}-{rows[-1]:08d}.npz") as temporary:
-            np.savez(
-                temporary, images=pixels, seconds=np.float64(seconds), warm=np.bool_(warm),
-                nfe=np.array(nfe, dtype=np.int64),
-            )  # fmt: skip
+    def put(self, rows: range, pixels: Tensor, seconds: float, *, warm: bool, nfe: float | None = None) -> None:
+        """Write uint8 images [n, C, H, W] as one file, complete or absent."""
+        file, images = self.folder / f"{rows[0]:08d}-{rows[-1]:08d}.npz", pixels.cpu().numpy()
+        save_arrays(file, images=images, seconds=seconds, warm=warm, nfe=math.nan if nfe is None else nfe)
 
-    def walk(self) -> Iterator[NDArray[np.uint8]]:
-        """The images of file after file."""
+    def read(self, *keys: str) -> Iterator[tuple[Any, ...]]:
+        """The arrays of these names, file after file."""
         for _, _, path in self.ranges():
             with np.load(path, allow_pickle=False) as stored:
-                yield stored["images"]
+                yield tuple(stored[key] for key in keys)
 
     def first(self, n: int) -> NDArray[np.uint8]:
-        """The first ``n`` images."""
         held: list[NDArray[np.uint8]] = []
-        for images in self.walk():
+        for (images,) in self.read("images"):
             held.append(images)
             if sum(map(len, held)) >= n:
                 break
@@ -96,27 +93,22 @@ class Chunks:
 
     def seconds_per_image(self) -> float:
         """Without first batches, unless there are no others."""
-        times = []
-        for _, _, path in self.ranges():
-            with np.load(path, allow_pickle=False) as stored:
-                times.append((float(stored["seconds"]), len(stored["images"]), bool(stored["warm"])))
+        times = [(float(s), len(i), bool(warm)) for s, i, warm in self.read("seconds", "images", "warm")]
         usual = [(s, n) for s, n, warm in times if warm] or [(s, n) for s, n, _ in times]
         return sum(s for s, _ in usual) / sum(n for _, n in usual)
 
     def nfe(self) -> float | None:
-        """What a sample took in the mean, where the sampler decided; None where it was the same for all."""
-        found = list[int]()
-        for _, _, path in self.ranges():
-            with np.load(path, allow_pickle=False) as stored:
-                found += stored["nfe"].tolist() if "nfe" in stored else []
-        return sum(found) / len(found) if found else None
+        """Mean NFE of an adaptive sampler; None where it is the same for all."""
+        found = [(float(nfe), len(images)) for nfe, images in self.read("nfe", "images")]
+        total = sum(nfe * count for nfe, count in found)
+        return None if math.isnan(total) else total / sum(count for _, count in found)
 
     def image_set(self, name: str, n: int) -> ImageSet:
         """For the metrics: batches of equal size."""
 
         def read(size: int) -> Iterator[Tensor]:
             rest = np.empty((0,), dtype=np.uint8)
-            for images in self.walk():
+            for (images,) in self.read("images"):
                 rest = images if not len(rest) else np.concatenate([rest, images])
                 while len(rest) >= size:
                     yield torch.from_numpy(rest[:size].copy())
@@ -127,53 +119,38 @@ class Chunks:
         return ImageSet(name=name, open=read, count=n)
 
 
-class Maker:
-    """A generator that fills folders; its first batch is marked."""
+class SampleWriter:
+    """Fills folders with samples of one generator until the deadline; its first batch is not ``warm``."""
 
-    def __init__(self, generator: Generator, batch: int | None = None) -> None:
+    def __init__(
+        self, generator: Generator, batch: int | None, deadline: Deadline, tell: StageProgress,
+        say: Callable[[str], None] = lambda _: None,
+    ) -> None:  # fmt: skip
         self.generator, self.batch, self.warm = generator, batch or generator.batch, False
+        self.deadline, self.tell, self.say = deadline, tell, say
         self._leakage: dict[str, Any] = {}
 
-    def fill(
-        self,
-        chunks: Chunks,
-        n: int,
-        make: Callable[[range], Tensor],
-        deadline: Deadline,
-        tell: Callable[[int], None],
-        spent: Callable[[], Sequence[int]] = tuple,
-    ) -> bool:
-        """Rows 0 … n − 1 by ``make``; whether all are there. What ``make`` refuses is a `Failed`.
-
-        ``spent``: the evaluations of the samples made last, where they differ.
-        """
+    def fill(self, chunks: Chunks, n: int, make: Callable[[range], Tensor | SampleResult], stage: str) -> bool:
+        """Write rows 0 … n − 1 by ``make``; whether all are there. What ``make`` refuses, and NaN, is a `Failed`."""
         took = 0.0
         for rows in chunks.missing(n, self.batch):
-            if deadline.over(took):
+            if self.deadline.over(took):
                 return False
             begin = time.perf_counter()
             try:
-                images = make(rows)
+                found = make(rows)
+                took = time.perf_counter() - begin
+                images, nfe = found if isinstance(found, SampleResult) else (found, None)
+                pixels = to_bytes(images)
             except ValueError as error:
                 raise Failed(str(error)) from None
-            took = time.perf_counter() - begin
-            counts = spent()[: len(rows)]  # a batch may have been filled up
-            chunks.put(rows, images, took, warm=self.warm, nfe=counts)
+            chunks.put(rows, pixels, took, warm=self.warm, nfe=nfe)
             self.warm = True
-            tell(rows[-1] + 1)
+            self.tell(stage, rows[-1] + 1, n)
         return True
 
-    def column(
-        self,
-        folder: Path,
-        column: Column,
-        sampler: str,
-        n: int,
-        deadline: Deadline,
-        say: Callable[[str], None],
-        tell: Callable[[int], None],
-    ) -> dict[str, Any] | None:
-        """Samples of the seeds 0 … n − 1; their protocol, or None where the deadline came first."""
+    def column(self, folder: Path, column: Column, sampler: str, n: int, stage: str) -> dict[str, Any] | None:
+        """Write samples of the seeds 0 … n − 1; their protocol, or None where the deadline came first."""
         generator = self.generator
         try:
             start, route = generator.start(column.prior), generator.route(sampler, column.steps)
@@ -189,27 +166,18 @@ class Maker:
         protocol["checkpoint_path"] = without_folders(protocol["checkpoint_path"])  # it will be published
         if held is not None:
             if different := differences(held, protocol):
-                raise ValueError(f"{folder} holds other samples: {'; '.join(different)}; remove it to make them anew")
+                raise ValueError(f"{folder} holds other samples: {'; '.join(different)}; delete it to start again")
             protocol |= {key: held[key] for key in ("leakage", "note")}
-        save_json(folder / "protocol.json", protocol)
+        write_json(folder / "protocol.json", protocol)
         chunks = Chunks(folder)
         if protocol["note"] and held is None and first:
-            say(f"{folder.parent.name}, prior {column.prior}: {protocol['note']}")
+            self.say(f"{folder.parent.name}, prior {column.prior}: {protocol['note']}")
 
-        adaptive = route.sampler if isinstance(route.sampler, Dopri5) else None
-
-        def make(rows: range) -> Tensor:
+        def make(rows: range) -> SampleResult:
             return generator.sample_along(route, rows, start.prior, batch=self.batch)
 
-        def spent() -> list[int]:
-            if adaptive is None:
-                return []
-            made = torch.cat(adaptive.made).tolist()
-            adaptive.made.clear()
-            return made
-
-        if not self.fill(chunks, n, make, deadline, tell, spent):
+        if not self.fill(chunks, n, make, stage):
             return None
-        if (mean := chunks.nfe()) is not None:
-            protocol["evaluations_made"] = mean
+        if (mean := chunks.nfe()) not in (None, route.nfe):
+            protocol["mean_nfe"] = mean
         return {**protocol, "seconds_per_image": chunks.seconds_per_image(), "batch": self.batch}

@@ -1,19 +1,24 @@
-"""A sweep: the same contender with other values of some fields, on a grid or by successive halving."""
+"""A sweep: one run with many values of some fields, on a grid or by successive halving.
+
+Successive halving (Jamieson & Talwalkar 2016): all points with a small budget, the best 1/η with η times as much, and
+so on until one is left. The training of a point continues in the next round.
+"""
 
 import hashlib
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from anisodiff import notation
 from anisodiff.experiments.budget import Budget
-from anisodiff.experiments.compare import Entry, Study, entries
-from anisodiff.experiments.contender import OWN, Contender, parse_contender, slug, split_outside
-from anisodiff.experiments.halving import rungs, survivors
-from anisodiff.experiments.layout import place_of_study, read_json
-from anisodiff.experiments.numbers import Row, read_rows
+from anisodiff.experiments.compare import missing, run_study
+from anisodiff.experiments.layout import read_study
+from anisodiff.experiments.results import Row, read_rows
+from anisodiff.experiments.runs import OWN, Run, parse_run, slug, split_outside
+from anisodiff.experiments.study import SeededRun, Study, seed_runs
 from anisodiff.training import TrainConfig
 
 HIGHER = ("precision", "recall", "density", "coverage")
@@ -40,15 +45,14 @@ def parse_axis(text: str) -> Axis:
     return Axis(key=key.strip(), values=tuple(values))
 
 
-def check_metric(name: str) -> str:
-    """One that is measured."""
+def check_metric(name: str) -> None:
+    """Refuse a metric that is not measured."""
     if name not in METRICS:
         raise ValueError(f"unknown --metric {name!r}; {notation.nearest(name, METRICS)}")
-    return name
 
 
-def points(base: str, axes: Sequence[Axis]) -> list[tuple[Contender, dict[str, str]]]:
-    """Every combination of the values as a contender, with its values by key."""
+def points(base: str, axes: Sequence[Axis]) -> list[tuple[Run, dict[str, str]]]:
+    """Every combination of the values as a run, with its values by key."""
     if not axes:
         raise ValueError("say what to sweep over: --grid KEY=V1,V2,…, once or several times")
     keys = [axis.key for axis in axes]
@@ -63,7 +67,26 @@ def points(base: str, axes: Sequence[Axis]) -> list[tuple[Contender, dict[str, s
             name = f"{name}-{hashlib.sha256(words.encode()).hexdigest()[:6]}"
         names.add(name)
         more = {key: value if key in OWN else notation.setting(value) for key, value in chosen.items()}
-        found.append((parse_contender(base, {**more, "name": name}), chosen))
+        found.append((parse_run(base, {**more, "name": name}), chosen))
+    return found
+
+
+def survivors(scores: Mapping[str, float | None], eta: int, *, higher: bool = False) -> list[str]:
+    """The best ⌈n/η⌉ of n names by score, best first; None and NaN (a failure) never continue."""
+    known = {name: score for name, score in scores.items() if score is not None and not math.isnan(score)}
+    ranked = sorted(known, key=lambda name: -known[name] if higher else known[name])
+    return ranked[: max(1, -(-len(scores) // eta))]
+
+
+def rungs(count: int, first: Budget, eta: int) -> list[tuple[int, Budget]]:
+    """Points and budget of every round: (n, b), (⌈n/η⌉, η b), … as long as there are two or more points."""
+    if eta < 2:
+        raise ValueError(f"halving: got {eta}, expected 2 or more: the best 1 in N continues")
+    found: list[tuple[int, Budget]] = []
+    budget = first
+    while count > 1 or not found:
+        found.append((count, budget))
+        count, budget = -(-count // eta), budget.times(eta)
     return found
 
 
@@ -83,45 +106,38 @@ def tags(count: int, budget: Budget, halving: Halving | None) -> list[str]:
 
 
 def run_sweep(
-    study: Study,
-    contenders: Sequence[Contender],
-    configs: Sequence[TrainConfig | None],
-    out: Path,
-    halving: Halving | None,
-    say: Callable[[str], None],
+    study: Study, runs: Sequence[Run], configs: Sequence[TrainConfig | None], out: Path, halving: Halving | None
 ) -> bool:
     """All points, or all rounds of halving; whether everything is done."""
     if halving is None:
-        return _round(study, entries(contenders, configs, study.terms, out))
-    alive = [one.name for one in contenders]
-    for number, (count, budget) in enumerate(rungs(len(contenders), study.terms.budget, halving.eta)):
+        return _round(study, seed_runs(runs, configs, study.settings, out))
+    alive = [one.name for one in runs]
+    for number, (count, budget) in enumerate(rungs(len(runs), study.settings.budget, halving.eta)):
         tag = f"rung-{number}"
-        say(f"round {number + 1}: {len(alive)} points, {budget} each")
+        study.say(f"round {number + 1}: {len(alive)} points, {budget} each")
         assert len(alive) <= count
-        staged = replace(study, terms=replace(study.terms, budget=budget))
-        everyone = entries(contenders, configs, study.terms, out, tag)  # who shares a run with whom stays as it is
-        if not _round(staged, [entry for entry in everyone if entry.contender.name in alive]):
+        staged = replace(study, settings=replace(study.settings, budget=budget))
+        everyone = seed_runs(runs, configs, study.settings, out, tag)  # of all: they share trainings as before
+        if not _round(staged, [entry for entry in everyone if entry.run.name in alive]):
             return False
-        held = read_json(place_of_study(out))
-        assert held is not None
-        rows = read_rows(out, held, tag, alive)
-        scores = {row.name: score_of(row, study.terms.priors[0], halving.metric) for row in rows}
+        rows = read_rows(out, read_study(out, "sweep"), tag, alive)
+        scores = {row.name: score_of(row, study.settings.priors[0], halving.metric) for row in rows}
         kept = survivors(scores, halving.eta, higher=halving.metric in HIGHER)
-        say(f"round {number + 1}: the best are {', '.join(kept) or 'none: all have failed'}")
+        study.say(f"round {number + 1}: the best are {', '.join(kept) or 'none: all have failed'}")
         alive = [name for name in alive if name in kept]
         if len(alive) < 2:
             return True
     return True
 
 
-def _round(study: Study, found: list[Entry]) -> bool:
-    return study.run(found) and not study.missing(found)
+def _round(study: Study, found: list[SeededRun]) -> bool:
+    return run_study(study, found) and not missing(study, found)
 
 
 def score_of(row: Row, prior: str, metric: str) -> float | None:
     """The metric of a point; None where it failed, if only with one of its seeds."""
     column = row.deciding(prior)
-    found = None if row.words("train", "failed") or row.words(column, "failed") else row.metric(column, metric)
+    found = None if row.failure(column) else row.metric(column, metric)
     return None if found is None else found.mean
 
 
@@ -134,7 +150,7 @@ def ranked(
         for row in read_rows(out, held, tag):
             if number == 0 or row.columns:
                 last[row.name] = row, number
-    values = {described["contender"]: described["point"] for described in held["contenders"].values()}
+    values = {described["run"]: described["point"] for described in held["runs"].values()}
     sign = -1.0 if metric in HIGHER else 1.0
 
     def order(item: tuple[Row, int]) -> tuple[int, float]:

@@ -1,4 +1,4 @@
-"""What a sweep leaves: a sorted table, a plot (one field: a curve; two: a map; more: a panel each), raw JSON."""
+"""The page of a sweep: a sorted table, a plot (one field: a curve; two: a map; more: a panel each), raw JSON."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -6,42 +6,42 @@ from typing import Any
 
 import numpy as np
 
-from anisodiff.experiments.layout import save_json
-from anisodiff.experiments.numbers import Number, Row, best, cell
 from anisodiff.experiments.plots import tidy
+from anisodiff.experiments.results import Number, Row, best, cell, text
 from anisodiff.experiments.sweep import HIGHER, METRICS, ranked
 from anisodiff.io.atomic import replacing
 from anisodiff.io.figures import canvas, save_figure
+from anisodiff.io.records import write_json
 from anisodiff.metrics.protocol import aligned
 
 Point = tuple[Row, int, dict[str, str]]
 
 
 def write_sweep(out: Path, held: Mapping[str, Any], rounds: Sequence[str], prior: str, metric: str) -> Path:
-    """results/sweep.md, sweep.json and figures/sweep.png, from whatever results are there."""
+    """Write results/sweep.md, sweep.json and figures/sweep.png from the results so far."""
     found = ranked(out, held, rounds, prior, metric)
     keys = list(found[0][2])
     shown = [metric, *(name for name in METRICS if name != metric and name != "fid_infinity")]
     columns = {row.name: row.deciding(prior) for row, _, _ in found}
     numbers = {row.name: [row.metric(columns[row.name], name) for name in shown] for row, _, _ in found}
     halved = len(rounds) > 1
-    head = [*keys, *(["round"] if halved else []), *shown, "images seen", "training, s", "nfe"]
+    head = [*keys, *(["round"] if halved else []), *shown, "images seen", "optimizer steps", "training, s", "nfe"]
     table = [head]
     for row, number, values in found:
         rivals = [numbers[other.name][0] for other, n, _ in found if n == number]
         first, *rest = numbers[row.name]
         lowest = None if metric in HIGHER else best(rivals)
-        facts = [row.fact("train", "images"), row.fact("train", "seconds")]
+        facts = [row.fact("train", key) for key in ("images", "steps", "seconds")]
         facts.append(row.nfe(columns[row.name]))
-        failed = row.words("train", "failed") or row.words(columns[row.name], "failed")
-        cells = ["failed" if failed else cell(first, lowest), *map(_text, (*rest, *facts))]
+        score = "failed" if row.failure(columns[row.name]) else cell(first, lowest)
+        cells = [score, *map(text, (*rest, *facts))]
         table.append([*values.values(), *([str(number + 1)] if halved else []), *cells])
     seeds = max(len(row.seeds) for row, _, _ in found)
     priors = dict.fromkeys(column.rpartition("-")[0] for column in columns.values() if column)
     words = (
         f"{held['fixed']['n']} samples, prior {' or '.join(priors) or prior}, {held['fixed']['budget']} of training"
         f"{' in the first round' if halved else ''}, {seeds} seed{'s' if seeds > 1 else ''}; sorted by {metric}. "
-        f"≈: not shown to differ from the best{' of its round' if halved else ''} "
+        f"≈: no significant difference from the best{' of its round' if halved else ''} "
         f"({'under 10 %' if seeds == 1 else 'ranges overlap'})."
     )
     parts = ["# Sweep", words, aligned(table, widest=60)]
@@ -58,12 +58,8 @@ def write_sweep(out: Path, held: Mapping[str, Any], rounds: Sequence[str], prior
          "results": list(row.results)}
         for row, number, values in found
     ]  # fmt: skip
-    save_json(path.with_suffix(".json"), {"study": dict(held), "metric": metric, "prior": prior, "points": raw})
+    write_json(path.with_suffix(".json"), {"study": dict(held), "metric": metric, "prior": prior, "points": raw})
     return path
-
-
-def _text(number: Number | None) -> str:
-    return "–" if number is None else str(number)
 
 
 def _draw(found: Sequence[Point], keys: Sequence[str], prior: str, metric: str) -> Any:
@@ -98,24 +94,24 @@ def _draw(found: Sequence[Point], keys: Sequence[str], prior: str, metric: str) 
 
 
 def _places(values: Sequence[str]) -> tuple[list[float], list[str] | None]:
-    """Where values stand on an axis: at their number, or, where one is none, one after the other with their names."""
-    try:
-        numbers = [float(value) for value in values]
-        if all(np.isfinite(numbers)):
-            return numbers, None
-    except ValueError:
-        pass
-    names = list(dict.fromkeys(values))
+    """Positions on an axis: the numbers themselves, or ranks with their names where a value is no finite number."""
+    names = _ordered(values)
+    if all(map(_is_finite, names)):
+        return [float(value) for value in values], None
     return [float(names.index(value)) for value in values], names
 
 
 def _ordered(values: Sequence[str]) -> list[str]:
-    """Numbers ascending, words as they come."""
+    """Different values: numbers ascending, words as they come."""
     names = list(dict.fromkeys(values))
+    return sorted(names, key=float) if all(map(_is_finite, names)) else names
+
+
+def _is_finite(value: str) -> bool:
     try:
-        return sorted(names, key=float)
+        return bool(np.isfinite(float(value)))
     except ValueError:
-        return names
+        return False
 
 
 def _map(measured: Sequence[tuple[dict[str, str], Number, int]], keys: Sequence[str], metric: str) -> Any:

@@ -1,7 +1,7 @@
-"""One training under a budget: stopped when it is used up, interrupted and continued at will, watched on the way."""
+"""One training under a budget: it can be interrupted and continued, and keeps EMA weights during training."""
 
 import gc
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -10,39 +10,39 @@ import torch
 from torch import Tensor
 
 from anisodiff.data import Dataset
-from anisodiff.experiments.budget import Budget, Deadline, Meter
-from anisodiff.experiments.layout import Place, read_json, save_json
+from anisodiff.experiments.budget import Budget, Meter
+from anisodiff.experiments.layout import Place, read_json
+from anisodiff.experiments.study import Study
+from anisodiff.io.checkpoint import find
+from anisodiff.io.records import write_json
 from anisodiff.models.base import Model
-from anisodiff.networks import NCSNpp
 from anisodiff.runtime.durations import span
 from anisodiff.training import Diverged, Hooks, Plan, Snapshot, Store, TrainConfig, newest, read_log, train
 from anisodiff.training.model import model_tensors
 from anisodiff.training.preview import fit_prior
-from anisodiff.training.setup import describe
+from anisodiff.training.setup import describe, load_start
 from anisodiff.training.slim import slim
-from anisodiff.training.start import load_start
 
 LOG_STEPS, FOREVER = 20, 2**50
-Tell = Callable[[str, int, int | None], None]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Pace:
-    """How far, and what is kept on the way."""
+    """The length of a training, and the weights that are kept."""
 
     budget: Budget
     track: int = 0
-    """Parts of the budget after which the averaged weights are kept."""
+    """Parts of the budget after which the EMA weights are kept."""
     keep_weights: bool = False
-    """Whether a copy in half precision goes to the results."""
+    """Put a copy in half precision among the results."""
     pinned: Collection[str] = ()
-    """Fields of the config that the user has set himself."""
+    """Fields of the config that the user has set."""
 
     def paced(self, config: TrainConfig) -> TrainConfig:
-        """The config with the length and the intervals of a study; none of them changes what is learned."""
+        """The config with the length and the intervals of a study, which do not change the trained weights."""
         log = config.log_every if "log_every" in self.pinned else LOG_STEPS * config.batch
         often = config.checkpoint_every
-        if "checkpoint_every" not in self.pinned:  # with a record of the log, so that no stretch is lost
+        if "checkpoint_every" not in self.pinned:  # with a record of the log, so that no interval is lost
             often = -(-often // log) * log
         length = FOREVER if self.budget.images is None else self.budget.images
         watched = log if self.track > 1 else 0
@@ -53,14 +53,12 @@ class Pace:
 
 @dataclass
 class _Watch:
-    """What the trainer calls: counts the time, keeps weights on the way, says when it is enough."""
+    """Hooks of the trainer: count the time, keep weights, stop at the end of the budget."""
 
     place: Place
     config: TrainConfig
-    dataset: Dataset
     pace: Pace
-    deadline: Deadline
-    tell: Tell
+    study: Study
     begun: float
     enough: bool = False
     meter: Meter | None = None
@@ -69,83 +67,72 @@ class _Watch:
     _fresh: list[int] = field(default_factory=list)
 
     def stop(self) -> bool:
-        """After every step."""
+        deadline = self.study.deadline
         if self.meter is None:
-            self.deadline.start = self.deadline.now() - self.begun
+            deadline.start = deadline.now() - self.begun
             # by now the trainer has cut the log back to where it continues
             self._fresh = list((read_json(self.place.fresh) or {}).get("steps", []))
             self.meter = Meter(read_log(self.place.run), self._fresh)
         self._since += 1
         images = self.meter.images + self._since * self.config.batch
         seconds, budget = self.meter.seconds(images), self.pace.budget
-        self.tell(f"train {self.place.run_name}", int(budget.spent(images, seconds)), int(budget.amount))
+        self.study.tell(f"train {self.place.training}", int(budget.spent(images, seconds)), int(budget.amount))
         self.enough = budget.seconds is not None and budget.reached(images, seconds)
-        return self.enough or self.deadline.over()
+        return self.enough or deadline.over()
 
     def on_log(self, record: dict[str, Any]) -> None:
         """The first record after a start holds compilation."""
         assert self.meter is not None
         if not self._logged:
             self._fresh.append(record["step"])
-            save_json(self.place.fresh, {"steps": self._fresh})
+            write_json(self.place.fresh, {"steps": self._fresh})
         self.meter.add(record, fresh=not self._logged)
         self._logged, self._since = True, 0
 
     def on_interval(self, model: Model, step: int, prior: Mapping[str, Tensor] | None) -> None:
-        """Keep the averaged weights whenever another part of the budget is used up."""
+        """Keep the EMA weights whenever another part of the budget is used up."""
         assert self.meter is not None
         images, track = step * self.config.batch, self.pace.track
         seconds = self.meter.seconds(images)
         for number in range(1, track):
             due = self.pace.budget.times(number / track).reached(images, seconds)
             if (self.place.trained.parent / f"track-{number}.json").is_file():
-                continue  # measured while the run was under way, and its weights removed
+                continue  # measured during training, and its weights removed
             if due and newest(self.place.track(number)) is None:
                 self._keep(self.place.track(number), model, step, seconds, prior)
 
     def _keep(
         self, folder: Path, model: Model, step: int, seconds: float, prior: Mapping[str, Tensor] | None
     ) -> None:
-        network = next(part for part in model.modules() if isinstance(part, NCSNpp))
-        about = describe(Plan.of(self.config), self.dataset)
+        about = describe(Plan.of(self.config), self.study.dataset)
         meta = {**about, "step": step, "images": step * self.config.batch, "training_seconds": seconds}
-        tensors = model_tensors(model, dict(network.named_parameters()), network)
+        tensors = model_tensors(model, model.network_state())
         Store(folder).save(Snapshot(step=step, meta=meta, model=tensors, state={}, prior=prior))
 
 
-def train_under(
-    config: TrainConfig,
-    dataset: Dataset,
-    place: Place,
-    pace: Pace,
-    *,
-    start: str | None,
-    device: torch.device,
-    deadline: Deadline,
-    say: Callable[[str], None],
-    tell: Tell,
-) -> bool:
-    """Train until the budget is used up, or the deadline is over; whether it is finished is returned.
+def train_under(config: TrainConfig, place: Place, pace: Pace, study: Study, *, start: str | None) -> bool:
+    """Train until the budget is used up, or the deadline is over; whether it is finished.
 
-    A run that diverges is finished, too, and train.json says why.
+    A training that diverges is finished, too, and train.json says why.
     """
+    deadline, device, dataset, say = study.deadline, study.device, study.dataset, study.say
     if read_json(place.trained) is not None:
         return True
     if deadline.over(deadline.start):
         if not deadline.over():
-            say(f"{place.run_name}: not begun: the last training took {span(deadline.start)} to its first step")
+            say(f"{place.training}: not started: the last training took {span(deadline.start)} to its first step")
         return False
     paced = pace.paced(config)
-    watch = _Watch(place, paced, dataset, pace, deadline, tell, deadline.now())
+    watch = _Watch(place, paced, pace, study, deadline.now())
     hooks = Hooks(
-        say=lambda line: say(f"{place.run_name}: {line}"), on_log=watch.on_log, stop=watch.stop, fit_prior=fit_prior,
+        say=lambda line: say(f"{place.training}: {line}"), on_log=watch.on_log, stop=watch.stop, fit_prior=fit_prior,
         on_interval=watch.on_interval if pace.track > 1 else None,
     )  # fmt: skip
     try:
         outcome = train(paced, dataset, place.run, device=device, start=start, hooks=hooks, tensorboard=False)
     except Diverged as error:
-        save_json(place.trained, {"failed": str(error)})
-        say(f"{place.run_name}: {error}")
+        write_json(place.trained, {"failed": str(error)})
+        say(f"{place.training}: {error}")
         return True
     finally:
         gc.collect()  # recorded graphs hold memory that the next one needs
@@ -159,12 +146,12 @@ def train_under(
         try:
             keep_start(paced, dataset, place, start)
         except (ValueError, OSError) as error:  # the training itself is done
-            say(f"{place.run_name}: no point before training: {error}")
+            say(f"{place.training}: no FID before training: {error}")
     meter = watch.meter or Meter(read_log(place.run), (read_json(place.fresh) or {}).get("steps", []))
-    seconds = meter.seconds(outcome.images) or None  # a run of one stretch has no rate
+    seconds = meter.seconds(outcome.images) or None  # a log of one interval has no rate
     if pace.keep_weights and newest(place.weights) is None:
         slim(place.run, place.weights)
-    save_json(
+    write_json(
         place.trained,
         {
             "images": outcome.images, "steps": outcome.step, "seconds": seconds, "loss": outcome.loss,
@@ -173,38 +160,35 @@ def train_under(
         },
     )  # fmt: skip
     told = "" if seconds is None else f" in {span(seconds)} of training"
-    say(f"{place.run_name}: {outcome.images} images{told}")
+    say(f"{place.training}: {outcome.images} images{told}")
     return True
 
 
 def keep_start(config: TrainConfig, dataset: Dataset, place: Place, start: str) -> None:
-    """Point 0 of a curve: the weights that the run began with, under its own tables and prior (zero-shot)."""
+    """FID before training: the weights that the run began with, under its own statistics and prior (zero-shot)."""
     saved = newest(place.run)
     if saved is None or newest(place.track(0)) is not None:
         return
     plan = Plan.of(config)
     about = describe(plan, dataset)
     begun = load_start(start, plan, about)
-    known = saved.meta.get("start") or {}  # an older run does not know all of it
-    if not known or any(begun.about.get(key) != value for key, value in known.items()):
+    if begun.about != saved.meta["start"]:
         raise ValueError(f"{start} is no longer what the run began with")
     tables = {name: value for name, value in saved.tensors("model").items() if not name.startswith("network.")}
     weights = {f"network.{name}": value for name, value in begun.tensors.items()}
-    meta = {**about, "step": 0, "images": 0, "training_seconds": 0.0, "start": saved.meta.get("start")}
+    meta = {**about, "step": 0, "images": 0, "training_seconds": 0.0, "start": saved.meta["start"]}
     prior = saved.tensors("prior") if saved.has("prior") else None
     Store(place.track(0)).save(Snapshot(step=0, meta=meta, model={**weights, **tables}, state={}, prior=prior))
 
 
 def machine(device: torch.device) -> str:
-    """What it ran on."""
+    """The name of the GPU, or the kind of device."""
     return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
 
 
-def measured_training(run: Path) -> dict[str, Any]:
-    """The same facts of a checkpoint that was given; its time is that of its log, where there is one."""
-    from anisodiff.generation.loading import open_checkpoint
-
-    saved = open_checkpoint(run)
+def given_training(run: Path) -> dict[str, Any]:
+    """The same facts of a given checkpoint; its time is that of its log, where there is one."""
+    saved = find(run)
     images = int(saved.meta["images"])
     meter = Meter(record for record in read_log(run) if record["images"] <= images)
     return {"images": images, "steps": saved.step, "seconds": meter.seconds(images) or None, "given": True}

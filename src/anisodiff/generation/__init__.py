@@ -1,11 +1,12 @@
-"""Images from a checkpoint: load, start, sample, write."""
+"""Images from a checkpoint: load, sample, write."""
 
-from anisodiff.generation.generator import Generator
-from anisodiff.generation.job import Outcome, write_samples
-from anisodiff.generation.loading import load
+from anisodiff.generation.generator import Generator, load
+from anisodiff.generation.job import SamplingConfig, SamplingOutcome, write_samples
+from anisodiff.generation.priors import PRIORS
 from anisodiff.generation.protocol import read_protocol
-from anisodiff.generation.running import Step
-from anisodiff.generation.seeds import parse_seeds
-from anisodiff.generation.starts import PRIORS
+from anisodiff.generation.reverse import SamplingStep, parse_seeds
 
-__all__ = ["PRIORS", "Generator", "Outcome", "Step", "load", "parse_seeds", "read_protocol", "write_samples"]
+__all__ = [
+    "PRIORS", "Generator", "SamplingConfig", "SamplingOutcome", "SamplingStep", "load", "parse_seeds",
+    "read_protocol", "write_samples",
+]  # fmt: skip

@@ -1,34 +1,44 @@
-"""A model that makes images:
+"""A checkpoint that generates images:
 
     u_T ~ prior;    u_T → u_{t_min} by a sampler;    x = E[x_0 | u_{t_min}]
 
 Every sample has a seed. Its terminal state and its noise are functions of that seed alone: not of the batch, the
-device, or the number of processes. What is left is rounding: kernels may sum in another order for another batch size.
+device, or the number of processes. Only rounding differs: kernels may sum in another order for another batch size.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from anisodiff.generation.pool import Pictures
-from anisodiff.generation.running import PATH, START, Callback, Route, cut, keys_of, prepared, run_back
-from anisodiff.generation.seeds import check_seeds
-from anisodiff.generation.starts import Ground, Start, start_of
+from anisodiff.generation.priors import NamedPrior, PriorImages, PriorInputs, build_prior
+from anisodiff.generation.reverse import (
+    PATH,
+    START,
+    Callback,
+    Route,
+    batches,
+    check_seeds,
+    keys_of,
+    prepared,
+    run_reverse,
+)  # fmt: skip
+from anisodiff.io.checkpoint import Checkpoint, find
 from anisodiff.models.base import Model
-from anisodiff.models.song_network import VENetwork
 from anisodiff.noise import KeyedNoise
 from anisodiff.priors import Prior
 from anisodiff.processes import Process
-from anisodiff.samplers import Sampler, usual
-from anisodiff.samplers import sampler as sampler_named
-from anisodiff.training.model import Plan, Trained
+from anisodiff.registry import build_sampler, default_sampler, fit_sampler
+from anisodiff.runtime.devices import pick_device
+from anisodiff.samplers import Sampler, SampleResult
+from anisodiff.training.model import Plan, Trained, load_model
 
 
 @dataclass(frozen=True, kw_only=True)
-class Origin:
+class CheckpointOrigin:
     """Which checkpoint: its path as given, and the sha256 of model and prior."""
 
     path: str
@@ -37,15 +47,15 @@ class Origin:
 
 
 class Generator:
-    """Samples from a checkpoint; made by `anisodiff.load`."""
+    """Samples from a checkpoint; returned by `anisodiff.load`."""
 
     def __init__(
         self,
         trained: Trained,
-        origin: Origin,
+        origin: CheckpointOrigin,
         *,
         device: torch.device,
-        images: Pictures | None = None,
+        images: PriorImages | None = None,
         compile: bool = False,
         precision: str = "auto",
     ) -> None:
@@ -60,57 +70,64 @@ class Generator:
         cuda, single = device.type == "cuda", self.plan.dtype == torch.float32
         self.half = single and (precision == "bf16" or (precision == "auto" and cuda))
         if cuda or self.half:
-            holder = self.model.network if isinstance(self.model.network, VENetwork) else self.model
-            holder.network = prepared(holder.network, cuda=cuda, half=self.half, compile=compile and cuda)
+            self.model.wrap_network(lambda n: prepared(n, cuda=cuda, half=self.half, compile=compile and cuda))
         self._stored, self._images = trained.prior, images
-        self._starts: dict[str, Start] = {}
+        self._starts: dict[str, NamedPrior] = {}
+
+    def __repr__(self) -> str:
+        parameters = sum(weight.numel() for weight in self.model.network.parameters())
+        preset = self.plan.config.process.get("preset", type(self.process).__name__)
+        shape = "×".join(map(str, (self.channels, *self.size)))
+        return (
+            f"Generator({self.origin.path}: process {preset}, images {shape}, {parameters:,} parameters, "
+            f"on {self.device})"
+        )
 
     @property
     def batch(self) -> int:
-        """Samples at a time, where nothing is said: as many pixels as keep a device busy."""
+        """Default batch: as many pixels as keep a device busy."""
         pixels = (256 if self.device.type == "cuda" else 16) * 32 * 32
         return max(1, min(1024, pixels // (self.size[0] * self.size[1])))
 
-    def start(self, name: str = "gaussian", images: Pictures | None = None) -> Start:
-        """The prior of that name with what is to be said of it; ``images`` in place of those given to `load`."""
+    def start(self, name: str = "gaussian", images: PriorImages | None = None) -> NamedPrior:
+        """The prior of that name with its description; ``images`` in place of those given to `load`."""
         if images is None and name in self._starts:
             return self._starts[name]
-        ground = Ground(
+        inputs = PriorInputs(
             process=self.process,
             stored=self._stored,
-            pictures=self._images if images is None else images,
+            source=self._images if images is None else images,
             channels=self.channels,
             size=self.size,
             data=self.meta.get("data", {}),
             device=self.device,
         )
-        found = start_of(name, ground)
+        found = build_prior(name, inputs)
         if images is None:
             self._starts[name] = found
         return found
 
-    def prior(self, name: str = "gaussian", images: Pictures | None = None) -> Prior:
-        """The law that sampling starts from: gaussian, simulate, conditional or heldout."""
+    def prior(self, name: str = "gaussian", images: PriorImages | None = None) -> Prior:
+        """The distribution that sampling starts from: gaussian, simulate, conditional or heldout."""
         return self.start(name, images).prior
 
     def route(self, sampler: str | Sampler = "auto", steps: int = 50, t: float | None = None) -> Route:
-        """The way back from ``t`` (T, where none is given) in ``steps`` evaluations of the network.
+        """The sampler and its time grid from ``t`` (default: T) down to t_min, for ``steps`` NFE.
 
-        A sampler may need a few more than were asked for, to stop where the drift jumps: `Route.evaluations` counts.
-        ``auto`` is the one that is usual for the model (`samplers.usual`).
+        A sampler may need a few more, to stop where the drift jumps: see `Route.nfe`. ``auto`` is the default of the
+        model.
         """
         t_min, T = self.plan.config.t_min, self.process.T
         if steps < 1:
-            raise ValueError(f"steps: got {steps}, expected 1 evaluation of the network or more")
+            raise ValueError(f"steps: got {steps}, expected 1 NFE or more")
         if t is not None and not t_min < t <= T:
             raise ValueError(f"t: got {t:g}, expected a time in (t_min, T] = ({t_min:g}, {T:g}]")
         if sampler == "auto":
-            given = usual(self.model, self.process)
+            given = default_sampler(self.plan.kind, self.process, self.plan.provided)
         elif isinstance(sampler, str):
-            given = sampler_named(sampler, self.process)
+            given = build_sampler(sampler, self.process, self.plan.provided)
         else:
-            given = sampler.prepared(self.process)
-        given.check_model(self.plan.config.learns)
+            given = fit_sampler(sampler, self.process, self.plan.provided)
         chosen = given.within(steps)
         times = chosen.times(self.model, steps, t_min=t_min, t_max=t)
         return Route(sampler=chosen, times=times, nfe=chosen.nfe(times))
@@ -126,7 +143,7 @@ class Generator:
         batch: int | None = None,
         callback: Callback | None = None,
     ) -> Tensor:
-        """``n`` images [n, C, H, W] in [0, 1] on the CPU: those of the seeds ``seed``, ``seed`` + 1, …"""
+        """``n`` images [n, C, H, W] in [0, 1] on the CPU, of the seeds ``seed``, ``seed`` + 1, …"""
         return self.sample_seeds(
             range(seed, seed + n), steps=steps, sampler=sampler, prior=prior, batch=batch, callback=callback
         )
@@ -141,12 +158,12 @@ class Generator:
         batch: int | None = None,
         callback: Callback | None = None,
     ) -> Tensor:
-        """One image for every seed, [len(seeds), C, H, W] in [0, 1], on the CPU; ``steps``: network evaluations.
+        """One image for every seed, [len(seeds), C, H, W] in [0, 1], on the CPU; ``steps``: NFE.
 
-        ``batch``: how many at a time; on CUDA the last batch is filled up, so that all run through the same kernels.
+        ``batch``: images at a time; on CUDA the last batch is padded, so that all run through the same kernels.
         """
         law = self.prior(prior) if isinstance(prior, str) else prior
-        return self.sample_along(self.route(sampler, steps), seeds, law, batch=batch, callback=callback)
+        return self.sample_along(self.route(sampler, steps), seeds, law, batch=batch, callback=callback).images
 
     def sample_along(
         self,
@@ -156,11 +173,11 @@ class Generator:
         *,
         batch: int | None = None,
         callback: Callback | None = None,
-    ) -> Tensor:
-        """The same with a prior and a `route` made before: for many calls in a row."""
+    ) -> SampleResult:
+        """As `sample_seeds`, with a prior and a `route` built before, and the NFE that was spent on each image."""
         chosen = check_seeds(seeds)
         keys = keys_of(chosen, START, self.device)
-        return self._back(lambda rows: prior.draw(len(rows), KeyedNoise(keys[rows])), chosen, route, batch, callback)
+        return self._run(lambda rows: prior.draw(len(rows), KeyedNoise(keys[rows])), chosen, route, batch, callback)
 
     def reverse(
         self,
@@ -178,26 +195,62 @@ class Generator:
         expected = (len(chosen), self.channels, *self.size)
         if tuple(states.shape) != expected:
             raise ValueError(f"states: got {list(states.shape)}, expected {list(expected)}, one for every seed")
-        if not bool(states.isfinite().all()):  # or the sampler would be blamed for them
+        if not bool(states.isfinite().all()):
             raise ValueError("states: they hold NaN or infinite values; expected numbers")
-        return self._back(lambda rows: states[rows.to(states.device)].to(self.device), chosen, route, batch, callback)
+        return self._run(
+            lambda rows: states[rows.to(states.device)].to(self.device), chosen, route, batch, callback
+        ).images
 
     @torch.no_grad()
-    def _back(
+    def _run(
         self,
         begin: Callable[[Tensor], Tensor],
         seeds: tuple[int, ...],
         route: Route,
         batch: int | None,
         callback: Callback | None,
-    ) -> Tensor:
-        """Batch by batch; ``begin`` gives the states of some rows."""
+    ) -> SampleResult:
+        """Batch by batch; ``begin`` returns the states of some rows."""
         size = self.batch if batch is None else batch
         fill = self.device.type == "cuda" and (batch is not None or len(seeds) > size)
-        keys, done = keys_of(seeds, PATH, self.device), []
-        for few, rows in cut(len(seeds), size, self.device, fill=fill):
+        keys, done, spent = keys_of(seeds, PATH, self.device), [], 0.0
+        for few, rows in batches(len(seeds), size, self.device, fill=fill):
             here = tuple(seeds[i] for i in rows[:few].tolist())
             start = begin(rows).to(self.plan.dtype)
-            images = run_back(self.model, start, here, keys[rows], route, callback)
-            done.append(images.to("cpu", torch.float32))
-        return torch.cat(done)
+            found = run_reverse(self.model, start, here, keys[rows], route, callback)
+            done.append(found.images.to("cpu", torch.float32))
+            spent += found.nfe * few
+        return SampleResult(torch.cat(done), spent / len(seeds))
+
+
+def load(
+    path: str | Path,
+    device: torch.device | str = "auto",
+    images: PriorImages | None = None,
+    *,
+    compile: bool = False,
+    precision: str = "auto",
+    say: Callable[[str], None] = lambda _: None,
+) -> Generator:
+    """A generator with the EMA weights of a checkpoint: a run's folder, a checkpoint's, or a shipped name.
+
+    ``images``: what priors other than `gaussian` start from. ``precision``: bf16 or fp32 inside the network; auto is
+    bf16 on CUDA. ``compile``: torch.compile the network, on CUDA; it pays for thousands of samples.
+    """
+    where = pick_device(device)
+    saved = find(path, say)
+    codes = saved.codes
+    origin = CheckpointOrigin(path=str(path), model=codes["model.safetensors"], prior=codes.get("prior.safetensors"))
+    return Generator(
+        _trained(saved, where), origin, device=where, images=images, compile=compile, precision=precision
+    )
+
+
+def _trained(saved: Checkpoint, device: torch.device) -> Trained:
+    try:
+        return load_model(saved, device)
+    except (KeyError, RuntimeError) as error:
+        if "memory" in str(error):
+            raise
+        what = " ".join(str(error).split())[:200]
+        raise ValueError(f"{saved.path}: this anisodiff cannot read its model ({what})") from None

@@ -6,12 +6,13 @@ contract serves all, and the piece between two nodes is a Gaussian kernel.
 """
 
 from abc import ABC, abstractmethod
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
 
 from anisodiff.equation import Equation
+from anisodiff.statistics import window_phases
 from anisodiff.stencils import Drift
 from anisodiff.tensors import made_once
 
@@ -64,6 +65,24 @@ class TimeStep(ABC):
     def noise(self, equation: Equation, t: Tensor, like: Tensor) -> Tensor | None:
         """Variance of the modes of a state at ``t`` [1] given its image, [H, W]; None where it has to be measured."""
         return None
+
+    @property
+    def taming(self) -> Any:
+        """The step itself where it tames its drift (`TamedEuler`), else None."""
+        return None
+
+    def snap_to_grid(self, equation: Equation, t: Tensor) -> Tensor:
+        """The times that are learned in place of ``t``: those at which the target has low variance."""
+        return t
+
+    def cells(self, equation: Equation) -> tuple[tuple[float, ...], Tensor]:
+        """Times 0 … T across which the drift may jump, and the phases of a cell at which statistics are estimated."""
+        edges = self.jumps(equation)
+        return edges, window_phases(len(edges) - 1)
+
+    def compiled(self) -> "TimeStep":
+        """The same law, compiled."""
+        return self
 
     @abstractmethod
     def freeze(self, equation: Equation, drift: Drift, u: Tensor, node: int | Tensor) -> Frozen:

@@ -5,6 +5,7 @@ the equation is linear there and U_t given u_s is *exactly* Gaussian with mean e
 (see `linear`). Unconditionally stable; the only error is the freezing, and it vanishes with the windows' length.
 """
 
+import dataclasses
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -186,6 +187,9 @@ class Exponential(TimeStep):
             return FrozenOperator(equation, weights, max(degrees), self.compile, None)
         edges = self.nodes(equation)
         return FrozenOperator(equation, weights, degrees[node], self.compile, (edges[node], edges[node + 1]))
+
+    def compiled(self) -> "Exponential":
+        return dataclasses.replace(self, compile=True)
 
     def __str__(self) -> str:
         return notation.write("exponential", self)

@@ -11,6 +11,7 @@ depends on the image and has to be learned.
 The flow of M is that of `exponential`: weights w(M_s; λ1 at the window's midpoint) in windows from s on.
 """
 
+import dataclasses
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import ClassVar
@@ -100,7 +101,7 @@ class FrozenImage(Frozen):
 
 @dataclass(frozen=True)
 class Signal(TimeStep):
-    """``signal(windows=10, tolerance=1e-06)``: Perona–Malik on the image in so many windows, noise beside it."""
+    """``signal(windows=10, tolerance=1e-06)``: Perona–Malik on the image in windows, plus noise."""
 
     plain_noise: ClassVar[bool] = True
 
@@ -138,6 +139,14 @@ class Signal(TimeStep):
     def freeze(self, equation: Equation, drift: Drift, u: Tensor, node: int | Tensor) -> FrozenImage:
         """The image ``u``."""
         return FrozenImage(equation, self.flow, drift, u)
+
+    def cells(self, equation: Equation) -> tuple[tuple[float, ...], Tensor]:
+        """Nothing diverges where a cell begins, so one place lies there too."""
+        edges, phases = super().cells(equation)
+        return edges, torch.cat([phases.new_tensor([1e-3]), phases])
+
+    def compiled(self) -> "Signal":
+        return dataclasses.replace(self, compile=True)
 
     def __str__(self) -> str:
         return notation.write("signal", self)

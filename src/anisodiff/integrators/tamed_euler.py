@@ -7,6 +7,7 @@ The paper's formula lacks the Δt on the drift. Between two nodes the drift and 
 though the law depends on it: it is an option and part of the identity.
 """
 
+import dataclasses
 import math
 from dataclasses import dataclass, field
 
@@ -17,10 +18,12 @@ from anisodiff import notation
 from anisodiff.equation import Equation
 from anisodiff.integrators.base import Frozen, LocalKernel, TimeStep
 from anisodiff.noise import correlate
+from anisodiff.statistics import step_phases
 from anisodiff.stencils import Drift
 from anisodiff.stencils.gradient import noise_scale, per_sample
 from anisodiff.tensors import compiled, made_once
 
+_CELLS = 20
 NORMS = ("image", "rms", "element", "none")
 
 
@@ -130,6 +133,23 @@ class TamedEuler(TimeStep):
         """0, Δt, 2Δt, …, T; the last step is shorter where Δt does not divide T."""
         count = math.ceil(equation.T / self.dt - 1e-9)
         return (*(k * self.dt for k in range(count)), equation.T)
+
+    @property
+    def taming(self) -> "TamedEuler":
+        return self
+
+    def snap_to_grid(self, equation: Equation, t: Tensor) -> Tensor:
+        """The end of the step that t lies in: the last piece is a whole one."""
+        return (torch.ceil(t / self.dt - 1e-6) * self.dt).clamp(min=self.dt, max=equation.T)
+
+    def cells(self, equation: Equation) -> tuple[tuple[float, ...], Tensor]:
+        """Single steps are so short that they need no edges of their own: twenty cells of whole steps."""
+        nodes = self.nodes(equation)
+        together = max(2, -(-(len(nodes) - 1) // _CELLS))  # two at least, to interpolate between
+        return (*nodes[:-1:together], nodes[-1]), step_phases(together)
+
+    def compiled(self) -> "TamedEuler":
+        return dataclasses.replace(self, compile=True)
 
     def freeze(self, equation: Equation, drift: Drift, u: Tensor, node: int | Tensor) -> FrozenEuler:
         """b̃ and g2 at the node's time and state."""

@@ -1,8 +1,8 @@
-"""Writing files so that a reader never meets half of one.
+"""Files that are complete or absent, and locks.
 
-A file is written under a hidden name beside its place and renamed when it is complete. ``atomic`` is the writer;
-``replacing`` is the same for a file that a user has named, whose mistakes are told in one line.
-``without_folders`` is for words that are given away.
+A file is written under a hidden name beside its place and renamed when it is complete. `atomic` is the writer;
+`replacing` is the same for a file that a user has named, with errors of one line. `locked` holds a lock file, whose
+lock dies with its process.
 """
 
 import contextlib
@@ -12,16 +12,18 @@ import secrets
 from collections.abc import Iterator
 from pathlib import Path
 
+from filelock import FileLock, Timeout
+
 
 @contextlib.contextmanager
 def atomic(path: str | Path, *, suffix: str | None = None, parents: bool = True) -> Iterator[Path]:
-    """A temporary path beside ``path``; it takes the place of ``path`` when the block ends well.
+    """A temporary path beside ``path``; it replaces ``path`` when the block succeeds.
 
-    suffix   of the temporary file; None: that of ``path``, for there are writers that go by it
-    parents  whether a missing folder is made
+    suffix   of the temporary file; None: that of ``path``, by which some writers choose the format
+    parents  whether to create a missing folder
 
-    If the block fails, nothing is left behind and an older file at ``path`` stays as it was. A killed process leaves
-    the hidden file as well.
+    If the block fails, no file is left and an older file at ``path`` is unchanged. A killed process leaves the hidden
+    file, too.
     """
     path = Path(path)
     if parents:
@@ -38,7 +40,7 @@ def atomic(path: str | Path, *, suffix: str | None = None, parents: bool = True)
 
 @contextlib.contextmanager
 def replacing(path: str | Path) -> Iterator[Path]:
-    """As :func:`atomic`, for a file that a user has named: what the disk refuses is a ValueError with its path."""
+    """As `atomic`, for a file that a user has named: an error of the disk becomes a ValueError with the path."""
     path = Path(path)
     if path.is_dir():
         raise ValueError(f"cannot write {path}: it is a folder; give a file name")
@@ -49,15 +51,38 @@ def replacing(path: str | Path) -> Iterator[Path]:
         raise ValueError(f"cannot write {path}: {error.strerror or error}") from None
 
 
+@contextlib.contextmanager
+def locked(path: Path, wait: float = 0.0) -> Iterator[bool]:
+    """Hold the lock file ``path``: True, or False where another process still holds it after ``wait`` seconds.
+
+    The operating system frees the lock of a killed process; the empty file that is left then blocks nobody.
+    """
+    lock = FileLock(path)
+    try:
+        lock.acquire(timeout=wait)
+    except Timeout:
+        yield False
+        return
+    try:
+        yield True
+    finally:
+        with contextlib.suppress(OSError):  # Windows does not remove an open file: there the release does
+            path.unlink()  # while it is held; filelock never grants the lock of a removed file
+        lock.release()
+
+
 def sync_folder(path: Path) -> None:
-    """A rename or a new entry reaches the disk with its folder."""
-    handle = os.open(path, os.O_RDONLY)
+    """Write a rename or a new entry of a folder through to the disk, where folders can be opened (not on Windows)."""
+    try:
+        handle = os.open(path, os.O_RDONLY)
+    except PermissionError:
+        return
     try:
         os.fsync(handle)
     finally:
         os.close(handle)
 
 
-def without_folders(words: str) -> str:
-    """``words`` with every path cut to its last part: a file that is given away tells nothing of its machine."""
-    return re.sub(r"(?:[A-Za-z]:)?(?:[^\s/\\'\"=:;,]*[/\\])+(?=[^\s/\\])", "", words)
+def without_folders(text: str) -> str:
+    """``text`` with every path cut to its last part, for files that are published."""
+    return re.sub(r"(?:[A-Za-z]:)?(?:[^\s/\\'\"=:;,]*[/\\])+(?=[^\s/\\])", "", text)

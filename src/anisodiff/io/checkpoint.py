@@ -1,21 +1,20 @@
-"""Checkpoints: folders that are whole or not there.
+"""Checkpoints: folders that are complete or absent.
 
-    RUN/checkpoints/step-00001000/   model.safetensors    first average of the weights, tables of the preconditioning
+    RUN/checkpoints/step-00001000/   model.safetensors    first EMA of the weights, statistics of the preconditioning
                                      config.json          config, process identity, data fingerprint, version, step
                                      prior.safetensors    where sampling starts, if it was fitted
-                                     state/               raw weights, other averages, optimizer: to continue only
+                                     state/               raw weights, other EMAs, optimizer: to continue only
                                      manifest.json        sha256 of every other file
 
 Written into a hidden folder beside, synced file by file, renamed at the end; checked against the manifest when read.
 Nothing is ever unpickled.
 """
 
-import fcntl
 import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,20 +22,21 @@ from typing import Any
 from torch import Tensor
 
 from anisodiff.io import tensor_files as files
-from anisodiff.io.atomic import sync_folder
-from anisodiff.pretrained import shipped
+from anisodiff.io.atomic import locked, sync_folder
+from anisodiff.io.records import RecordKind, read_json
+from anisodiff.pretrained import SHIPPED, shipped
 
-FORMAT, VERSION = "anisodiff checkpoint", 1
+MANIFEST = RecordKind("anisodiff checkpoint", 1, required={"files": dict})
 _PARTIAL, _STEP = ".partial-", "step-"
 
 
 class Damaged(ValueError):
-    """A folder that is no whole checkpoint."""
+    """A folder that is not a complete checkpoint."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Snapshot:
-    """What a checkpoint holds: ``model`` and ``prior`` to sample, ``state`` (files of tensors) to continue."""
+    """The contents of a checkpoint: ``model`` and ``prior`` to sample, ``state`` (files of tensors) to continue."""
 
     step: int
     meta: Mapping[str, Any]
@@ -47,20 +47,19 @@ class Snapshot:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A checkpoint on the disk, every file of it checked."""
+    """A checkpoint on the disk, with every file checked."""
 
     path: Path
     meta: dict[str, Any]
 
     @property
     def step(self) -> int:
-        """Steps done."""
         return int(self.meta["step"])
 
     @property
     def codes(self) -> dict[str, str]:
         """The sha256 of every file, by name: model.safetensors, prior.safetensors, …"""
-        listed: dict[str, str] = files.get_json(self.path / "manifest.json")["files"]
+        listed: dict[str, str] = read_json(self.path / "manifest.json")["files"]
         return listed
 
     def tensors(self, name: str) -> dict[str, Tensor]:
@@ -68,7 +67,6 @@ class Checkpoint:
         return files.get_tensors(self.path / f"{name}.safetensors")
 
     def has(self, name: str) -> bool:
-        """Whether there is such a file."""
         return (self.path / f"{name}.safetensors").is_file()
 
 
@@ -76,18 +74,15 @@ def read(path: str | Path) -> Checkpoint:
     """Open a checkpoint and check every file; `Damaged` names the first that is wrong."""
     path = Path(path)
     try:
-        manifest = files.get_json(path / "manifest.json")
-        listed = manifest.get("files")
-        if manifest.get("format") != FORMAT or not isinstance(listed, dict) or "config.json" not in listed:
-            raise Damaged(f"{path}: manifest.json is none of a checkpoint")
-        if manifest.get("version") != VERSION:
-            raise Damaged(f"{path} has checkpoint version {manifest.get('version')}, expected {VERSION}")
-        for name, code in listed.items():
+        manifest = MANIFEST.read(path / "manifest.json")
+        if manifest is None or "config.json" not in manifest["files"]:
+            raise Damaged(f"{path}: manifest.json {'is missing' if manifest is None else 'lists no config.json'}")
+        for name, code in manifest["files"].items():
             if not (path / name).is_file():
                 raise Damaged(f"{path}: {name} is missing")
             if files.sha256(path / name) != code:
                 raise Damaged(f"{path}: {name} is not what was written (checksum)")
-        return Checkpoint(path, files.get_json(path / "config.json"))
+        return Checkpoint(path, read_json(path / "config.json"))
     except Damaged:
         raise
     except (OSError, ValueError) as error:
@@ -95,33 +90,49 @@ def read(path: str | Path) -> Checkpoint:
 
 
 def folder_of(run: str | Path) -> Path:
-    """Where a run keeps its checkpoints."""
+    """The folder of a run's checkpoints."""
     return Path(run) / "checkpoints"
 
 
 def newest(path: str | Path, say: Callable[[str], None] = lambda _: None) -> Checkpoint | None:
-    """The newest whole checkpoint of a run; damaged ones are passed over, and said aloud."""
+    """The newest complete checkpoint of a run; ``say`` gets a line for each damaged one that is skipped."""
     for candidate in reversed(_steps(folder_of(path))):
         try:
             return read(candidate)
         except Damaged as error:
-            say(f"passed over a damaged checkpoint: {error}")
+            say(f"skipped a damaged checkpoint: {error}")
     return None
 
 
-def find(path: str | Path) -> Checkpoint:
-    """The checkpoint at ``path``: a checkpoint's own folder, a run (its newest whole one), or a shipped name."""
+def find(path: str | Path, say: Callable[[str], None] = lambda _: None) -> Checkpoint:
+    """The checkpoint at ``path``: a checkpoint's own folder, a run (its newest complete one), or a shipped name."""
     path = shipped(path) or Path(path)
-    if (path / "manifest.json").is_file():
-        return read(path)
-    found = newest(path)
-    if found is None:
-        raise ValueError(f"{path} holds no whole checkpoint: expected a run's folder or a checkpoint's")
-    return found
+    if not path.is_dir():
+        raise ValueError(f"no such folder: {path}; expected a run's, a checkpoint's, or {' or '.join(SHIPPED)}")
+    skipped: list[str] = []
+    if any((path / name).exists() for name in ("manifest.json", "model.safetensors", "config.json")):
+        try:
+            return read(path)
+        except Damaged as error:
+            skipped.append(str(error))
+    elif (found := newest(path, skipped.append)) is not None:
+        for line in skipped:
+            say(line)
+        return found
+    if not skipped:
+        raise ValueError(
+            f"{path} holds no checkpoint: expected a run's folder ({folder_of('RUN')}/…) or a checkpoint's"
+        )
+    reason = skipped[0].removeprefix("skipped a damaged checkpoint: ")
+    if "checkpoint version" in reason:
+        raise ValueError(
+            f"{reason}; this anisodiff reads version {MANIFEST.version}: install the version that wrote it"
+        )
+    raise ValueError(f"{reason}: the checkpoint is incomplete or damaged; copy it again, or take another")
 
 
 def _steps(folder: Path) -> list[Path]:
-    """Checkpoints by step, whole or not."""
+    """Checkpoints by step, complete or not."""
     if not folder.is_dir():
         return []
     found = [p for p in folder.iterdir() if p.name.startswith(_STEP) and p.name[len(_STEP) :].isdecimal()]
@@ -135,7 +146,7 @@ def _number(name: str) -> int:
 
 @dataclass
 class Store:
-    """Writes the checkpoints of one run and keeps the newest ``keep`` whole ones."""
+    """Writes the checkpoints of one run and keeps the newest ``keep`` complete ones."""
 
     run: Path
     keep: int = 2
@@ -151,7 +162,7 @@ class Store:
         return found
 
     def save(self, snapshot: Snapshot) -> Path:
-        """Write a checkpoint; on any failure the older ones are as they were, and OSError says why."""
+        """Write a checkpoint; a failure is an OSError and leaves the older ones unchanged."""
         folder = folder_of(self.run)
         target = folder / f"{_STEP}{snapshot.step:08d}"
         if target.name in self.good:
@@ -163,7 +174,7 @@ class Store:
         partial = Path(tempfile.mkdtemp(prefix=_PARTIAL, dir=folder))
         try:
             self._fill(partial, snapshot)
-            if target.exists():  # not good, or we had returned: a damaged one that was passed over
+            if target.exists():  # not good, or we had returned: a damaged one that was skipped
                 self.observe("remove damaged")
                 shutil.rmtree(target)
             self.observe("rename")
@@ -184,8 +195,7 @@ class Store:
         tensors |= {f"state/{name}.safetensors": group for name, group in snapshot.state.items()}
         codes = {name: files.put_tensors(partial / name, group, self.observe) for name, group in tensors.items()}
         codes["config.json"] = files.put_json(partial / "config.json", snapshot.meta, self.observe)
-        manifest = {"format": FORMAT, "version": VERSION, "files": codes}
-        files.put_json(partial / "manifest.json", manifest, self.observe)
+        files.put_json(partial / "manifest.json", MANIFEST.new({"files": codes}), self.observe)
         self.observe("sync folder")
         sync_folder(partial / "state")
         sync_folder(partial)
@@ -193,11 +203,11 @@ class Store:
 
     def _prune(self) -> None:
         """Leave the newest good ones, and nothing older; never fails, for the new one is already there."""
-        kept = sorted(self.good, key=_number)[-self.keep :]
-        if len(kept) < self.keep:
-            return  # an older one may be whole, too: nobody has looked
+        good = sorted(self.good, key=_number)[-self.keep :]
+        if len(good) < self.keep:
+            return  # an older one may be complete, too: it was not checked
         for old in _steps(folder_of(self.run)):
-            if _number(old.name) < _number(kept[0]):
+            if _number(old.name) < _number(good[0]):
                 try:
                     self.observe(f"prune {old.name}")
                     hidden = old.with_name(f"{_PARTIAL}{old.name}")  # a kill in between leaves no half checkpoint
@@ -209,18 +219,14 @@ class Store:
 
 
 @contextmanager
-def alone(run: Path) -> Iterator[None]:
-    """Hold the run's lock, which dies with the process: two trainers never write into one folder."""
-    try:
-        run.mkdir(parents=True, exist_ok=True)
-        handle = os.open(run, os.O_RDONLY)
-    except OSError as error:
-        raise ValueError(f"cannot write below {run} ({error.strerror}): choose another folder") from None
-    try:
+def alone(folder: Path) -> Iterator[None]:
+    """Create ``folder`` if needed and hold its lock: two processes never write into one folder."""
+    with ExitStack() as stack:
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise ValueError(f"{run} is in use by another run: wait for it, or choose another folder") from None
+            folder.mkdir(parents=True, exist_ok=True)
+            free = stack.enter_context(locked(folder / ".lock"))
+        except OSError as error:
+            raise ValueError(f"cannot write below {folder} ({error.strerror}): choose another folder") from None
+        if not free:
+            raise ValueError(f"{folder} is in use by another run: wait for it, or choose another folder")
         yield
-    finally:
-        os.close(handle)

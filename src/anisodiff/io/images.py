@@ -1,80 +1,225 @@
-"""Photographs in and pictures out: files ↔ tensors [C, H, W] in [0, 1]."""
+"""One picture file → an upright image → uint8 [C, H, W] or a tensor, by one rule for every command.
 
+1. Regular files only, of the formats in `FORMATS` whatever their suffix says, up to 179 megapixels.
+2. The orientation written in the file (EXIF) is applied; of an animation the first frame counts.
+3. Color: transparency is laid over white; 16-bit grayscale is v·255/65535 rounded, float grayscale in [0, 1]
+   is v·255 rounded; palettes, CMYK and the like become RGB; one channel is the luma 0.299 R + 0.587 G + 0.114
+   B. (16-bit color files arrive from Pillow already cut to their upper eight bits.)
+4. The dataset's own center square (`crop`) is cut where it has one, then the largest centered window of the
+   target's aspect ratio.
+5. That window is resized: `lanczos` (antialiased when shrinking) or `area` (mean over the covered pixels).
+
+`io.picture_files` says which files of a folder or zip are pictures.
+"""
+
+import contextlib
+import functools
+import io
+import stat
 import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import IO, Literal, TypeVar
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
 
-from anisodiff.data.geometry import to_channels
+FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF", "TIFF", "PPM", "JPEG2000", "AVIF", "TGA")
+"""Pillow's names; TGA has no signature, so it comes last."""
+SUFFIXES = frozenset(
+    [".png", ".jpg", ".jpeg", ".jpe", ".jfif", ".webp", ".bmp", ".gif", ".tif", ".tiff",
+     ".ppm", ".pgm", ".pbm", ".pnm", ".tga", ".jp2", ".avif"]
+)  # fmt: skip
+
+Resample = Literal["lanczos", "area"]
+FILTERS: dict[Resample, Image.Resampling] = {
+    "lanczos": Image.Resampling.LANCZOS,
+    "area": Image.Resampling.BOX,
+}
+DEEP = ("I", "I;16", "I;16L", "I;16B", "I;16N")
+GRAY = ("1", "L", "LA", "La", "F", *DEEP)
+
+T = TypeVar("T")
 
 
-def load_photo(path: str | Path, size: int | None = None) -> Tensor:
-    """An image file as float32 RGB [3, H, W] in [0, 1]; with ``size``, its center square resized to size².
+class DecodeError(ValueError):
+    """One image cannot be used; the message is the reason, without the image's name."""
 
-    Orientation, transparency and 16-bit or float files follow the rules of `anisodiff.data.geometry`.
+
+@functools.cache
+def _formats() -> tuple[str, ...]:
+    Image.init()
+    return tuple(name for name in FORMATS if name in Image.OPEN)  # AVIF is not in every Pillow
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Pillow warns of half the size that it refuses, and of damage that it can decode: neither is an error here."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+def open_image(file: Path | bytes | IO[bytes]) -> Image.Image:
+    """The header of a picture file: enough to see size and mode."""
+    if isinstance(file, Path) and not stat.S_ISREG(file.stat().st_mode):
+        raise DecodeError("not a regular file")
+    try:
+        with _quiet():
+            return Image.open(io.BytesIO(file) if isinstance(file, bytes) else file, formats=_formats())
+    except UnidentifiedImageError:
+        raise DecodeError(f"not an image; expected {', '.join(_formats())}") from None
+
+
+def decode(opener: Callable[[], Image.Image]) -> Image.Image:
+    """What ``opener`` opens, upright, with its pixels read; `DecodeError` where that fails for any reason."""
+    try:
+        with _quiet(), opener() as image:
+            image.load()
+            with contextlib.suppress(Exception):  # a damaged EXIF block is no reason to lose a good picture
+                return ImageOps.exif_transpose(image)
+            return image
+    except (MemoryError, DecodeError):
+        raise
+    except Image.DecompressionBombError:
+        raise DecodeError("more than 179 megapixels") from None
+    except OSError as error:
+        raise DecodeError(error.strerror or " ".join(str(error).split())) from error
+    except Exception as error:  # a damaged file makes Pillow's readers raise almost any type
+        raise DecodeError(f"{type(error).__name__}: {' '.join(str(error).split())}") from error
+
+
+def channels_of(image: Image.Image) -> int:
+    """1 for grayscale modes, 3 for everything else (palettes included)."""
+    return 1 if image.mode in GRAY else 3
+
+
+def _gray_from_numbers(image: Image.Image) -> Image.Image:
+    """16-bit integers or floats in [0, 1] → mode L."""
+    v = np.asarray(image)
+    top = 1.0 if image.mode == "F" else 65535.0
+    if not (v.min() >= 0 and v.max() <= top):  # written so that NaN fails too
+        raise DecodeError(f"mode {image.mode} with values in [{v.min()}, {v.max()}], expected [0, {top:g}]")
+    return Image.fromarray(np.rint(v.astype(np.float64) * (255.0 / top)).astype(np.uint8))
+
+
+def to_channels(image: Image.Image, channels: int) -> Image.Image:
+    """The picture in mode L (1 channel) or RGB (3 channels), by rule 3."""
+    if image.mode == "F" or image.mode in DEEP:
+        image = _gray_from_numbers(image)
+    elif image.has_transparency_data:
+        front = image.convert("RGBA")
+        image = Image.alpha_composite(Image.new("RGBA", front.size, "white"), front).convert("RGB")
+    wanted = {1: "L", 3: "RGB"}[channels]
+    if image.mode == wanted:
+        return image
+    try:
+        return image.convert(wanted)
+    except ValueError as error:
+        raise DecodeError(f"mode {image.mode} cannot become {wanted}: {error}") from error
+
+
+def to_array(image: Image.Image, channels: int) -> NDArray[np.uint8]:
+    """A decoded picture → uint8 [C, H, W] at its own size."""
+    array: NDArray[np.uint8] = np.asarray(to_channels(image, channels), dtype=np.uint8)
+    return array[None] if channels == 1 else array.transpose(2, 0, 1).copy()
+
+
+def centered(image: Image.Image, width: int, height: int) -> Image.Image:
+    """The center window of the given size, which must fit."""
+    left, top = (image.width - width) // 2, (image.height - height) // 2
+    if (width, height) == image.size:
+        return image
+    with _quiet():
+        return image.crop((left, top, left + width, top + height))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fit:
+    """The target of a preparation: size (H, W), channels 1 or 3, and how to get there.
+
+    With `resize=False` nothing is changed: a picture of another size or another number of channels is a
+    `DecodeError`.
     """
+
+    size: tuple[int, int]
+    channels: int
+    crop: int | None = None
+    resize: bool = True
+    resample: Resample = "lanczos"
+
+    def __post_init__(self) -> None:
+        if min(self.size) < 3:
+            raise ValueError(f"got size {self.size[0]}×{self.size[1]}: expected both sides ≥ 3")
+        if self.channels not in (1, 3):
+            raise ValueError(f"got channels={self.channels}: expected 1 (grayscale) or 3 (RGB)")
+        if self.resample not in FILTERS:
+            raise ValueError(f"got resample={self.resample!r}: expected one of {', '.join(FILTERS)}")
+
+    def __call__(self, image: Image.Image) -> NDArray[np.uint8]:
+        """A decoded picture → uint8 [C, H, W]."""
+        h, w = self.size
+        if self.crop is not None:
+            if min(image.size) < self.crop:
+                raise DecodeError(
+                    f"{image.width}×{image.height} pixels, expected at least {self.crop}×{self.crop} to crop"
+                )
+            image = centered(image, self.crop, self.crop)
+        if not self.resize and ((image.height, image.width) != (h, w) or channels_of(image) != self.channels):
+            raise DecodeError(
+                f"{image.width}×{image.height} pixels in mode {image.mode}, "
+                f"expected {w}×{h} with {self.channels} channel(s); allow resizing"
+            )
+        image = to_channels(image, self.channels)
+        if (image.height, image.width) != (h, w):
+            window = (
+                min(image.width, round(image.height * w / h)),
+                min(image.height, round(image.width * h / w)),
+            )
+            image = centered(image, max(1, window[0]), max(1, window[1])).resize((w, h), FILTERS[self.resample])
+        return to_array(image, self.channels)
+
+
+def read_image(path: str | Path, convert: Callable[[Image.Image], T]) -> T:
+    """A picture file that was given by name, decoded and converted; what is no picture is an error of one line."""
     path = Path(path)
     if not path.exists():
         raise ValueError(f"no such file: {path}")
     if path.is_dir():
         raise ValueError(f"{path} is a folder; expected an image file")
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error", Image.DecompressionBombWarning)
-            with Image.open(path) as opened:
-                picture = to_channels(ImageOps.exif_transpose(opened), 3)
-    except UnidentifiedImageError:
-        raise ValueError(f"{path} is not an image that can be read") from None
-    except Image.DecompressionBombWarning:
-        raise ValueError(f"{path} has too many pixels; expected a photograph, at most about 90 megapixels") from None
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-        raise ValueError(f"{path} cannot be decoded ({error}); is it truncated?") from None
-    return _to_tensor(picture, size, str(path))
+        image = decode(lambda: open_image(path))
+        if min(image.size) < 3:
+            raise DecodeError(f"it has {image.width}x{image.height} pixels; at least 3x3 are needed")
+        return convert(image)
+    except DecodeError as error:
+        raise ValueError(f"{path} cannot be used: {error}") from None
+
+
+def load_photo(path: str | Path, size: int | None = None) -> Tensor:
+    """An image file as float32 RGB [3, H, W] in [0, 1]; with ``size``, its center square resized to size²."""
+    return read_image(path, functools.partial(_photo, size=size))
 
 
 def sample_photo(size: int | None = None) -> Tensor:
     """A photograph that is always at hand: Grace Hopper, 1984 (public domain), from matplotlib's sample data."""
     import matplotlib
 
-    with Image.open(Path(matplotlib.get_data_path()) / "sample_data" / "grace_hopper.jpg") as opened:
-        picture = opened.convert("RGB").crop((76, 20, 436, 380))
-    return _to_tensor(picture, size, "the sample photograph")
+    with open_image(Path(matplotlib.get_data_path()) / "sample_data" / "grace_hopper.jpg") as opened:
+        return _photo(opened.convert("RGB").crop((76, 20, 436, 380)), size)
 
 
-def _to_tensor(picture: Image.Image, size: int | None, name: str) -> Tensor:
-    width, height = picture.size
-    if min(width, height) < 3:
-        raise ValueError(f"{name} has {width}x{height} pixels; at least 3x3 are needed")
-    if size is not None:
-        if size < 3:
-            raise ValueError(f"size must be at least 3 pixels, got {size}")
-        side = min(width, height)
-        left, top = (width - side) // 2, (height - side) // 2
-        picture = picture.crop((left, top, left + side, top + side)).resize((size, size), Image.Resampling.LANCZOS)
-    pixels = torch.from_numpy(np.array(picture, dtype=np.uint8))
-    return pixels.permute(2, 0, 1).float() / 255
+def _photo(image: Image.Image, size: int | None) -> Tensor:
+    return to_unit(to_array(image, 3) if size is None else Fit(size=(size, size), channels=3)(image))
 
 
-def load_folder(folder: str | Path, size: int, most: int) -> Tensor:
-    """Up to ``most`` images below ``folder`` (sorted by name), [N, 3, size, size]; files that fail are skipped."""
-    folder = Path(folder)
-    if not folder.is_dir():
-        raise ValueError(f"no such folder: {folder}")
-    suffixes = {".png", ".jpg", ".jpeg", ".webp", ".bmp", ".tif", ".tiff", ".gif", ".ppm"}
-    found: list[Tensor] = []
-    for path in sorted(p for p in folder.rglob("*") if p.suffix.lower() in suffixes):
-        try:
-            found.append(load_photo(path, size))
-        except ValueError:
-            continue
-        if len(found) == most:
-            break
-    if len(found) < 2:
-        raise ValueError(f"{folder} holds {len(found)} readable images; at least 2 are needed")
-    return torch.stack(found)
+def to_unit(pixels: NDArray[np.uint8]) -> Tensor:
+    """uint8 → float32 in [0, 1]."""
+    return torch.from_numpy(pixels.copy()).float() / 255
 
 
 def to_display(u: Tensor) -> tuple[np.ndarray, float]:

@@ -1,4 +1,4 @@
-"""Files of a checkpoint: written straight through to the disk, with the sha256 of what was meant to be written.
+"""Files of a checkpoint: written through to the disk, with the sha256 of what should be there.
 
 Tensors go into the safetensors format (8 bytes of length, a JSON header, raw data), one tensor in memory at a time
 and by plain writes: a full disk then raises OSError, where a memory map would kill the process.
@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 Observe = Callable[[str], None]
-"""Called with the name of every effect on the disk, just before it: a place to count them, or to fail."""
+"""Called with the name of every effect on the disk, just before it; tests count effects and fail them."""
 
 _NAMES = {
     torch.float64: "F64", torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16",
@@ -26,7 +26,7 @@ _BLOCK = 1 << 22
 
 
 def unobserved(_: str) -> None:
-    """Nobody watches."""
+    """Do nothing."""
 
 
 def _put(path: Path, parts: Iterable[bytes | memoryview], observe: Observe) -> str:
@@ -35,7 +35,7 @@ def _put(path: Path, parts: Iterable[bytes | memoryview], observe: Observe) -> s
     observe(f"create {path.name}")
     with path.open("xb", buffering=0) as file:
         for number, part in enumerate(parts):
-            if number < 2:  # the first and the second write: an empty file, and one cut off in the middle
+            if number < 2:  # the first two writes: an empty file, and one cut off in the middle
                 observe(f"write {path.name}")
             code.update(part)
             _write(file, memoryview(part).cast("B"))
@@ -86,17 +86,6 @@ def get_tensors(path: Path) -> dict[str, Tensor]:
         return dict(load_file(path))
     except (SafetensorError, OSError) as error:
         raise ValueError(f"cannot read {path}: {' '.join(str(error).split())}") from None
-
-
-def get_json(path: Path) -> dict[str, Any]:
-    """Read a mapping; anything else is a ValueError."""
-    try:
-        values = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError) as error:
-        raise ValueError(f"cannot read {path}: {getattr(error, 'strerror', None) or 'no valid JSON'}") from None
-    if not isinstance(values, dict):
-        raise ValueError(f"cannot read {path}: expected keys and values, got {type(values).__name__}")
-    return values
 
 
 def sha256(path: Path) -> str:

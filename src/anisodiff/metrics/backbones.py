@@ -2,8 +2,6 @@
 files.
 """
 
-from __future__ import annotations
-
 import hashlib
 import importlib
 from dataclasses import replace
@@ -61,13 +59,10 @@ def _scripted(
     name: str, found: FoundWeights, preprocess: Preprocess, device: torch.device, *, tf32: bool
 ) -> FeatureNetwork:
     return FeatureNetwork(
-        name=name,
-        weights=found.weights,
-        resize=preprocess.describe(),
+        name=name, weights=found.weights, resize=preprocess.describe(),
         precision=precision_label(found.storage, tf32=tf32),
-        forward=_module_forward(found.module.to(device), preprocess, tf32=tf32),
-        device=device,
-    )
+        forward=_module_forward(found.module.to(device), preprocess, tf32=tf32), device=device,
+    )  # fmt: skip
 
 
 def inception(
@@ -131,12 +126,9 @@ def onnx(file: str | Path, *, name: str | None = None, preprocess: Preprocess = 
         return out[0].flatten(1), out[1] if len(out) > 1 else None
 
     return FeatureNetwork(
-        name=name or path.stem,
-        weights=_file_hash(path),
-        resize=preprocess.describe(),
-        precision="as the ONNX file",
-        forward=forward,
-    )
+        name=name or path.stem, weights=_file_hash(path), resize=preprocess.describe(),
+        precision="as the ONNX file", forward=forward,
+    )  # fmt: skip
 
 
 def dinov2(
@@ -146,9 +138,7 @@ def dinov2(
     device: torch.device | str = "cpu",
     tf32: bool = False,
 ) -> FeatureNetwork:
-    """DINOv2 class-token features by name or folder, from files already on this machine; nothing is
-    downloaded.
-    """
+    """DINOv2 class-token features by name or folder, from files already on this machine; nothing is downloaded."""
     transformers = _need("transformers", "DINOv2")
     try:
         model = transformers.AutoModel.from_pretrained(name, local_files_only=True)
@@ -164,10 +154,6 @@ def dinov2(
             return model(pixel_values=preprocess(images)).last_hidden_state[:, 0], None
 
     return FeatureNetwork(
-        name=name,
-        weights=weights,
-        resize=preprocess.describe(),
-        precision=precision_label(storage, tf32=tf32),
-        forward=forward,
-        device=torch.device(device),
-    )
+        name=name, weights=weights, resize=preprocess.describe(), precision=precision_label(storage, tf32=tf32),
+        forward=forward, device=torch.device(device),
+    )  # fmt: skip

@@ -4,8 +4,6 @@ Arrays carry the key they were stored for and a sha256 of their content; whateve
 and computed again.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import zipfile

@@ -1,21 +1,18 @@
-"""Edge-orientation statistics of image sets: does the structure survive? All in float64.
+"""Edge-orientation and edge-magnitude distance between two sets of images, in float64.
 
-For gray images u in [0,1] with Sobel gradient ∇u and binomial 5×5 window G (Bigün & Granlund 1987, Weickert
-1998):
+For gray images u in [0,1] with Sobel gradient ∇u and binomial 5×5 window G (Bigün & Granlund 1987, Weickert 1998):
 
     J = G ∗ (∇u ∇uᵀ),   φ = ½·atan2(2J₁₂, J₁₁−J₂₂),   λ₁−λ₂ = √((J₁₁−J₂₂)² + 4J₁₂²),   c = (λ₁−λ₂)/(λ₁+λ₂)
 
-three histograms over all pixels where the windows fit: orientation φ mod π weighted by λ₁−λ₂, coherence c
-weighted by λ₁+λ₂, gradient magnitude |∇u| unweighted. The distance between two sets is
+Three histograms over all pixels where the windows fit: orientation φ mod π weighted by λ₁−λ₂, coherence c weighted by
+λ₁+λ₂, gradient magnitude |∇u| unweighted. The distance between two sets (``edges`` in reports) is
 
     d = W₁°(orientation)/90° + W₁(coherence) + W₁(magnitude)/√½
 
-W₁ the 1-Wasserstein distance of the normalized histograms, on the circle of period 180° for orientation
+with W₁ the 1-Wasserstein distance of the normalized histograms, on the circle of period 180° for orientation
 (Werman et al. 1986). Each term lies in [0,1], is zero for equal histograms, symmetric, and obeys the triangle
 inequality.
 """
-
-from __future__ import annotations
 
 from dataclasses import dataclass
 
@@ -36,14 +33,6 @@ class EdgeStatistics:
     coherence: Tensor
     magnitude: Tensor
 
-    def merge(self, other: EdgeStatistics) -> EdgeStatistics:
-        """Statistics of both sets together."""
-        return EdgeStatistics(
-            orientation=self.orientation + other.orientation,
-            coherence=self.coherence + other.coherence,
-            magnitude=self.magnitude + other.magnitude,
-        )
-
 
 @dataclass(frozen=True, kw_only=True)
 class EdgeDistance:
@@ -57,11 +46,10 @@ class EdgeDistance:
 
 def no_edges() -> EdgeStatistics:
     """Statistics of images in which no window fits."""
-    return EdgeStatistics(
-        orientation=torch.zeros(ORIENTATIONS, dtype=torch.float64),
-        coherence=torch.zeros(COHERENCES, dtype=torch.float64),
-        magnitude=torch.zeros(MAGNITUDES, dtype=torch.float64),
+    orientation, coherence, magnitude = (
+        torch.zeros(bins, dtype=torch.float64) for bins in (ORIENTATIONS, COHERENCES, MAGNITUDES)
     )
+    return EdgeStatistics(orientation=orientation, coherence=coherence, magnitude=magnitude)
 
 
 def _histogram(position: Tensor, bins: int, weights: Tensor | None) -> Tensor:
@@ -85,7 +73,7 @@ def edge_statistics(images: Tensor) -> EdgeStatistics:
     window = torch.outer(binomial, binomial)[None, None]
     j11, j22, j12 = (conv2d(product, window) for product in (gx * gx, gy * gy, gx * gy))
     trace, gap = j11 + j22, torch.hypot(j11 - j22, 2 * j12)
-    # Bins are centered on the axes, where many edges lie exactly: rounding must not toss a coin for them.
+    # Bins are centered on the axes, where many edges lie exactly: rounding must not decide between two bins.
     step = torch.pi / ORIENTATIONS
     angle = (torch.atan2(2 * j12, j11 - j22) / 2 / step).round().remainder(ORIENTATIONS)
     coherence = gap / trace.clamp_min(torch.finfo(torch.float64).tiny)
@@ -110,13 +98,11 @@ def _cumulative_gap(first: Tensor, second: Tensor) -> Tensor:
 def edge_distance(first: EdgeStatistics, second: EdgeStatistics) -> EdgeDistance:
     """Distance between the edge statistics of two sets."""
     gap = _cumulative_gap(first.orientation, second.orientation)
-    # On a circle the starting point is free; the median of the gap is the best one..
+    # On a circle the starting point is free; the median of the gap minimizes the sum.
     orientation = float((gap - gap.median()).abs().sum() * (180 / ORIENTATIONS))
     coherence = float(_cumulative_gap(first.coherence, second.coherence).abs().sum() / COHERENCES)
     magnitude = float(_cumulative_gap(first.magnitude, second.magnitude).abs().sum() * (LARGEST / MAGNITUDES))
     return EdgeDistance(
-        value=orientation / 90 + coherence + magnitude / LARGEST,
-        orientation=orientation,
-        coherence=coherence,
+        value=orientation / 90 + coherence + magnitude / LARGEST, orientation=orientation, coherence=coherence,
         magnitude=magnitude,
-    )
+    )  # fmt: skip

@@ -2,11 +2,9 @@
 ``[B,D]``.
 
 Everything that changes the numbers is part of the value and goes into the protocol: preprocessing, arithmetic
-precision, and the precision the weights were stored in. Features are computed in float32 with TF32 off unless
-said otherwise: TF32 keeps 10 bits of a product and moves small FIDs visibly.
+precision, and the precision the weights were stored in. Features are computed in float32 with TF32 off by default:
+TF32 keeps 10 bits of a product and moves small FIDs visibly.
 """
-
-from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from anisodiff.metrics.archives import one_line
+from anisodiff.io.archives import one_line
 from anisodiff.metrics.frechet import require_features
 
 CPU = torch.device("cpu")
@@ -118,13 +116,9 @@ def function_network(
     ``weights`` says which function it is (a hash, a version): without it statistics of references are not cached.
     """
     return FeatureNetwork(
-        name=name,
-        weights=weights,
-        resize=resize,
-        precision=precision,
-        forward=lambda images: (function(images), None),
-        device=torch.device(device),
-    )
+        name=name, weights=weights, resize=resize, precision=precision,
+        forward=lambda images: (function(images), None), device=torch.device(device),
+    )  # fmt: skip
 
 
 def extract(network: FeatureNetwork, batches: Iterator[Tensor]) -> tuple[Tensor, Tensor | None]:

@@ -6,8 +6,6 @@ The last form needs symmetric eigenvalues only, so no complex rounding has to be
 like 1/N (Chong & Forsyth 2020): d²_N ≈ d²_∞ + c/N, which :func:`extrapolate` fits.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
@@ -37,7 +35,7 @@ class GaussianStatistics:
     mean: Tensor
     scatter: Tensor
 
-    def merge(self, other: GaussianStatistics) -> GaussianStatistics:
+    def merge(self, other: "GaussianStatistics") -> "GaussianStatistics":
         """Statistics of both sets together (Chan et al. 1979)."""
         if self.mean.shape != other.mean.shape:
             raise ValueError(f"feature sizes differ: {len(self.mean)} and {len(other.mean)}")
@@ -87,9 +85,7 @@ def trace_root_product(root: Tensor, covariance: Tensor) -> float:
 
 
 def frechet_distance(first: GaussianStatistics, second: GaussianStatistics, *, root: Tensor | None = None) -> float:
-    """d² between two fitted Gaussians; ``root`` is :func:`covariance_root` of ``second`` where already at
-    hand.
-    """
+    """d² between two fitted Gaussians; ``root`` is :func:`covariance_root` of ``second`` where already at hand."""
     if first.mean.shape != second.mean.shape:
         raise ValueError(f"feature sizes differ: {len(first.mean)} and {len(second.mean)}")
     if root is None:  # the set of fewer images has the smaller rank: exact and cheaper
@@ -156,10 +152,6 @@ def extrapolate(
             values.append(frechet_distance(merged, reference, root=root))
     limit, slope, error = _fit(sizes, values)
     return Extrapolation(
-        limit=limit,
-        slope=slope,
-        standard_error=error,
-        bias=slope / len(features),
-        sizes=tuple(sizes),
+        limit=limit, slope=slope, standard_error=error, bias=slope / len(features), sizes=tuple(sizes),
         values=tuple(values),
-    )
+    )  # fmt: skip

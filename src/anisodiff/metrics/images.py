@@ -1,58 +1,45 @@
 """Walking over a set of images in uint8 batches ``[B,3,H,W]``, never all of it in memory.
 
-A set is a folder, a zip, an npz (one uint8 array, ``[N,H,W,C]`` or ``[N,C,H,W]``), a prepared dataset, an array or
+A set is a folder, a zip, an npz (one array, see `data.arrays`), a prepared dataset, an array or
 tensor, or an iterable of uint8 batches. Gray images are repeated to three channels. All images of a set must have one
 size.
 """
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import itertools
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path, PurePosixPath
-from typing import IO, Any
+from functools import partial
+from pathlib import Path
 
 import numpy as np
 import torch
-from PIL import Image, ImageOps
 from torch import Tensor
 
+from anisodiff.data.arrays import array_file
 from anisodiff.data.dataset import is_dataset, open_dataset
-from anisodiff.data.geometry import to_channels
-from anisodiff.metrics.archives import one_line, opened
-
-SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".webp", ".bmp", ".ppm", ".tif", ".tiff"})
+from anisodiff.io.archives import existing
+from anisodiff.io.images import DecodeError, to_array
+from anisodiff.io.picture_files import Skipped, list_pictures
 
 
 @dataclass(frozen=True, kw_only=True)
 class ImageSet:
-    """A named set of images; ``open(batch_size)`` walks it. ``once``: it can be walked only one time."""
+    """A named set of images; ``open(batch_size)`` walks it. ``once``: it can be walked only one time.
+
+    ``count`` includes files that turn out unreadable: each walk leaves them out and names them in ``skipped``.
+    """
 
     name: str
     open: Callable[[int], Iterator[Tensor]]
     count: int | None = None
     once: bool = False
+    skipped: Skipped | None = None
 
 
 Source = str | Path | np.ndarray | Tensor | Iterable[Tensor] | ImageSet
-
-
-def _to_tensor(name: str, stream: Any) -> Tensor:
-    """Decode one image file to uint8 ``[3,H,W]`` by the rules of `data.geometry`; ``stream``: a path or an open
-    file.
-    """
-    try:
-        with Image.open(stream) as file:
-            image: Image.Image = file
-            with contextlib.suppress(Exception):  # a damaged EXIF block is no reason to lose a good picture
-                image = ImageOps.exif_transpose(file)
-            pixels = np.array(to_channels(image, 3))
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-        raise ValueError(f"{name}: not a readable image ({error})") from error
-    return torch.from_numpy(pixels).permute(2, 0, 1)
 
 
 def _batched(images: Iterator[tuple[str, Tensor]], batch_size: int) -> Iterator[Tensor]:
@@ -71,69 +58,34 @@ def _batched(images: Iterator[tuple[str, Tensor]], batch_size: int) -> Iterator[
         yield torch.stack(held)
 
 
-def _folder(path: Path) -> ImageSet:
-    files = sorted(p for p in path.rglob("*") if p.suffix.lower() in SUFFIXES and p.is_file())
-    if not files:
-        raise ValueError(f"no images in folder {path} (looked for {', '.join(sorted(SUFFIXES))})")
+def _files(path: Path) -> ImageSet:
+    """The pictures of a folder or zip, the same as `anisodiff data prepare` takes."""
+    files = list_pictures(path)
+    skipped = Skipped(str(path), len(files))
+
+    def read() -> Iterator[tuple[str, Tensor]]:
+        for item, pixels in skipped.read(files.items(), partial(to_array, channels=3)):
+            yield item.name, torch.from_numpy(pixels)
+
     return ImageSet(
-        name=path.resolve().name,
+        name=path.resolve().name if path.is_dir() else path.stem,
         count=len(files),
-        open=lambda size: _batched(((str(f), _to_tensor(str(f), f)) for f in files), size),
+        open=lambda size: _batched(read(), size),
+        skipped=skipped,
     )
 
 
-def _zip(path: Path) -> ImageSet:
-    with opened(path, "a zip file") as archive:
-        members = [i.filename for i in archive.infolist() if not i.is_dir()]
-    members = sorted(m for m in members if PurePosixPath(m).suffix.lower() in SUFFIXES)
-    if not members:
-        raise ValueError(f"no images in zip {path} (looked for {', '.join(sorted(SUFFIXES))})")
-
-    def read() -> Iterator[tuple[str, Tensor]]:
-        with opened(path, "a zip file") as archive:
-            for member in members:
-                with archive.open(member) as stream:
-                    image = _to_tensor(f"{path}:{member}", stream)
-                yield member, image
-
-    return ImageSet(name=path.stem, count=len(members), open=lambda size: _batched(read(), size))
-
-
-def _npy_header(path: Path, stream: IO[bytes]) -> tuple[int, ...]:
-    try:
-        version = np.lib.format.read_magic(stream)
-        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-        shape, fortran, dtype = read(stream)
-    except ValueError as error:
-        raise ValueError(f"{path}: not a readable array ({one_line(error)})") from error
-    if dtype != np.uint8 or fortran or len(shape) != 4:
-        raise ValueError(f"{path}: expected one C-ordered uint8 array [N,H,W,C], got {dtype} {shape}")
-    return tuple(int(s) for s in shape)
-
-
 def _npz(path: Path) -> ImageSet:
-    """Reads the array piece by piece from the archive: no whole array in memory, nothing unpickled."""
-    with opened(path, "an npz file") as archive:
-        members = sorted(m for m in archive.namelist() if m.endswith(".npy"))
-        preferred = [m for m in ("images.npy", "samples.npy", "arr_0.npy") if m in members]
-        member = (preferred or members or [""])[0]
-        if not member:
-            raise ValueError(f"{path}: no array inside")
-        with archive.open(member) as stream:
-            shape = _npy_header(path, stream)
+    """The images of an npz, the same as `anisodiff data prepare` takes, piece by piece."""
+    found = array_file(path)
 
     def read(batch_size: int) -> Iterator[Tensor]:
-        with opened(path, "an npz file") as archive, archive.open(member) as stream:
-            _npy_header(path, stream)
-            each = shape[1] * shape[2] * shape[3]
-            for start in range(0, shape[0], batch_size):
-                rows = min(batch_size, shape[0] - start)
-                data = stream.read(rows * each)
-                if len(data) != rows * each:
-                    raise ValueError(f"{path}: the array ends early, at image {start} of {shape[0]}")
-                yield torch.frombuffer(bytearray(data), dtype=torch.uint8).view(rows, *shape[1:])
+        try:
+            yield from map(torch.from_numpy, found.batches(batch_size))
+        except DecodeError as error:
+            raise ValueError(f"{path}: {error}") from None
 
-    return ImageSet(name=path.stem, count=shape[0], open=read)
+    return ImageSet(name=path.stem, count=len(found), open=read)
 
 
 def _array(array: Tensor | np.ndarray, name: str = "array") -> ImageSet:
@@ -149,13 +101,11 @@ def image_set(source: Source, *, name: str | None = None) -> ImageSet:
     if isinstance(source, ImageSet):
         found = source
     elif isinstance(source, str | Path):
-        path = Path(source)
-        if not path.exists():
-            raise ValueError(f"{path}: no such file or folder")
+        path = existing(source, "a folder, .zip or .npz")
         if path.is_dir() and is_dataset(path):
             prepared = _array(open_dataset(path).images, path.resolve().name)
             return prepared if name is None else replace(prepared, name=name)
-        reader = _folder if path.is_dir() else {".zip": _zip, ".npz": _npz}.get(path.suffix.lower())
+        reader = _files if path.is_dir() else {".zip": _files, ".npz": _npz}.get(path.suffix.lower())
         if reader is None:
             raise ValueError(f"{path}: expected a folder, .zip or .npz")
         found = reader(path)
@@ -182,7 +132,7 @@ def walk(images: ImageSet, batch_size: int, *, limit: int | None = None) -> Iter
     if batch_size < 1:
         raise ValueError(f"batch_size must be at least 1, got {batch_size}")
     seen, size = 0, None
-    for batch in images.open(batch_size):
+    for batch in images.open(batch_size if limit is None else min(batch_size, limit)):
         batch = _checked(batch, images.name)
         if limit is not None:
             batch = batch[: limit - seen]
@@ -195,6 +145,8 @@ def walk(images: ImageSet, batch_size: int, *, limit: int | None = None) -> Iter
         yield batch
         if seen == limit:
             break
+    if images.skipped is not None:
+        images.skipped.report()
     if not seen:
         raise ValueError(f"no images in {images.name}")
 

@@ -1,25 +1,88 @@
-"""Are the samples new? Nearest training images, leakage against held-out images, and recovery of sources.
+"""Are the samples new? Nearest training images, comparison with held-out images, and recovery of sources.
 
+    nearest: i(j) = argminᵢ ‖yⱼ − xᵢ‖
     share = meanⱼ 1[ minᵢ ‖yⱼ−xᵢ‖ < minₕ ‖yⱼ−zₕ‖ ]   (a tie counts ½)
 
-over as many training images x as held-out images z, both drawn at random: without matched sizes the larger
-set wins by its size alone. Samples that know nothing of the training images beyond their law give ½.
-"""
+over as many training images x as held-out images z, both drawn at random: with unequal sizes the larger set wins by
+its size alone. Samples that depend on the training images only through their distribution give ½.
 
-from __future__ import annotations
+Pixels are compared as whole numbers 0 … 255: their squared distances are exact in float64, so the result does not
+depend on how the sets are cut into batches.
+"""
 
 from dataclasses import dataclass
 
 import torch
-from PIL import Image
+from PIL import Image, ImageDraw
 from torch import Tensor
 
-from anisodiff.metrics.features import FeatureNetwork
+from anisodiff.metrics.feature_metrics import distance_rows
 from anisodiff.metrics.frechet import require_features
-from anisodiff.metrics.images import ImageSet, Source, image_set, walk
-from anisodiff.metrics.neighbors import Neighbors, nearest, nearest_pixels, pick
-from anisodiff.metrics.prdc import distance_rows
-from anisodiff.metrics.sheet import neighbor_sheet
+from anisodiff.metrics.images import ImageSet, walk
+
+MARGIN, CAPTION = 8, 16
+TITLES = ("sample", "features", "pixels")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Neighbors:
+    """Index ``[n]`` of the nearest image of another set, and the distance ``[n]`` to it, float64."""
+
+    index: Tensor
+    distance: Tensor
+
+
+def nearest(queries: Tensor, base: Tensor) -> Neighbors:
+    """Nearest row of ``base`` ``[m,D]`` for each row of ``queries`` ``[n,D]``."""
+    require_features(queries, "queries")
+    require_features(base, "base")
+    found = [d2.min(dim=1) for _, d2 in distance_rows(queries, base)]
+    return Neighbors(
+        index=torch.cat([f.indices for f in found]), distance=torch.cat([f.values for f in found]).sqrt()
+    )
+
+
+def nearest_pixels(
+    samples: Tensor, images: ImageSet, *, keep: Tensor | None = None, batch_size: int = 256
+) -> Neighbors:
+    """Nearest image by pixels for uint8 samples ``[n,3,H,W]``, in one walk; distance is the RMS of pixels in
+    [0,1].
+
+    ``keep``, a bool mask over the images in walking order, restricts the search. No more than ``batch_size`` of
+    either side are in float64 at a time.
+    """
+    best = torch.full((len(samples),), torch.inf, dtype=torch.float64, device=samples.device)
+    index = torch.full((len(samples),), -1, device=samples.device)
+    start = 0
+    for batch in walk(images, batch_size):
+        if batch.shape[1:] != samples.shape[1:]:
+            sizes = f"{tuple(samples.shape[2:])} and {tuple(batch.shape[2:])}"
+            raise ValueError(f"samples and {images.name} have different sizes: {sizes}")
+        position = torch.arange(start, start + len(batch))
+        start += len(batch)
+        if keep is not None:
+            batch, position = batch[keep[position]], position[keep[position]]
+        if not len(batch):
+            continue
+        base, position = batch.to(samples.device).flatten(1).double(), position.to(samples.device)
+        for first in range(0, len(samples), batch_size):
+            rows = slice(first, first + batch_size)
+            near = nearest(samples[rows].flatten(1).double(), base)
+            index[rows] = torch.where(near.distance < best[rows], position[near.index], index[rows])
+            best[rows] = torch.minimum(best[rows], near.distance)
+    return Neighbors(index=index, distance=best / (255 * samples[0].numel() ** 0.5))
+
+
+def pick(images: ImageSet, indices: Tensor, *, batch_size: int = 256) -> Tensor:
+    """The images ``[n,3,H,W]`` at ``indices``, in one walk."""
+    wanted = indices.cpu()
+    found: dict[int, Tensor] = {}
+    start = 0
+    for batch in walk(images, batch_size):
+        for i in wanted[(wanted >= start) & (wanted < start + len(batch))].tolist():
+            found[i] = batch[i - start].cpu().clone()  # a view would hold its whole batch
+        start += len(batch)
+    return torch.stack([found[i] for i in wanted.tolist()])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,9 +118,7 @@ def _share(train: Tensor, heldout: Tensor, *, matched: int) -> Share:
 
 
 def closer_to_training(samples: Tensor, training: Tensor, heldout: Tensor, *, generator: torch.Generator) -> Share:
-    """Share of samples ``[n,D]`` nearer to training than to held-out features, both cut to one size at
-    random.
-    """
+    """Share of samples ``[n,D]`` nearer to training than to held-out features, both cut to one size at random."""
     matched = min(len(training), len(heldout))
     cut = [
         side[torch.randperm(len(side), generator=generator)[:matched].to(side.device)] for side in (training, heldout)
@@ -86,11 +147,9 @@ def source_recovery(samples: Tensor, gallery: Tensor, source: Tensor) -> Recover
     rank = torch.cat(ranks).double()
     rate = float((rank == 0).double().mean())
     return Recovery(
-        rate=rate,
-        standard_error=binomial_error(rate, len(rank)),
-        chance=1 / len(gallery),
+        rate=rate, standard_error=binomial_error(rate, len(rank)), chance=1 / len(gallery),
         median_rank=float(rank.median()),
-    )
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -158,42 +217,31 @@ def look_for_copies(
             pick(training.images, by_pixel.index.cpu()[first], batch_size=batch_size),
         )
     return Memorization(
-        by_feature=by_feature,
-        by_pixel=by_pixel,
-        feature_share=feature_share,
-        pixel_share=pixel_share,
+        by_feature=by_feature, by_pixel=by_pixel, feature_share=feature_share, pixel_share=pixel_share,
         sheet=sheet,
-    )
+    )  # fmt: skip
 
 
-def memorization(
-    samples: Source,
-    training: Source,
-    *,
-    network: FeatureNetwork,
-    generator: torch.Generator,
-    heldout: Source | None = None,
-    limit: int = 1000,
-    shown: int = 24,
-    batch_size: int = 256,
-) -> Memorization:
-    """:func:`look_for_copies` among the first ``limit`` samples, from the images themselves."""
-    train = image_set(training)
-    held = None if heldout is None else image_set(heldout)
-    if train.once or (held is not None and held.once):
-        raise ValueError("training and held-out images are walked several times: give a folder, zip, npz or array")
+def neighbor_sheet(samples: Tensor, by_feature: Tensor, by_pixel: Tensor, *, columns: int = 4) -> Image.Image:
+    """Triples (sample, nearest by features, nearest by pixels) of uint8 images ``[n,3,H,W]``, row by row.
 
-    def gallery(images: ImageSet) -> Gallery:
-        rows = torch.cat([network(batch)[0] for batch in walk(images, batch_size)])
-        return Gallery(features=require_features(rows, f"{network.name} features of {images.name}"), images=images)
-
-    inspected = torch.cat(list(walk(image_set(samples), batch_size, limit=limit))).cpu()
-    return look_for_copies(
-        inspected,
-        gallery(image_set(inspected)).features,
-        gallery(train),
-        generator=generator,
-        heldout=None if held is None else gallery(held),
-        shown=shown,
-        batch_size=batch_size,
-    )
+    Small images are enlarged by a whole factor, without smoothing, to at least 64 pixels.
+    """
+    if not samples.shape == by_feature.shape == by_pixel.shape or not len(samples):
+        shapes = ", ".join(str(tuple(t.shape)) for t in (samples, by_feature, by_pixel))
+        raise ValueError(f"expected three equal sets of images, got {shapes}")
+    columns = min(columns, len(samples))
+    rows = -(-len(samples) // columns)
+    zoom = max(1, -(-64 // min(samples.shape[2:])))
+    triples = torch.cat([samples, by_feature, by_pixel], dim=3).permute(0, 2, 3, 1)
+    triples = triples.repeat_interleave(zoom, dim=1).repeat_interleave(zoom, dim=2)
+    height, group = triples.shape[1], triples.shape[2] + MARGIN
+    sheet = Image.new("RGB", (MARGIN + columns * group, MARGIN + CAPTION + rows * (height + MARGIN)), (255, 255, 255))
+    draw = ImageDraw.Draw(sheet)
+    for column in range(columns):
+        for place, title in enumerate(TITLES):
+            draw.text((MARGIN + column * group + place * triples.shape[2] // 3, 2), title, fill=(0, 0, 0))
+    for n, triple in enumerate(triples.cpu().numpy()):
+        top = CAPTION + MARGIN + n // columns * (height + MARGIN)
+        sheet.paste(Image.fromarray(triple), (MARGIN + n % columns * group, top))
+    return sheet

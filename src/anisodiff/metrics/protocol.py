@@ -1,17 +1,15 @@
-"""The protocol line: everything that must be equal before two numbers may be compared.
+"""Settings, protocol and report: everything that must be equal before two numbers may be compared.
 
-A number without its protocol is not a result: FID depends on the number of samples, the reference and its
-split, the weights, the resize and the arithmetic. Comparing reports of different protocols is refused unless
-forced.
+FID depends on the number of samples, the reference and its split, the weights, the resize and the arithmetic.
+Comparing reports of different protocols is refused unless forced.
 """
-
-from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
+
+import torch
 
 ENOUGH = 10_000
 WHICH_SAMPLES = frozenset({"samples", "samples_fingerprint", "seed"})
@@ -20,12 +18,44 @@ LABELS = frozenset({"reference", "reference_split"})
 OPEN = frozenset({"heldout_fingerprint"})  # differs only where both reports have it
 
 
-def package_version() -> str:
-    """Version of the installed package."""
-    try:
-        return version("anisodiff")
-    except PackageNotFoundError:
-        return "not installed"
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What fixes the numbers beside images and network; part of the protocol, except the batch size.
+
+    ``prdc_limit`` bounds each side of precision and recall by a random subset: their values depend on it.
+    ``inspected``: number of samples that are compared pixel by pixel with the reference when looking for copies.
+    ``limit``: measure the first samples only.
+    """
+
+    neighbors: int = 5
+    prdc_limit: int = 10_000
+    kid_block: int = 1000
+    fid_blocks: int = 10
+    score_splits: int = 10
+    projections: int = 128
+    inspected: int = 1000
+    seed: int = 0
+    batch_size: int = 256
+    limit: int | None = None
+
+    def __post_init__(self) -> None:
+        smallest = {"neighbors": 1, "prdc_limit": 2, "kid_block": 2, "fid_blocks": 4}
+        smallest |= dict.fromkeys(("score_splits", "projections", "inspected", "batch_size"), 1)
+        for name, least in smallest.items():
+            if getattr(self, name) < least:
+                raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
+
+    def describe(self) -> str:
+        """One phrase for the protocol."""
+        return (
+            f"k={self.neighbors}, PRDC on at most {self.prdc_limit}, KID blocks of {self.kid_block}, "
+            f"{self.fid_blocks} FID blocks, {self.score_splits} splits, {self.projections} projections, "
+            f"{self.inspected} inspected, seed {self.seed}"
+        )
+
+    def generator(self) -> torch.Generator:
+        """A fresh generator for each metric, so that leaving one out changes no other."""
+        return torch.Generator().manual_seed(self.seed)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +72,7 @@ class Generation:
 
     def __post_init__(self) -> None:
         if self.nfe is not None and self.nfe < 1:
-            raise ValueError(f"evaluations must be at least 1, got {self.nfe}")
+            raise ValueError(f"nfe must be at least 1, got {self.nfe}")
         if self.sources is not None and (not self.sources or min(self.sources) < 0):
             raise ValueError("sources must be indices of images, 0 or larger, one a sample")
 
@@ -56,9 +86,7 @@ def _short(name: str, value: object) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Protocol:
-    """Carried with every number. ``samples``, its fingerprint and ``seed`` say which samples; the rest says
-    how.
-    """
+    """Carried with every number. ``samples``, its fingerprint and ``seed`` say which samples; the rest says how."""
 
     samples: str
     samples_fingerprint: str
@@ -86,17 +114,17 @@ class Protocol:
         heldout = f", held-out {self.heldout_fingerprint[:8]}" if self.heldout_fingerprint else ""
         return (
             f"{self.samples_count} samples {self.samples} ({self.samples_fingerprint[:8]}, {self.size}; "
-            f"evaluations {self.nfe or unknown}, prior {self.prior or unknown}, "
+            f"NFE {self.nfe or unknown}, prior {self.prior or unknown}, "
             f"seed {unknown if self.seed is None else self.seed}) against {self.reference_count} of "
             f"{self.reference}{split} ({self.reference_fingerprint[:8]}){heldout}; "
             f"{self.network} ({self.weights[:8]}), {self.resize}, "
             f"{self.precision}; {self.settings}; anisodiff {self.version}"
         )
 
-    def differences(self, other: Protocol) -> tuple[str, ...]:
+    def differences(self, other: "Protocol") -> tuple[str, ...]:
         """``name: mine ≠ theirs`` for every field that must agree and does not.
 
-        What a reference is called does not matter while its pixels are the same.
+        The name of a reference does not matter while its pixels are the same.
         """
         same = self.reference_fingerprint == other.reference_fingerprint
         free = WHICH_SAMPLES | LABELS if same else WHICH_SAMPLES
@@ -127,13 +155,10 @@ class Value:
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """All numbers of one evaluation with the protocol they were taken under; ``curve``: FID against sample
-    count.
-    """
+    """All numbers of one evaluation with the protocol they were taken under."""
 
     protocol: Protocol
     values: tuple[Value, ...]
-    curve: tuple[tuple[int, float], ...] = ()
 
     def __getitem__(self, name: str) -> Value:
         for value in self.values:
@@ -149,62 +174,35 @@ class Report:
         ]
         return f"{aligned(rows)}\n\n{self.protocol.line()}"
 
+    @staticmethod
+    def of(values: Mapping[str, Any]) -> "Report":
+        """From plain values, the inverse of `dataclasses.asdict`."""
+        return Report(protocol=Protocol(**values["protocol"]), values=tuple(Value(**v) for v in values["values"]))
+
     def to_json(self) -> str:
-        """Everything, as JSON."""
         return json.dumps(asdict(self), indent=1)
 
     @staticmethod
-    def from_json(text: str) -> Report:
+    def from_json(text: str) -> "Report":
         """The inverse of :meth:`to_json`; refuses a text of another shape."""
         try:
-            data: Mapping[str, Any] = json.loads(text)
-            return Report(
-                protocol=Protocol(**data["protocol"]),
-                values=tuple(Value(**v) for v in data["values"]),
-                curve=tuple((int(n), float(d)) for n, d in data["curve"]),
-            )
+            return Report.of(json.loads(text))
         except (TypeError, KeyError, ValueError) as error:
             raise ValueError(f"not a report of this version: {error}") from error
 
 
-@dataclass(frozen=True, kw_only=True)
-class Comparison:
-    """One metric of several reports, in the order of the reports; ``None`` where a report lacks it."""
-
-    name: str
-    values: tuple[float | None, ...]
-
-
-def compare(reports: Sequence[Report], *, vary: Sequence[str] = (), force: bool = False) -> tuple[Comparison, ...]:
-    """Put reports side by side. Protocol fields that differ must be named in ``vary``, or ``force`` given.
-
-    ``vary=("evaluations",)`` compares one model at several budgets and still catches a second reference.
-    """
-    known = {f.name for f in fields(Protocol)}
-    unknown = [name for name in vary if name not in known]
-    if unknown:
-        raise ValueError(f"vary: no protocol field {unknown[0]}; choose from {', '.join(sorted(known))}")
-    if not reports:
-        raise ValueError("nothing to compare: no reports given")
-    for other in reports[1:]:
-        differ = [d for d in reports[0].protocol.differences(other.protocol) if d.split(":")[0] not in vary]
-        if differ and not force:
-            raise ValueError(f"different protocols ({'; '.join(differ)}); use force to compare them all the same")
-    names = list(dict.fromkeys(v.name for report in reports for v in report.values))
-    found = [{v.name: v.value for v in report.values} for report in reports]
-    return tuple(Comparison(name=n, values=tuple(f.get(n) for f in found)) for n in names)
-
-
 def comparison_table(reports: Sequence[Report], names: Sequence[str], *, force: bool = False) -> str:
-    """:func:`compare` as a table, a column a report; what a forced comparison passes over is said below."""
-    rows = [["metric", *names]]
-    for row in compare(reports, force=force):
-        rows.append([row.name, *("" if v is None else f"{v:.6g}" for v in row.values)])
-    lines = [aligned(rows)]
+    """Reports side by side, one column each. Different protocols are refused, or with ``force`` named below."""
+    warnings = []
     for name, other in zip(names[1:], reports[1:]):
-        for difference in reports[0].protocol.differences(other.protocol):
-            lines.append(f"warning: protocols differ, {names[0]} against {name}: {difference}")
-    return "\n".join(lines)
+        differ = reports[0].protocol.differences(other.protocol)
+        if differ and not force:
+            raise ValueError(f"different protocols ({'; '.join(differ)}); add --force to compare them anyway")
+        warnings += [f"warning: protocols differ, {names[0]} against {name}: {d}" for d in differ]
+    found = [{v.name: f"{v.value:.6g}" for v in report.values} for report in reports]
+    metrics = dict.fromkeys(v.name for report in reports for v in report.values)
+    rows = [["metric", *names], *([metric, *(f.get(metric, "") for f in found)] for metric in metrics)]
+    return "\n".join([aligned(rows), *warnings])
 
 
 def few_samples_note(count: int, effect: str = "biased and noisy", *, reference: int | None = None) -> str:

@@ -1,23 +1,20 @@
-"""From what a user calls a reference to images or statistics: ``NAME/SPLIT``, a path, or a statistics file.
+"""A reference from its name: ``NAME/SPLIT``, a path of images, or a statistics file.
 
-A named set is looked for where the user says it lies, then in the cache, then at its usual place; each step is said
-aloud. Once seen it is kept in the cache as a prepared dataset, checked against its fingerprint whenever it is used.
+A named set is looked for at the path given, then in the cache, then at its default place; each step is reported.
+Once found it is kept in the cache as a prepared dataset, checked against its fingerprint whenever it is used.
 """
 
-from __future__ import annotations
-
 import shutil
-from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from anisodiff.data import NAMED, is_dataset, named_source, open_dataset, prepare
-from anisodiff.metrics.cache import Say, cache_folder, silent
 from anisodiff.metrics.features import FeatureNetwork
 from anisodiff.metrics.images import ImageSet, image_set
+from anisodiff.metrics.protocol import Settings
 from anisodiff.metrics.statistics import is_statistics, load_statistics
-from anisodiff.metrics.survey import Survey
-from anisodiff.metrics.values import Settings
+from anisodiff.metrics.survey import Context, Survey
 
 REFUSED = "another resolution is refused"
 FIXED = ("cifar10", "fashion-mnist")  # recognized by content, in any packing
@@ -25,12 +22,16 @@ FIXED = ("cifar10", "fashion-mnist")  # recognized by content, in any packing
 
 @dataclass(frozen=True, kw_only=True)
 class Reference:
-    """A set to compare with: what it is called, its images (or statistics), and the path they came from."""
+    """A set to compare with: its name, its images or statistics, and their path."""
 
     name: str
     split: str
     content: ImageSet | Survey
-    path: Path
+    path: Path | None = None
+
+    @property
+    def images(self) -> ImageSet | None:
+        return self.content if isinstance(self.content, ImageSet) else None
 
 
 def is_named(text: str) -> bool:
@@ -46,24 +47,18 @@ def _name_and_split(text: str) -> tuple[str, str]:
     return text, "train"
 
 
-def _discard_damaged(place: Path, say: Say) -> None:
+def _discard_damaged(place: Path, context: Context) -> None:
     """Remove a copy in the cache that is not what its fingerprint says."""
     if is_dataset(place):
         try:
             open_dataset(place, verify=True)
         except ValueError as error:
-            say(f"{error}; removed from the cache")
+            context.say(f"{error}; removed from the cache")
             shutil.rmtree(place, ignore_errors=True)
 
 
-def _named(
-    text: str,
-    data: Path | None,
-    size: tuple[int, int],
-    cache: Path,
-    say: Say,
-    progress: Callable[[int, int], None] | None,
-) -> Reference:
+def _named(text: str, data: Path | None, size: tuple[int, int], context: Context) -> Reference:
+    say = context.say
     name, split = _name_and_split(text)
     label = f"{name}/{split}"
     if data is not None and is_dataset(data):
@@ -72,8 +67,8 @@ def _named(
             raise ValueError(f"{data} is a prepared dataset, but not of {label}: give it as --reference {data}")
         return Reference(name=name, split=split, content=image_set(data, name=name), path=data)
     stem = f"{name.replace('/', '-').replace(':', '-')}-{split}-"
-    place = cache / "references" / f"{stem}{size[0]}x{size[1]}"
-    _discard_damaged(place, say)
+    place = context.cache / "references" / f"{stem}{size[0]}x{size[1]}"
+    _discard_damaged(place, context)
     if data is None and is_dataset(place):
         say(f"{label}: reading the cached {place}")
         found = place
@@ -83,19 +78,20 @@ def _named(
             at_hand = sorted(p.name.removeprefix(stem).replace("x", "×") for p in place.parent.glob(f"{stem}*"))
             if at_hand:
                 ours = f"{size[0]}×{size[1]}"
-                raise ValueError(f"samples are {ours}, {label} is at hand as {', '.join(at_hand)}: {REFUSED}")
+                raise ValueError(f"samples are {ours}, {label} is available as {', '.join(at_hand)}: {REFUSED}")
         try:
             source = named_source(name, data, split=split)
         except ValueError as error:
             if data is None and name in NAMED:
-                raise ValueError(f"{label} is not at hand ({error}); give --data PATH") from error
+                raise ValueError(f"{label} is not available ({error}); give --data PATH") from error
             raise
         shape = source.shape or (3, *size)
         if shape[1:] != size:
             ours, theirs = (f"{h}×{w}" for h, w in (size, shape[1:]))
             raise ValueError(f"samples are {ours}, the reference {label} is {theirs}: {REFUSED}")
         say(f"{label}: preparing {source.describe()}")
-        made = prepare(source, place, size=size, channels=shape[0], overwrite=True, progress=progress)
+        tick = partial(context.progress, f"preparing {label}")
+        made = prepare(source, place, size=size, channels=shape[0], overwrite=True, progress=tick)
         say(f"{label}: {made.message}")
         found = made.dataset.path
     return Reference(name=name, split=split, content=image_set(found, name=name), path=found)
@@ -108,23 +104,21 @@ def open_reference(
     network: FeatureNetwork,
     settings: Settings | None = None,
     data: Path | None = None,
-    cache: Path | None = None,
-    say: Say = silent,
-    progress: Callable[[int, int], None] | None = None,
+    context: Context | None = None,
 ) -> Reference:
     """``cifar10/train``, or a prepared dataset, folder, zip or npz, or a file of statistics made with ``network``.
 
-    ``size`` (H, W) is that of the samples; ``data`` says where a named set lies.
+    ``size`` (H, W) is that of the samples; ``data`` is the path of a named set.
     """
-    path, settings = Path(text), settings or Settings()
+    path = Path(text)
     if is_named(text) and (data is not None or not path.exists()):
-        return _named(text, data, size, cache or cache_folder(), say, progress)
+        return _named(text, data, size, context or Context())
     if data is not None:
-        raise ValueError(f"--data says where a named set lies; {text} is none ({', '.join(NAMED)}, hf:NAME)")
+        raise ValueError(f"--data is the path of a named set; {text} is not one ({', '.join(NAMED)}, hf:NAME)")
     if not path.exists():
         raise ValueError(f"{text}: neither a path nor a named set ({', '.join(NAMED)}, hf:NAME; with /SPLIT)")
     if is_statistics(path):
-        held = load_statistics(path, network, projections=settings.projections, seed=settings.seed)
+        held = load_statistics(path, network, settings)
         return Reference(name=held.name, split=held.split, content=held, path=path)
     images = image_set(path)
     return Reference(name=images.name, split="", content=images, path=path)

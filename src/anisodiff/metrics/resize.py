@@ -8,8 +8,6 @@ first along the width, then along the height. Other resizings shift the image by
 and the FID with it. Shapes: uint8 or float ``[B,C,H,W]`` → float32 ``[B,C,H',W']``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

@@ -1,37 +1,64 @@
-"""One walk over a set of images that gathers all that the metrics need.
+"""One walk over a set of images that collects all that the metrics need.
 
 images ──network──▶ features, logits;   images ──▶ pixel statistics, fingerprint
+
+Of W processes, process r handles the batches r, r+W, r+2W, …; all gather the results in the order of the batches, so
+every process ends with the numbers that a single one would have found.
 """
 
-from __future__ import annotations
-
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
 
 import torch
+from PIL import Image
 from torch import Tensor
 
+from anisodiff.metrics.cache import Say, cache_folder, silent
 from anisodiff.metrics.features import FeatureNetwork
 from anisodiff.metrics.frechet import GaussianStatistics, gaussian_statistics, require_features
 from anisodiff.metrics.images import ImageSet, fingerprint_of, image_digests, walk
-from anisodiff.metrics.pixels import PixelStatistics, pixel_statistics
-from anisodiff.metrics.rows import Gathering, in_order
-from anisodiff.metrics.sliced import directions
-from anisodiff.metrics.workers import ALONE, Workers
-
-Progress = Callable[[int, int | None], None]
+from anisodiff.metrics.pixel_metrics import PixelStatistics, directions, pixel_statistics
+from anisodiff.metrics.protocol import Settings
+from anisodiff.runtime.distributed import Distributed
 
 
-def no_progress(done: int, total: int | None) -> None:
+def no_progress(stage: str, done: int, total: int | None) -> None:
     """Show nothing."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Context:
+    """Where statistics are cached, how progress is reported, and which processes share the work."""
+
+    cache: Path = field(default_factory=cache_folder)
+    say: Say = silent
+    progress: Callable[[str, int, int | None], None] = no_progress
+    """Gets (stage, done, total)."""
+    sheet: Callable[[Image.Image], None] | None = None
+    """Receives a picture of samples beside their nearest reference images; their statistics alone allow none."""
+    distributed: Distributed | None = None
+
+    @property
+    def rank(self) -> int:
+        return 0 if self.distributed is None else self.distributed.rank
+
+    @property
+    def world(self) -> int:
+        return 1 if self.distributed is None else self.distributed.world
+
+    def gather(self, value: Any) -> list[Any]:
+        return [value] if self.distributed is None else self.distributed.gather(value)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Survey:
-    """What one walk over N images of one size gathered; features ``[N,D]`` on the network's device.
+    """What one walk over N images of one size found; features ``[N,D]`` on the network's device.
 
-    Rows stand in the order of the walk. ``digests``: one hash an image; ``kept``: the first images, uint8
-    ``[n,3,H,W]`` on the CPU, as many as were asked for. ``split``: the part of a named set it is, where known.
+    Rows stand in the order of the walk. ``digests``: one hash per image; ``kept``: the first images, uint8
+    ``[n,3,H,W]`` on the CPU. ``split``: the part of a named set, where known.
     """
 
     name: str
@@ -46,7 +73,6 @@ class Survey:
 
     @property
     def count(self) -> int:
-        """N."""
         return len(self.features)
 
     @property
@@ -55,66 +81,105 @@ class Survey:
         return fingerprint_of(self.digests)
 
 
-def _as_rows(digests: tuple[bytes, ...]) -> Tensor:
-    return torch.frombuffer(bytearray(b"".join(digests)), dtype=torch.uint8).view(len(digests), -1)
+class _Rows:
+    """Rows ``[n,…]`` in one growing tensor.
+
+    A small tensor kept from every batch would pin the heap between the large ones that come and go.
+    """
+
+    def __init__(self, expected: int) -> None:
+        self._expected, self._count = expected, 0
+        self._held = torch.empty(0)
+
+    def add(self, part: Tensor) -> None:
+        end = self._count + len(part)
+        if end > len(self._held):
+            length = max(end, self._expected, 2 * self._count)
+            grown = part.new_empty(length, *part.shape[1:])
+            if self._count:
+                grown[: self._count] = self._held[: self._count]
+            self._held = grown
+        self._held[self._count : end] = part
+        self._count = end
+
+    def join(self) -> Tensor:
+        return self._held if self._count == len(self._held) else self._held[: self._count].clone()
+
+
+def _interleave(parts: Sequence[Sequence[Tensor]]) -> list[Tensor]:
+    """Batch k of all is batch k // W of process k mod W."""
+    return [piece for batches in zip_longest(*parts) for piece in batches if piece is not None]
 
 
 def survey(
     images: ImageSet,
     network: FeatureNetwork,
     *,
-    batch_size: int = 256,
-    limit: int | None = None,
+    settings: Settings | None = None,
     keep: int = 0,
-    projections: int = 128,
-    seed: int = 0,
-    progress: Progress = no_progress,
-    workers: Workers = ALONE,
+    stage: str = "",
+    context: Context | None = None,
 ) -> Survey:
-    """Walk over at most ``limit`` images of ``images`` once, all ``workers`` sharing the batches.
+    """Walk once over at most ``settings.limit`` images, and keep the first ``keep``.
 
-    A set that can be walked only once is taken as each worker's own part of the whole.
+    A set that can be walked only once is taken as each process's own part of the whole.
     """
+    settings, context = settings or Settings(), context or Context()
+    batch_size, limit, world = settings.batch_size, settings.limit, context.world
     total = images.count if limit is None or images.count is None else min(limit, images.count)
-    device = torch.device("cpu") if workers.world > 1 else network.device  # what is gathered travels by the CPU
-    own = total if total is None or workers.world == 1 or images.once else total // workers.world + batch_size
-    gathering = Gathering(expected=own)
-    kept: list[tuple[int, Tensor]] = []
+    device = torch.device("cpu") if world > 1 else network.device  # gathered results travel by the CPU
+    expected = (total or 0) if world == 1 or images.once or not total else total // world + batch_size
+    rows: dict[str, _Rows] = {}
+    sizes: list[int] = []
+    kept: list[Tensor] = []
     theta: Tensor | None = None
     size, done = (0, 0), 0
     for order, batch in enumerate(walk(images, batch_size, limit=limit)):
         done += len(batch)
         size = (batch.shape[2], batch.shape[3])
-        if images.once or workers.mine(order):
+        if images.once or order % world == context.rank:
             if theta is None:
-                generator = torch.Generator().manual_seed(seed)
-                theta = directions(3 * size[0] * size[1], projections, generator=generator).to(network.device)
+                theta = directions(3 * size[0] * size[1], settings.projections, generator=settings.generator())
+                theta = theta.to(network.device)
             if done - len(batch) < keep:
-                kept.append((order, batch.cpu()))
-            rows = {"digests": _as_rows(image_digests(batch))}
+                kept.append(batch.cpu())
+            found = {"digests": torch.frombuffer(bytearray(b"".join(image_digests(batch))), dtype=torch.uint8)}
+            found["digests"] = found["digests"].view(len(batch), -1)
             batch = batch.to(network.device)
-            features, logits = network(batch, pad_to=batch_size if gathering.orders else 0)
-            sums = pixel_statistics(batch, theta).to_tensors()
-            rows |= {"features": features.to(device), "projections": sums.pop("projections")}
+            features, logits = network(batch, pad_to=batch_size if sizes else 0)
+            sums = pixel_statistics(batch, theta)
+            found |= {"features": features.to(device), "projections": sums.pop("projections")}
             if logits is not None:
-                rows["logits"] = logits.to(device)
-            gathering.add(order, rows, sums)
-        progress(done, total)
-    parts = workers.gather((gathering.done(), kept))
-    every = in_order([part for part, _ in parts])
-    first = [
-        batch for _, batch in sorted((piece for _, pieces in parts for piece in pieces), key=lambda piece: piece[0])
-    ]
-    joined = every.images["features"].to(network.device)
-    scores = every.images.get("logits")
-    sums = {name: rows.sum(dim=0) for name, rows in every.batches.items()}
+                found["logits"] = logits.to(device)
+            for name, tensor in found.items():
+                rows.setdefault(name, _Rows(expected)).add(tensor)
+            for name, tensor in sums.items():
+                rows.setdefault(name, _Rows(-(-expected // len(batch)))).add(tensor[None])
+            sizes.append(len(batch))
+        context.progress(stage or f"samples {images.name}", done, total)
+    parts = context.gather(({name: held.join() for name, held in rows.items()}, sizes, kept))
+    held = _merged([(tensors, counts) for tensors, counts, _ in parts if counts])
+    first = _interleave([pieces for _, _, pieces in parts])
+    joined, logits = held["features"].to(network.device), held.get("logits")
+    sums = {name: held[name].sum(dim=0) for name in ("spectrum", "orientation", "coherence", "magnitude")}
     return Survey(
-        name=images.name,
-        size=size,
-        digests=tuple(row.tobytes() for row in every.images["digests"].numpy()),
+        name=images.name, size=size, digests=tuple(row.tobytes() for row in held["digests"].numpy()),
         features=require_features(joined, f"{network.name} features of {images.name}"),
-        logits=None if scores is None else scores.to(network.device),
-        gaussian=gaussian_statistics(joined),
-        pixels=PixelStatistics.from_tensors({**sums, "projections": every.images["projections"]}),
+        logits=None if logits is None else logits.to(network.device), gaussian=gaussian_statistics(joined),
+        pixels=PixelStatistics.of({**sums, "projections": held["projections"]}),
         kept=torch.cat(first)[:keep] if first else torch.empty(0, 3, *size, dtype=torch.uint8),
-    )
+    )  # fmt: skip
+
+
+def _merged(parts: Sequence[tuple[dict[str, Tensor], list[int]]]) -> dict[str, Tensor]:
+    """The rows of all processes in the order of the batches; pixel sums have one row per batch."""
+    if len(parts) == 1:
+        return parts[0][0]
+
+    def pieces(tensor: Tensor, sizes: list[int]) -> tuple[Tensor, ...]:
+        return torch.split(tensor, sizes if len(tensor) == sum(sizes) else 1)
+
+    return {
+        name: torch.cat(_interleave([pieces(tensors[name], sizes) for tensors, sizes in parts]))
+        for name in parts[0][0]
+    }

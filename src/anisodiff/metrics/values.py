@@ -1,7 +1,5 @@
 """The metrics as values of a report: from two surveyed sets to numbers with notes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -9,56 +7,13 @@ import torch
 from torch import Tensor
 
 from anisodiff.metrics.edges import SMALLEST, edge_distance
+from anisodiff.metrics.feature_metrics import inception_score, kernel_distance, prdc
 from anisodiff.metrics.features import FeatureNetwork
 from anisodiff.metrics.frechet import extrapolate, frechet_distance
-from anisodiff.metrics.inception_score import inception_score
-from anisodiff.metrics.kernel import kernel_distance
 from anisodiff.metrics.memorization import Memorization, binomial_error, source_recovery
-from anisodiff.metrics.prdc import prdc
-from anisodiff.metrics.protocol import Value, few_samples_note
-from anisodiff.metrics.sliced import sliced_wasserstein
-from anisodiff.metrics.spectra import spectrum_error
+from anisodiff.metrics.pixel_metrics import sliced_wasserstein, spectrum_error
+from anisodiff.metrics.protocol import Settings, Value, few_samples_note
 from anisodiff.metrics.survey import Survey
-
-Curve = tuple[tuple[int, float], ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Settings:
-    """What fixes the numbers beside images and network; part of the protocol, except the batch size.
-
-    ``prdc_limit`` bounds each side of precision and recall by a random subset: their values depend on it.
-    ``inspected``: so many samples are compared pixel by pixel with the reference when looking for copies.
-    """
-
-    neighbors: int = 5
-    prdc_limit: int = 10_000
-    kid_block: int = 1000
-    fid_blocks: int = 10
-    score_splits: int = 10
-    projections: int = 128
-    inspected: int = 1000
-    seed: int = 0
-    batch_size: int = 256
-
-    def __post_init__(self) -> None:
-        smallest = {"neighbors": 1, "prdc_limit": 2, "kid_block": 2, "fid_blocks": 4}
-        smallest |= dict.fromkeys(("score_splits", "projections", "inspected", "batch_size"), 1)
-        for name, least in smallest.items():
-            if getattr(self, name) < least:
-                raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
-
-    def describe(self) -> str:
-        """One phrase for the protocol."""
-        return (
-            f"k={self.neighbors}, PRDC on at most {self.prdc_limit}, KID blocks of {self.kid_block}, "
-            f"{self.fid_blocks} FID blocks, {self.score_splits} splits, {self.projections} projections, "
-            f"{self.inspected} inspected, seed {self.seed}"
-        )
-
-    def generator(self) -> torch.Generator:
-        """A fresh generator for each metric, so that leaving one out changes no other."""
-        return torch.Generator().manual_seed(self.seed)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -81,13 +36,13 @@ def _few(pair: Pair, effect: str = "biased and noisy") -> str:
     return few_samples_note(pair.samples.count, effect, reference=pair.reference.count)
 
 
-def _fid(pair: Pair) -> tuple[list[Value], Curve]:
+def _fid(pair: Pair) -> list[Value]:
     count, blocks = pair.samples.count, pair.settings.fid_blocks
     value = frechet_distance(pair.samples.gaussian, pair.reference.gaussian)
     few = _few(pair)
     out = [Value(name="fid", value=value, note=few)]
     if count < 2 * blocks:
-        return out, ((count, value),)
+        return out
     line = extrapolate(
         pair.samples.features, pair.reference.gaussian, generator=pair.settings.generator(), blocks=blocks
     )
@@ -98,31 +53,27 @@ def _fid(pair: Pair) -> tuple[list[Value], Curve]:
     out.append(
         Value(name="fid_bias", value=line.bias, note=_notes(f"estimated share of fid due to N = {count}", few))
     )
-    return out, tuple(zip(line.sizes, line.values))
+    return out
 
 
-def _kid(pair: Pair) -> tuple[list[Value], Curve]:
-    found = kernel_distance(
-        pair.samples.features,
-        pair.reference.features,
-        generator=pair.settings.generator(),
-        block=pair.settings.kid_block,
-    )
+def _kid(pair: Pair) -> list[Value]:
+    ours, theirs, settings = pair.samples.features, pair.reference.features, pair.settings
+    found = kernel_distance(ours, theirs, generator=settings.generator(), block=settings.kid_block)
     note = _notes(f"{found.blocks} blocks of {found.block}", _few(pair, "noisy"))
-    return [Value(name="kid", value=found.value, error=found.standard_error, note=note)], ()
+    return [Value(name="kid", value=found.value, error=found.standard_error, note=note)]
 
 
-def _score(pair: Pair) -> tuple[list[Value], Curve]:
+def _score(pair: Pair) -> list[Value]:
     if pair.samples.logits is None:
-        return [], ()
+        return []
     splits = min(pair.settings.score_splits, pair.samples.count)
     found = inception_score(pair.samples.logits, generator=pair.settings.generator(), splits=splits)
     label = f"classifier {pair.network.name}; error is the deviation between {splits} splits"
     note = _notes(label, few_samples_note(pair.samples.count))
-    return [Value(name=f"is[{pair.network.name}]", value=found.value, error=found.deviation, note=note)], ()
+    return [Value(name=f"is[{pair.network.name}]", value=found.value, error=found.deviation, note=note)]
 
 
-def _prdc(pair: Pair) -> tuple[list[Value], Curve]:
+def _prdc(pair: Pair) -> list[Value]:
     generator, limit = pair.settings.generator(), pair.settings.prdc_limit
 
     def some(features: Tensor) -> Tensor:
@@ -133,22 +84,22 @@ def _prdc(pair: Pair) -> tuple[list[Value], Curve]:
     found = prdc(real, generated, k=pair.settings.neighbors)
     note = _notes(f"k={found.k}, {len(generated)} against {len(real)}", _few(pair))
     names = ("precision", "recall", "density", "coverage")
-    return [Value(name=n, value=getattr(found, n), note=note) for n in names], ()
+    return [Value(name=n, value=getattr(found, n), note=note) for n in names]
 
 
-def _sliced(pair: Pair) -> tuple[list[Value], Curve]:
+def _sliced(pair: Pair) -> list[Value]:
     value = sliced_wasserstein(pair.samples.pixels.projections, pair.reference.pixels.projections)
     note = _notes("pixels in [0,1]", _few(pair))
-    return [Value(name="sliced_wasserstein", value=value, note=note)], ()
+    return [Value(name="sliced_wasserstein", value=value, note=note)]
 
 
-def _spectrum(pair: Pair) -> tuple[list[Value], Curve]:
+def _spectrum(pair: Pair) -> list[Value]:
     value = spectrum_error(pair.samples.pixels.spectrum, pair.reference.pixels.spectrum)
     note = _notes("decades of power", _few(pair))
-    return [Value(name="spectrum_error", value=value, note=note)], ()
+    return [Value(name="spectrum_error", value=value, note=note)]
 
 
-def _edges(pair: Pair) -> tuple[list[Value], Curve]:
+def _edges(pair: Pair) -> list[Value]:
     edges = edge_distance(pair.samples.pixels.edges, pair.reference.pixels.edges)
     found = [
         ("edges", edges.value, "sum of the three below, each scaled to [0,1]"),
@@ -157,13 +108,13 @@ def _edges(pair: Pair) -> tuple[list[Value], Curve]:
         ("edge_magnitude", edges.magnitude, "gray levels in [0,1] a pixel"),
     ]
     few = _few(pair)
-    return [Value(name=n, value=v, note=_notes(t, few)) for n, v, t in found], ()
+    return [Value(name=n, value=v, note=_notes(t, few)) for n, v, t in found]
 
 
-def _memorization(pair: Pair) -> tuple[list[Value], Curve]:
+def _memorization(pair: Pair) -> list[Value]:
     copies = pair.copies
     if copies is None:
-        return [], ()
+        return []
     inspected, gallery = len(copies.by_feature.index), pair.reference.count
     note = f"median over {inspected} samples, nearest of {gallery} reference images"
     found = [Value(name="nearest_features", value=float(copies.by_feature.distance.median()), note=note)]
@@ -185,19 +136,13 @@ def _memorization(pair: Pair) -> tuple[list[Value], Curve]:
             error = binomial_error(rate, inspected)
             note = f"chance {recovered.chance:.2g}; nearest image by pixels, {inspected} samples"
             found.append(Value(name="source_recovered_pixels", value=rate, error=error, note=note))
-    return found, ()
+    return found
 
 
-MEASURE: Mapping[str, Callable[[Pair], tuple[list[Value], Curve]]] = {
-    "fid": _fid,
-    "kid": _kid,
-    "is": _score,
-    "prdc": _prdc,
-    "sliced": _sliced,
-    "spectrum": _spectrum,
-    "edges": _edges,
-    "memorization": _memorization,
-}
+MEASURE: Mapping[str, Callable[[Pair], list[Value]]] = {
+    "fid": _fid, "kid": _kid, "is": _score, "prdc": _prdc, "sliced": _sliced, "spectrum": _spectrum,
+    "edges": _edges, "memorization": _memorization,
+}  # fmt: skip
 METRICS = tuple(MEASURE)
 
 

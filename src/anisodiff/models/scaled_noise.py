@@ -1,8 +1,8 @@
-"""Edge-preserving noise (Vandersanden et al. 2024): the network is the noise with its scale.
+"""The noise as it was added (DDPM; Vandersanden et al. 2024): for any process that scales the image.
 
-    n(z, t) ≈ E[b_t(z0) ⊙ ξ | Z_t = z],     z = 2u − 1,     loss |n − b_t ⊙ ξ|², mean over an image's numbers
+    n(z, t) ≈ E[s_t(z0) ⊙ ξ | Z_t = z],     z = 2u − 1,     loss |n − s_t ⊙ ξ|², mean over an image's numbers
 
-so that the image expected at the end is (z − n)/√ᾱ.
+so that the image expected at the end is (z − n)/a_t.
 """
 
 from typing import ClassVar
@@ -10,17 +10,18 @@ from typing import ClassVar
 from torch import Tensor
 
 from anisodiff.models.conditional import Signed
-from anisodiff.processes.edge_preserving import EdgePreserving
+from anisodiff.processes.conditional import ScaledGaussian
 
 
-class ScaledNoiseModel(Signed[EdgePreserving]):
+class ScaledNoiseModel(Signed[ScaledGaussian]):
     """A predictor of noise."""
 
-    usual: ClassVar[str] = "posterior"
+    default_sampler: ClassVar[str] = "posterior"
+    answers: ClassVar[str] = "noise"
 
     def image(self, z: Tensor, t: Tensor) -> Tensor:
-        """E[z0 | z] as the network sees it, in [−1, 1] but for its errors; one evaluation."""
-        return (z - self.answer(z, t)) / self.process.kept(t).sqrt().to(z.dtype)[:, None, None, None]
+        """E[z0 | z] as the network sees it, in [−1, 1] but for its errors; NFE 1."""
+        return (z - self.answer(z, t)) / self.process.signal_power(t).sqrt().to(z.dtype)[:, None, None, None]
 
     def denoised(self, z: Tensor, t: Tensor) -> Tensor:
         """E[x0 | u], with values that images can have: late in time errors are divided by a small number."""

@@ -1,67 +1,65 @@
-"""Preconditioning per frequency: the network sees a unit-scale input and predicts a unit-scale residual.
+"""A score with Wiener preconditioning: the network sees a unit-scale input and predicts a unit-scale residual.
 
-In the DCT, with the moments V, S, N of `tables` (û about the channel means):
+In the DCT, with the statistics V = S + N of `statistics` (û about the channel means):
 
     input      û_k / √(N_k + σ_d² S_k/D_k)                      EDM's c_in when nothing is smoothed
-    score      −û_k/V_k + c_k F̂_k,      c_k² = S_k/(N_k V_k)     Wiener's predictor and a residual (c_skip, c_out)
+    score      −û_k/V_k + c_k F̂_k,      c_k² = S_k/(N_k V_k)     the Wiener filter and a residual (c_skip, c_out)
     drift      (b̂_k + α1 w_k z_k û_k)/α2² = d_k G_k            the second output, where the drift is not known
 
-so that the reverse drift −b_ref + α2² s̃ has s̃ = score − d. The loss is the error of score and d in units of the
-residual, divided by the power of the targets themselves and weighted ω_k(t)^γ, normalized over k:
+so that the reverse drift −b_ref + α2² s̃ has s̃ = score − d. `ScoreModel.from_residual` adds the Wiener filter to
+the network's output, and `loss` takes it out of the target; samplers that step with the residual F itself
+(`exponential`, `ode`, `ancestral`) use V of the same `Coefficients`. The loss is the error of score and d in units
+of the residual, weighted ω_k(t) over the modes:
 
-    state      ω_k ∝ S_k N_k/V_k               with γ = 1 ‖error of the noise-free state‖², EDM's
-    score      ω_k ∝ c_k² = S_k/(N_k V_k)      with γ = 1 ‖error of the score‖², which is what path laws diverge by
-    noise      ω_k = N_k c_k²                  with γ = 1 ‖√N·error of the score‖², Song's, as it stands
+    state      ω_k ∝ S_k N_k/V_k, normalized over k      ‖error of the noise-free state‖², EDM's
+    noise      ω_k = N_k c_k²                            ‖√N·error of the score‖², Song's, as it stands
 
-The first two are one where all modes have the same noise (`ve`); the third, neither divided nor normalized, is then
-that times what Wiener's predictor leaves at t. Where smoothing leaves fine modes less noise than coarse ones, `state`
-looks at what is known already, `score` at what is being made at that time.
-
-The power of a target is 1 where the score of a whole kernel with isotropic noise is regressed. It is more where an
-operator shapes the noise (one window) or where only the last piece's noise is seen (several). Modes without any
-signal would then be most of the loss: it is divided mode by mode, but for `state` with several windows, which gives
-such modes next to no weight.
+With ``state`` the loss is divided by the power of the targets: 1 where the score of a whole kernel with isotropic
+noise is regressed, more where an operator shapes the noise (one window) or where only the last piece's noise is seen
+(several). Modes without any signal would then be most of the loss: it is divided mode by mode, but with several
+windows, where ω gives such modes next to no weight, as a whole.
 
 **One output.** The reverse equation asks for s̃ = score − d alone. With ``reverse_drift`` one output E is both,
 
     F = E,   G = −E,      s̃ = −û_k/V_k + (c_k + d_k) Ê_k
 
-and the loss is the error of s̃ (``score``: ω_k ∝ (c_k + d_k)²). Where the image alone is smoothed, and isotropically,
-its parts are right as well: the drift −λ_k(û_k − noise) has G = −F, and two outputs learn one thing twice. Elsewhere
-s̃ is as free as with two, and its parts are guesses: samplers that need the score alone (`ode`, correctors) refuse.
-`denoised` is right where little is smoothed yet, as at t_min, where sampling ends. With ``score`` the drift is not
-learned: the paper takes the stencil at the state itself (`euler`).
+and the loss is the error of s̃. Where the image alone is smoothed, and isotropically, its parts are right as well: the
+drift −λ_k(û_k − noise) has G = −F, and two outputs learn one thing twice. Elsewhere s̃ is as free as with two, and its
+parts are guesses: samplers that need the score alone (`ode`, correctors) refuse. `denoised` is right where little is
+smoothed yet, as at t_min, where sampling ends. With ``score`` the drift is not learned: the paper takes the stencil
+at the state itself (`euler`).
 
-In the principal axes of the colors (see `tables`) S, V, D, c and d have an index for the axis, and so has w where
-the drift does not move the noise (``plain_noise``); the network then sees and answers in these axes.
+With channel PCA (see `statistics`) S, V, D, c and d have an index for the axis, and so has w where the drift does not
+move the noise (``plain_noise``); the network then sees and answers in these axes.
 
 With ``scalar`` the network is given and asked for what EDM's is: V, S, N and d² are replaced by their means over all
-frequencies in what surrounds the network, and nowhere else. What Wiener's predictor knows it has to learn then.
+frequencies in what surrounds the network, and nowhere else. The network has to learn the Wiener filter then.
 """
 
-from typing import ClassVar, Literal, get_args
+from collections.abc import Callable
+from typing import ClassVar, Self
 
 import torch
 from torch import Tensor, nn
 
 from anisodiff.dct import dct2, frequencies, idct2
 from anisodiff.equation import Equation
-from anisodiff.models.base import Model
-from anisodiff.models.coefficients import Coefficients
-from anisodiff.models.time_density import Times, level_density
-from anisodiff.objectives.contract import Draw
-from anisodiff.statistics import SpectralStatistics, rotate_channels
+from anisodiff.models.base import Model, ModelOptions
+from anisodiff.models.song_network import SongNetwork
+from anisodiff.models.time_density import level_density
+from anisodiff.processes.base import EquationProcess, Process, TrainingPair
+from anisodiff.statistics import Coefficients, SpectralStatistics, rotate_channels
 
-Weighting = Literal["state", "score", "noise"]
-WEIGHTINGS: tuple[Weighting, ...] = get_args(Weighting)
-Learns = Literal["score_and_drift", "reverse_drift", "score"]
-LEARNS: tuple[Learns, ...] = get_args(Learns)
+
+def _provided(drift: bool, options: ModelOptions) -> frozenset[str]:
+    both = not drift or options.learns == "score_and_drift"
+    return frozenset({"score", "reverse_drift"} if both else {options.learns})
 
 
 class ScoreModel(Model):
     """A network with its preconditioning; everything that sampling needs but the process."""
 
-    usual: ClassVar[str] = "exponential"
+    default_sampler: ClassVar[str] = "exponential"
 
     statistics_axes: Tensor
 
@@ -72,33 +70,88 @@ class ScoreModel(Model):
         statistics: SpectralStatistics,
         *,
         drift: bool,
-        weighting: Weighting = "state",
-        gamma: float = 1.0,
-        scalar: bool = False,
-        times: Times = "level",
-        learns: Learns = "score_and_drift",
         plain_noise: bool = False,
+        options: ModelOptions = ModelOptions(),
     ) -> None:
         super().__init__(network, statistics)
-        self.equation, self.learns_drift, self.weighting, self.gamma = equation, drift, weighting, gamma
-        self.scalar, self.times, self.learns, self.plain_noise = scalar, times, learns, plain_noise
-        assert learns == "score_and_drift" or drift, "the drift is known"
-        assert learns != "reverse_drift" or not scalar, "scalar coefficients are for two outputs"
+        self.equation, self.learns_drift, self.plain_noise = equation, drift, plain_noise
+        self.learns, self.weighting, self.times = options.learns, options.weighting, options.times
+        self.scalar = options.parameterization == "scalar"
+        self.provided = _provided(drift, options)
+        assert self.learns == "score_and_drift" or drift, "the drift is known"
+        assert self.learns != "reverse_drift" or not self.scalar, "scalar coefficients are for two outputs"
         self.rotates_channels = not torch.equal(statistics.axes, torch.eye(len(statistics.axes)).to(statistics.axes))
+
+    @classmethod
+    def check(cls, process: Process, options: ModelOptions) -> None:
+        assert isinstance(process, EquationProcess)
+        process.check_learnable()
+        if options.channel_pca and options.parameterization == "ve":
+            raise ValueError(
+                "channel_pca: the network of parameterization=ve sees images as they are; set channel_pca=false, "
+                "or another parameterization"
+            )
+        if options.learns != "score_and_drift" and not process.learns_drift:
+            raise ValueError(f"learns: got {options.learns!r}, but the drift is known; set learns=score_and_drift")
+        if options.learns == "score" and process.plain_noise:
+            raise ValueError(
+                "learns: got 'score', but only a model knows the drift of step=signal; set reverse_drift"
+            )
+        if options.learns == "reverse_drift" and options.parameterization == "scalar":
+            raise ValueError(
+                "learns: got 'reverse_drift', but scalar coefficients need two outputs; set learns=score_and_drift"
+            )
+
+    @classmethod
+    def outputs(cls, process: Process, options: ModelOptions) -> int:
+        """The score, and the drift where it is not known and learned by itself."""
+        return 2 if process.learns_drift and options.learns == "score_and_drift" else 1
+
+    @classmethod
+    def provides(cls, process: Process, options: ModelOptions) -> frozenset[str]:
+        return _provided(process.learns_drift, options)
+
+    @classmethod
+    def build(
+        cls, network: nn.Module, process: EquationProcess, statistics: SpectralStatistics, options: ModelOptions
+    ) -> Self:
+        model = cls(
+            network, process.equation, statistics, drift=process.learns_drift, plain_noise=process.plain_noise,
+            options=options,
+        )  # fmt: skip
+        if options.parameterization == "ve":
+            model.network = SongNetwork(network, model.statistics, model.conditions())
+        return model
 
     @property
     def T(self) -> float:
-        """The horizon."""
         return self.equation.T
 
     def condition(self, cell: Tensor, phase: Tensor) -> Tensor:
-        """What the network is told of the time: ¼ of the noise level, with a gap at every edge the drift jumps at."""
+        """The network's noise_level input: ¼ of the noise level, with a gap at every edge the drift jumps at."""
         level = self.statistics.at(self.level, cell, phase)
         if not self.learns_drift or len(self.level) == 1:
             return 0.25 * level
         ends = self.level[:, -1]
         below = torch.where(cell > 0, ends[(cell - 1).clamp(min=0)], self.level[0, 0])
         return 0.25 * (level + 0.15 * (ends[cell] - below) * (1 - phase).to(level.dtype))
+
+    def conditions(self) -> Tensor:
+        """`condition` on the whole grid of the statistics, [K·P]."""
+        phases = self.statistics.phases.to(self.statistics_edges)
+        cells = len(self.statistics_edges) - 1
+        cell = torch.arange(cells, device=phases.device).repeat_interleave(len(phases))
+        return self.condition(cell, phases.repeat(cells))
+
+    def network_state(self) -> dict[str, Tensor]:
+        network = self.network.network if isinstance(self.network, SongNetwork) else self.network
+        return network.state_dict()
+
+    def wrap_network(self, wrap: Callable[[nn.Module], nn.Module]) -> None:
+        if isinstance(self.network, SongNetwork):  # the translation around it needs full precision
+            self.network.wrap_network(wrap)
+        else:
+            super().wrap_network(wrap)
 
     def residuals(
         self, z: Tensor, c: Coefficients, dropout_key: Tensor | None = None
@@ -107,7 +160,7 @@ class ScoreModel(Model):
         around = c.scalars() if self.scalar else None
         seen = idct2((c.input if around is None else around.input) * z)
         condition = self.condition(c.cell, c.phase).to(seen.dtype).expand(len(z))
-        out = self.network(seen, condition, dropout_key).to(z.dtype)
+        out = self.network(seen, condition, dropout_key=dropout_key).to(z.dtype)
         channels = z.shape[1]
         score = dct2(out[:, :channels])
         if self.learns == "reverse_drift":
@@ -116,32 +169,48 @@ class ScoreModel(Model):
         drift = dct2(out[:, channels : 2 * channels]) if two else None
         if around is None:
             return score, drift
-        # the same score, as a residual of Wiener's predictor
+        # the same score, as a residual of the Wiener filter
         score = (around.scale * score + (1 / c.power - 1 / around.power) * z) / c.scale
         return score, None if drift is None else around.residual / c.residual * drift
 
     def coefficients(self, t: Tensor) -> Coefficients:
-        """The moments at times ``t`` (float64 [B])."""
+        """The statistics at times ``t`` (float64 [B])."""
         return Coefficients(self.statistics, self.equation, t, plain_noise=self.plain_noise)
 
     def modes(self, x: Tensor) -> Tensor:
-        """DCT of ``x`` [B, C, H, W] in the axes of the colors."""
+        """DCT of ``x`` [B, C, H, W], in decorrelated channels with channel PCA."""
         return rotate_channels(dct2(x), self.statistics_axes) if self.rotates_channels else dct2(x)
 
     def field(self, z: Tensor) -> Tensor:
-        """The way back."""
+        """The inverse of `modes`."""
         return idct2(rotate_channels(z, self.statistics_axes.mT) if self.rotates_channels else z)
 
     def to_coordinates(self, u: Tensor) -> Tensor:
-        """Modes of the state about the channel means."""
+        """DCT modes of the state about the channel means."""
         return self.modes(u - self.statistics_mean[:, None, None])
 
     def from_coordinates(self, z: Tensor) -> Tensor:
-        """The state of centered modes."""
         return self.field(z) + self.statistics_mean[:, None, None]
 
+    def from_residual(self, z: Tensor, c: Coefficients, f: Tensor) -> Tensor:
+        """The score −û/V + c F: the Wiener filter and the residual that the network predicts."""
+        return -z / c.power + c.scale * f
+
+    def score(self, z: Tensor, t: Tensor) -> Tensor:
+        """∇ log p_t in the model's coordinates, of states ``z`` at ``t`` [1]; NFE 1."""
+        return self.score_and_drift(z, t)[0]
+
+    def score_and_drift(self, z: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
+        """The score, and the projected drift −α1 w z û + α2² d G, of states ``z`` at ``t`` [1]; NFE 1."""
+        c = self.coefficients(t)
+        f, g = self.residuals(z, c)
+        drift = -c.alpha1 * c.weight * frequencies(z.shape[-2], z.shape[-1], z.dtype, z.device) * z
+        if g is not None:
+            drift = drift + c.alpha2.square() * c.residual * g
+        return self.from_residual(z, c, f), drift
+
     def denoised(self, z: Tensor, t: Tensor) -> Tensor:
-        """E[x0 | u] = (û + N s)/√(S/D): Tweedie, then the linear smoothing undone, [B, C, H, W]; one evaluation.
+        """E[x0 | u] = (û + N s)/√(S/D): Tweedie, then the linear smoothing undone, [B, C, H, W]; NFE 1.
 
         What smoothing has left less than a twentieth of in power is not raised further.
         """
@@ -150,8 +219,7 @@ class ScoreModel(Model):
         noise_free = z * (1 - c.noise / c.power) + c.noise * c.scale * f
         return self.from_coordinates(noise_free / c.known.clamp(0.05, 1.0).sqrt())
 
-    def density(self, *, mean: float, std: float, t_min: float) -> tuple[Tensor, Tensor]:
-        """See `level_density`; with ``times`` uniform even in t."""
+    def time_density(self, *, mean: float, std: float, t_min: float) -> tuple[Tensor, Tensor]:
         even = self.times == "uniform"
         return level_density(self, mean=mean, std=std, t_min=t_min, gaps=self.learns_drift, even=even)
 
@@ -162,33 +230,24 @@ class ScoreModel(Model):
         """
         z, c = self.to_coordinates(u), self.coefficients(t)
         f, g = self.residuals(z, c)
-        score = -z / c.power + c.scale * f
+        score = self.from_residual(z, c, f)
         return self.field(score), self.field(score if g is None else score - c.residual * g)
 
-    def _weight(self, c: Coefficients) -> Tensor:
-        """ω_k^γ, [B, 1, H, W]."""
-        if self.weighting == "state":
-            return (c.signal * c.noise / c.power) ** self.gamma
-        if self.weighting == "noise":
-            return (c.noise * c.scale.square()) ** self.gamma
-        return (c.scale + c.residual if self.learns == "reverse_drift" else c.scale).square() ** self.gamma
-
-    def loss(self, drawn: Draw, t: Tensor, dropout_key: Tensor | None = None) -> Tensor:
+    def loss(self, pair: TrainingPair, t: Tensor, dropout_key: Tensor | None = None) -> Tensor:
         """Weighted squared error per sample, [B].
 
-        Wiener's predictor alone has about 1, with ``noise`` the mean of S/V over the frequencies.
+        The Wiener filter alone has about 1; with ``noise``, the mean of S/V over the frequencies.
         """
-        z, c = self.to_coordinates(drawn.state), self.coefficients(t)
+        z, c = self.to_coordinates(pair.state), self.coefficients(t)
         f, g = self.residuals(z, c, dropout_key)
-        weight = self._weight(c)
-        off = f - (self.modes(drawn.score) + z / c.power) / c.scale
+        off = f - (self.modes(pair.target) + z / c.power) / c.scale
         error = off.square()
         # (Y − 1/V)/c², without the cancellation; Y ≥ 1/N
         spread = 1.0 + torch.expm1(c.target.log() + c.noise.log()).clamp(min=0.0) * c.power / c.signal
         if g is not None:
-            assert drawn.drift is not None
+            assert pair.drift is not None
             rate = c.alpha1 * c.weight * frequencies(z.shape[-2], z.shape[-1], z.dtype, z.device)
-            residual = (self.modes(drawn.drift) + rate * z) / c.alpha2.square()
+            residual = (self.modes(pair.drift) + rate * z) / c.alpha2.square()
             ratio = c.residual / c.scale
             aside = ratio * g - residual / c.scale
             if self.learns == "reverse_drift":  # the parts of the target may add up
@@ -196,8 +255,9 @@ class ScoreModel(Model):
             else:
                 error, spread = error + aside.square(), spread + ratio.square()
         if self.weighting == "noise":
-            return (weight * error).mean((-3, -2, -1))
+            return (c.noise * c.scale.square() * error).mean((-3, -2, -1))
+        weight = c.signal * c.noise / c.power
         weight = weight / weight.mean((-3, -2, -1), keepdim=True)
-        if len(self.level) > 1 and self.weighting == "state":
+        if len(self.level) > 1:
             return (weight * error).mean((-3, -2, -1)) / (weight * spread).mean((-3, -2, -1))
         return (weight * error / spread).mean((-3, -2, -1))

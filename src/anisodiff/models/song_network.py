@@ -2,7 +2,7 @@
 
 The published network n knows a noisy image v and its noise, and gives the score n(2v − 1, ln σ)/σ. A `ScoreModel`
 asks for something else: it shows a state x of unit scale, tells the noise level, and wants the unit-scale residual F̂
-of the score after Wiener's predictor. With D the images' power per frequency, σ_d² its mean, μ the channel means, in
+of the score after the Wiener filter. With D the images' power per frequency, σ_d² its mean, μ the channel means, in
 the DCT:
 
     v̂ = μ̂ + √(σ² + σ_d²)·x̂                        what is seen, taken for an image under white noise σ
@@ -16,15 +16,16 @@ known is taken over frequency by frequency: a start for fine-tuning, not the sco
 through: it begins with 0, the drift's best linear predictor.
 """
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 
 from anisodiff.dct import dct2, idct2
 from anisodiff.models.base import noise_level
-from anisodiff.models.score import ScoreModel
 from anisodiff.statistics import SpectralStatistics
 
-_FLOOR = 1e-8  # of the noise: the least signal in the tables of linear processes
+_FLOOR = 1e-8  # of the noise: the least signal in the statistics of linear processes
 
 
 def equivalent_noise(statistics: SpectralStatistics) -> Tensor:
@@ -38,7 +39,7 @@ def equivalent_noise(statistics: SpectralStatistics) -> Tensor:
     return log
 
 
-class VENetwork(nn.Module):
+class SongNetwork(nn.Module):
     """F(x, c): x[B,C,H,W], condition c[B] → [B,C or 2C,H,W], around a published network n(2v − 1, ln σ)."""
 
     mean: Tensor
@@ -46,22 +47,19 @@ class VENetwork(nn.Module):
     condition: Tensor
     log_sigma: Tensor
 
-    def __init__(self, network: nn.Module, model: ScoreModel) -> None:
+    def __init__(self, network: nn.Module, statistics: SpectralStatistics, conditions: Tensor) -> None:
+        """``conditions``: the noise_level input of the model on the grid of its statistics, [K·P]."""
         super().__init__()
         self.network = network
-        statistics = model.statistics
-        cells, phases = len(statistics.edges) - 1, statistics.phases.to(statistics.edges)
-        cell = torch.arange(cells, device=phases.device).repeat_interleave(len(phases))
-        told = model.condition(cell, phases.repeat(cells)).double()
         # the model's level is linear between these points, and so is the logarithm of its noise: read back exactly
-        told, order = told.sort()
+        told, order = conditions.double().sort()
         for name, value in {
             "mean": statistics.mean,
             "data": statistics.data,
             "condition": told,
             "log_sigma": equivalent_noise(statistics).flatten()[order],
         }.items():
-            self.register_buffer(name, value, persistent=False)  # the model's tables hold them
+            self.register_buffer(name, value, persistent=False)  # the model's statistics hold them
 
     def _log_sigma(self, c: Tensor) -> Tensor:
         """ln σ that the model's condition ``c`` stands for, [B]."""
@@ -70,17 +68,22 @@ class VENetwork(nn.Module):
         weight = ((c - low) / (high - low).clamp(min=1e-12)).clamp(0, 1)
         return torch.lerp(self.log_sigma[right - 1], self.log_sigma[right], weight)
 
-    def forward(self, x: Tensor, c: Tensor, dropout_key: Tensor | None = None) -> Tensor:
+    def wrap_network(self, wrap: Callable[[nn.Module], nn.Module]) -> None:
+        self.network = wrap(self.network)
+
+    def forward(
+        self, x: Tensor, noise_level: Tensor, labels: Tensor | None = None, dropout_key: Tensor | None = None
+    ) -> Tensor:
         """The residual that the model asks for, and a second output as it comes."""
         channels, exactly = x.shape[1], torch.autocast(x.device.type, enabled=False)
         with exactly:  # half precision is for the network alone: a DCT is a product of matrices
-            log_sigma = self._log_sigma(c.double()).to(x.dtype)
+            log_sigma = self._log_sigma(noise_level.double()).to(x.dtype)
             sigma = log_sigma.exp()[:, None, None, None]
             data = self.data.to(x.dtype)
             signal = torch.maximum(data, _FLOOR * sigma.square())
             z = dct2(x) * (sigma.square() + data.mean() * signal / data.clamp(min=1e-30)).sqrt()
             image = idct2(z) + self.mean.to(x.dtype)[:, None, None]
-        out: Tensor = self.network(2 * image - 1, log_sigma, dropout_key)
+        out: Tensor = self.network(2 * image - 1, log_sigma, labels, dropout_key)
         with exactly:
             out, power = out.to(x.dtype), signal + sigma.square()
             residual = (power / signal).sqrt() * (dct2(out[:, :channels]) + sigma * z / power)

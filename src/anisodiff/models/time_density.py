@@ -1,16 +1,12 @@
 """Which times a batch of training meets."""
 
 import math
-from typing import Literal, get_args
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from anisodiff.models.base import Model
-
-Times = Literal["level", "uniform"]
-TIMES: tuple[Times, ...] = get_args(Times)
 
 
 def level_density(

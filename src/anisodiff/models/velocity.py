@@ -16,9 +16,14 @@ from anisodiff.processes.flow_matching import FlowMatching
 class VelocityModel(Signed[FlowMatching]):
     """A velocity field, in our time: from the image towards the noise."""
 
-    usual: ClassVar[str] = "heun"
+    default_sampler: ClassVar[str] = "heun"
+    answers: ClassVar[str] = "velocity"
+
+    def velocity(self, z: Tensor, t: Tensor) -> Tensor:
+        """dz/dt at times ``t`` ([1] or [B]); NFE 1."""
+        return self.answer(z, t)
 
     def denoised(self, z: Tensor, t: Tensor) -> Tensor:
         """E[x0 | u]."""
         noise = self.process.noise(t).to(z.dtype)[:, None, None, None]
-        return self.from_coordinates((1 - self.process.sigma_min) * z - noise * self.answer(z, t))
+        return self.from_coordinates((1 - self.process.sigma_min) * z - noise * self.velocity(z, t))

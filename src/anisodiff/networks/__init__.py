@@ -1,10 +1,9 @@
 """Networks: x[B,C,H,W] and a noise condition c[B] → raw output; NCSN++ (Song et al. 2021) in named sizes."""
 
-from anisodiff.networks.config import NCSNppConfig
-from anisodiff.networks.dropout import keyed_dropout, keyed_mask
+from anisodiff.networks.config import SIZES, NCSNppConfig, ncsnpp_config
+from anisodiff.networks.layers import keyed_dropout, keyed_mask, layer_key
 from anisodiff.networks.ncsnpp import NCSNpp
 from anisodiff.networks.published import ScoreSdeInfo, VEScore, load_score_sde
-from anisodiff.networks.sizes import SIZES, ncsnpp_config
 
 __all__ = [
     "SIZES",
@@ -14,6 +13,7 @@ __all__ = [
     "VEScore",
     "keyed_dropout",
     "keyed_mask",
+    "layer_key",
     "load_score_sde",
     "ncsnpp_config",
 ]

@@ -1,6 +1,11 @@
-"""Layers with DDPM's initialization, and the embedding of the noise condition.
+"""The layers of NCSN++: convolutions, noise embedding, keyed dropout, residual block, attention.
 
-    W ~ U(−r, r),   r² = 3·scale / ((fan_in + fan_out)/2),   biases 0     (Ho et al. 2020, Song et al. 2021)
+    initialization:  W ~ U(−r, r),   r² = 3·scale / ((fan_in + fan_out)/2),   biases 0
+    block:           h = Conv₁ D swish GN ( Conv₀ R swish GN x + W e ),     y = (S R x + h)/√2
+    attention:       y = (x + W₃ softmax(QKᵀ/√C) V)/√2,     (Q,K,V) = (W₀,W₁,W₂) GN x, one head over the pixels
+
+R resamples (up, down, or nothing), D is keyed dropout, S a 1×1 convolution where the shape changes
+(Song et al. 2021, after Brock et al. 2019 and Ho et al. 2020).
 
 Weights are drawn by `draw(generator)`, from an explicit generator and on the CPU, so that a seed means the
 same network on every device and building one leaves torch's global random state alone.
@@ -9,9 +14,17 @@ same network on every device and building one leaves torch's global random state
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
+
+from anisodiff.noise import GOLDEN, mix32, mix64, signed
+
+# 1×1 maps that Song et al. inherit from DDPM's "network in network" layers start smaller
+NIN_SCALE = 0.1
+_CHANNEL, _PIXEL = 1, 2  # what a counter counts; keeps the two hashes of a layer apart
 
 
 class GroupNorm(nn.GroupNorm):
@@ -22,7 +35,6 @@ class GroupNorm(nn.GroupNorm):
     """
 
     def forward(self, x: Tensor) -> Tensor:
-        """Normalize; the answer is in the precision of the weights."""
         if x.is_cuda and torch.compiler.is_compiling():
             return self.affine_form(x)
         return super().forward(x)
@@ -77,10 +89,9 @@ class Conv2d(nn.Conv2d):
         super().__init__(in_channels, out_channels, kernel, stride=stride, padding=pad)
 
     def reset_parameters(self) -> None:
-        """Nothing: torch's own draw would cost time and consume the global random state."""
+        """Nothing: torch's own draw would cost time and use the global random state."""
 
     def draw(self, generator: torch.Generator) -> None:
-        """Draw the weights."""
         taps = self.kernel_size[0] * self.kernel_size[1]
         fan_out = self.out_channels * taps // self.stacked
         _draw_uniform(self.weight, self.scale, self.in_channels * taps, fan_out, generator)
@@ -92,10 +103,9 @@ class Linear(nn.Linear):
     """y = Wx + b with the same initialization: [B,in] → [B,out]."""
 
     def reset_parameters(self) -> None:
-        """Nothing, as in `Conv2d`."""
+        """As in `Conv2d`."""
 
     def draw(self, generator: torch.Generator) -> None:
-        """Draw the weights."""
         _draw_uniform(self.weight, 1.0, self.in_features, self.out_features, generator)
         nn.init.zeros_(self.bias)
 
@@ -111,7 +121,6 @@ class FourierFeatures(nn.Module):
         self.register_buffer("w", torch.empty(count))
 
     def draw(self, generator: torch.Generator) -> None:
-        """Draw the frequencies."""
         self.w.copy_(torch.randn(self.w.shape, generator=generator) * self.scale)
 
     def forward(self, c: Tensor) -> Tensor:
@@ -129,7 +138,6 @@ class SinusoidalFeatures(nn.Module):
         self.count = count
 
     def forward(self, c: Tensor) -> Tensor:
-        """Features of c, in at least float32."""
         dtype = torch.promote_types(c.dtype, torch.float32)
         steps = torch.arange(self.count, device=c.device, dtype=dtype)
         phase = c.to(dtype)[:, None] * torch.exp(steps * (-math.log(1e4) / (self.count - 1)))
@@ -149,6 +157,124 @@ class NoiseEmbedding(nn.Module):
         self.linear1 = Linear(units, units)
 
     def forward(self, c: Tensor) -> Tensor:
-        """Embed the noise condition."""
         features = self.features(c).to(self.linear0.weight.dtype)
-        return nn.functional.silu(self.linear1(nn.functional.silu(self.linear0(features))))
+        return F.silu(self.linear1(F.silu(self.linear0(features))))
+
+
+def layer_key(key: Tensor, layer: int) -> Tensor:
+    """Keys int64 [B] of one layer's masks: no two layers of a network share theirs.
+
+    A block is given this key and not its number: under `torch.compile` blocks of one shape then share one graph.
+    """
+    return key + signed(GOLDEN * 4 * layer, 64)
+
+
+def _counter_hash(key: Tensor, kind: int, counter: Tensor) -> Tensor:
+    """High 32 bits of mix64(mix64(key + …kind…) + golden·counter): [B], [N] → int32 [B,N]."""
+    stream = mix64(key + signed(GOLDEN * kind, 64))
+    z = mix64(stream[:, None] + counter[None, :] * signed(GOLDEN, 64))
+    return (z >> 32).to(torch.int32)
+
+
+def keyed_mask(key: Tensor, shape: tuple[int, int, int], rate: float) -> Tensor:
+    """True where a unit is kept, with probability 1 − rate: key int64 [B], shape (C,H,W) → bool [B,C,H,W].
+
+        mask = [ M32( a(key, c) + b(key, i, j) ) ≥ rate·2³² ]
+
+    a and b are the high 32 bits of a 64-bit finalizer (SplitMix64, Steele et al. 2014) and are small: [B,C] and
+    [B,H,W]. Only the sum and the 32-bit finalizer M32 (two multiplications, Wellons 2018) run over the whole
+    [B,C,H,W], and `torch.compile` fuses them with the product. No random state is read or written: two samples with
+    one key share their mask, and neither batch size, sharding, resuming, recomputation nor the device change it.
+    """
+    channels, height, width = shape
+    # adding a zero that depends on the key keeps compilers from treating the counter as a 32-bit loop index
+    index = torch.arange(max(channels, height, width), device=key.device, dtype=torch.int64) + (key[:1] & 0)
+    # row·2³² + column: a unit's draw does not depend on how large the image around it is
+    pixels = ((index[:height, None] << 32) + index[None, :width]).flatten()
+    a = _counter_hash(key, _CHANNEL, index[:channels])
+    b = _counter_hash(key, _PIXEL, pixels)
+    # channels last in memory, like the features the mask meets
+    word = mix32(a[:, None, None, :] + b.view(-1, height, width, 1))
+    threshold = min(round(rate * 2**32), 2**32 - 1) - 2**31
+    return (word >= threshold).permute(0, 3, 1, 2)
+
+
+def keyed_dropout(x: Tensor, key: Tensor | None, *, rate: float) -> Tensor:
+    """x · mask/(1 − rate) for x[B,C,H,W] and int64 keys [B]; x itself without keys (evaluation) or at rate 0."""
+    if key is None or rate == 0:
+        return x
+    if key.dtype != torch.int64 or key.shape != x.shape[:1]:
+        raise ValueError(
+            f"dropout_key: got {key.dtype} {list(key.shape)}, expected torch.int64 [{x.shape[0]}], one key per sample"
+        )
+    _, channels, height, width = x.shape
+    kept = keyed_mask(key, (channels, height, width), rate)
+    return torch.where(kept, x * (1 / (1 - rate)), torch.zeros((), dtype=x.dtype, device=x.device))
+
+
+class ResidualBlock(nn.Module):
+    """x[B,in,H,W], e[B,units] → [B,out,H',W'], H' = H unless `resample` changes it.
+
+    resample        R, applied to both branches; it forces S
+    shortcut_scale  initial variance scale of S
+    layer           number of this block in the network; whoever calls it folds it into the key (`layer_key`)
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        *,
+        units: int,
+        dropout: float,
+        layer: int,
+        skip_rescale: bool,
+        init_scale: float,
+        shortcut_scale: float = 1.0,
+        resample: Callable[[Tensor], Tensor] | None = None,
+    ) -> None:
+        super().__init__()
+        self.norm0 = group_norm(in_channels)
+        self.conv0 = Conv2d(in_channels, out_channels)
+        self.affine = Linear(units, out_channels)
+        self.norm1 = group_norm(out_channels)
+        self.conv1 = Conv2d(out_channels, out_channels, scale=init_scale)
+        self.shortcut: Conv2d | None = None
+        if resample is not None or in_channels != out_channels:
+            self.shortcut = Conv2d(in_channels, out_channels, 1, scale=shortcut_scale)
+        self.resample = resample
+        self.dropout, self.layer = dropout, layer
+        self.rescale = math.sqrt(0.5) if skip_rescale else 1.0
+
+    def forward(self, x: Tensor, e: Tensor, key: Tensor | None = None) -> Tensor:
+        """One residual step; key[B] (int64, of this layer) turns the dropout on."""
+        h = F.silu(self.norm0(x))
+        if self.resample is not None:
+            h, x = self.resample(h), self.resample(x)
+        h = self.conv0(h) + self.affine(e)[:, :, None, None]
+        h = F.silu(self.norm1(h))
+        h = self.conv1(keyed_dropout(h, key, rate=self.dropout))
+        if self.shortcut is not None:
+            x = self.shortcut(x)
+        out: Tensor = (x + h) * self.rescale
+        return out
+
+
+class Attention(nn.Module):
+    """Single-head self-attention over the H·W pixels: [B,C,H,W] → [B,C,H,W]."""
+
+    def __init__(self, channels: int, *, skip_rescale: bool, init_scale: float) -> None:
+        super().__init__()
+        self.norm = group_norm(channels)
+        self.qkv = Conv2d(channels, 3 * channels, 1, scale=NIN_SCALE, stacked=3)
+        self.out = Conv2d(channels, channels, 1, scale=init_scale)
+        self.rescale = math.sqrt(0.5) if skip_rescale else 1.0
+
+    def forward(self, x: Tensor) -> Tensor:
+        # [B,1,H·W,3C]: a view when the memory is channels_last
+        qkv = self.qkv(self.norm(x)).flatten(2).transpose(1, 2).unsqueeze(1)
+        q, k, v = qkv.chunk(3, dim=-1)
+        h = F.scaled_dot_product_attention(q, k, v)
+        h = self.out(h.squeeze(1).transpose(1, 2).reshape(x.shape))
+        out: Tensor = (x + h) * self.rescale
+        return out

@@ -1,22 +1,37 @@
-"""NCSN++, continuous: F(x, c) with x[B,in,H,W], c[B] → [B,out,H,W] (Song et al. 2021, appendix H).
+"""NCSN++, continuous (Song et al. 2021, appendix H): F(x, c), x [B, in, H, W], noise level c [B] → [B, out, H, W].
 
-A U-Net of residual blocks conditioned on c through e = embedding(c), with self-attention, progressive input
-and output. F is raw: no centring of the input, no division by σ, no logarithm. Preconditioning belongs to
-whoever calls; `importers.VEScore` reproduces the published wrapping F(2x − 1, ln σ)/σ.
+A U-Net of residual blocks conditioned on c through e = embedding(c), with self-attention, progressive input and
+output. F is raw: the input is not centered, the output is not divided by σ, no logarithm is taken. Preconditioning
+belongs to the model; `published.VEScore` reproduces the published wrapping F(2x − 1, ln σ)/σ.
 """
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Mapping
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint as recompute
 
-from anisodiff.networks.blocks import NIN_SCALE, Attention, ResidualBlock
-from anisodiff.networks.config import NCSNppConfig
-from anisodiff.networks.layers import Conv2d, FourierFeatures, Linear, NoiseEmbedding, SinusoidalFeatures
-from anisodiff.networks.progressive import (
+from anisodiff import notation
+from anisodiff.networks.base import NetworkSpec
+from anisodiff.networks.config import NCSNppConfig, ncsnpp_config
+from anisodiff.networks.layers import (
+    NIN_SCALE,
+    Attention,
+    Conv2d,
+    FourierFeatures,
+    Linear,
+    NoiseEmbedding,
+    ResidualBlock,
+    SinusoidalFeatures,
+    layer_key,
+)
+from anisodiff.networks.resample import (
+    DownConv,
     Head,
     ResidualCollect,
     ResidualFeed,
@@ -24,8 +39,10 @@ from anisodiff.networks.progressive import (
     SkipFeed,
     Start,
     Through,
+    UpConv,
+    downsample,
+    upsample,
 )
-from anisodiff.networks.resample import DownConv, UpConv, downsample, upsample
 
 
 class DownLevel(nn.Module):
@@ -55,10 +72,11 @@ class _Builder:
 
     def __init__(self, config: NCSNppConfig) -> None:
         self.config, self.layers = config, 0
+        # one object each: under `torch.compile` blocks of one shape then share one graph
+        self.filters = {"up": partial(upsample, fir=config.fir), "down": partial(downsample, fir=config.fir)}
 
     def block(self, in_channels: int, out_channels: int, resample: str | None = None) -> ResidualBlock:
         c = self.config
-        filters = {"up": partial(upsample, fir=c.fir), "down": partial(downsample, fir=c.fir)}
         self.layers += 1
         return ResidualBlock(
             in_channels,
@@ -69,7 +87,7 @@ class _Builder:
             skip_rescale=c.skip_rescale,
             init_scale=c.init_scale,
             shortcut_scale=1.0 if c.block == "biggan" else NIN_SCALE,
-            resample=None if resample is None else filters[resample],
+            resample=None if resample is None else self.filters[resample],
         )
 
     def attention(self, channels: int) -> Attention:
@@ -179,8 +197,11 @@ class NCSNpp(nn.Module):
             if isinstance(module, Conv2d | Linear | FourierFeatures):
                 module.draw(generator)
 
-    def _run(self, module: nn.Module, *inputs: Tensor | None) -> Tensor:
-        """module(*inputs), with its activations recomputed in the backward pass if asked for."""
+    def _run(self, module: nn.Module, h: Tensor, e: Tensor, key: Tensor | None) -> Tensor:
+        """One block, attention or convolution; its activations are recomputed in the backward pass if asked for."""
+        inputs: tuple[Tensor | None, ...] = (h,)
+        if isinstance(module, ResidualBlock):
+            inputs = (h, e, None if key is None else layer_key(key, module.layer))
         if self.checkpoint and torch.is_grad_enabled():
             # no random state to preserve: the dropout is keyed
             out: Tensor = recompute(module, *inputs, use_reentrant=False, preserve_rng_state=False)
@@ -188,12 +209,10 @@ class NCSNpp(nn.Module):
             out = module(*inputs)
         return out
 
-    def _resample(self, module: nn.Module, h: Tensor, e: Tensor, key: Tensor | None) -> Tensor:
-        """Halve or double: a residual block (BigGAN) or a plain convolution (DDPM)."""
-        return self._run(module, h, e, key) if isinstance(module, ResidualBlock) else self._run(module, h)
-
-    def _check(self, x: Tensor, c_noise: Tensor) -> None:
+    def _check(self, x: Tensor, noise_level: Tensor, labels: Tensor | None) -> None:
         config = self.config
+        if labels is not None:
+            raise ValueError("labels: NCSN++ has no class embedding; expected None")
         if x.ndim != 4 or x.shape[1] != config.in_channels:
             raise ValueError(f"x: got {list(x.shape)}, expected [B, {config.in_channels}, H, W]")
         if x.shape[2] % config.factor or x.shape[3] % config.factor:
@@ -201,42 +220,69 @@ class NCSNpp(nn.Module):
                 f"x: got {x.shape[2]}×{x.shape[3]} pixels, expected multiples of {config.factor} "
                 f"for {config.levels} levels; crop or pad the images, or take fewer levels"
             )
-        if c_noise.shape != x.shape[:1]:
-            raise ValueError(f"c_noise: got {list(c_noise.shape)}, expected [{x.shape[0]}], one per sample")
+        if noise_level.shape != x.shape[:1]:
+            raise ValueError(f"noise_level: got {list(noise_level.shape)}, expected [{x.shape[0]}], one per sample")
 
-    def forward(self, x: Tensor, c_noise: Tensor, dropout_key: Tensor | None = None) -> Tensor:
+    def forward(
+        self, x: Tensor, noise_level: Tensor, labels: Tensor | None = None, dropout_key: Tensor | None = None
+    ) -> Tensor:
         """Raw output; dropout only with keys, whatever the training mode."""
-        self._check(x, c_noise)
-        e = self.embed(c_noise)
+        self._check(x, noise_level, labels)
+        run = partial(self._run, e=self.embed(noise_level), key=dropout_key if self.config.dropout else None)
         pyramid = x
         h = self.conv_in(x)
         skips = [h]
         for level in self.down:
             assert isinstance(level, DownLevel)
             for i, block in enumerate(level.blocks):
-                h = self._run(block, h, e, dropout_key)
+                h = run(block, h)
                 if len(level.attentions):
-                    h = self._run(level.attentions[i], h)
+                    h = run(level.attentions[i], h)
                 skips.append(h)
             if level.shrink is not None and level.feed is not None:
-                h = self._resample(level.shrink, h, e, dropout_key)
-                pyramid, h = level.feed(pyramid, h)
+                pyramid, h = level.feed(pyramid, run(level.shrink, h))
                 skips.append(h)
 
-        block0, attention, block1 = self.middle
-        h = self._run(block0, h, e, dropout_key)
-        h = self._run(attention, h)
-        h = self._run(block1, h, e, dropout_key)
+        for module in self.middle:
+            h = run(module, h)
 
         for level in self.up:
             assert isinstance(level, UpLevel)
             for block in level.blocks:
-                h = self._run(block, torch.cat([h, skips.pop()], dim=1), e, dropout_key)
+                h = run(block, torch.cat([h, skips.pop()], dim=1))
             if level.attention is not None:
-                h = self._run(level.attention, h)
+                h = run(level.attention, h)
             pyramid, h = level.collect(pyramid, h)
             if level.grow is not None:
-                h = self._resample(level.grow, h, e, dropout_key)
+                h = run(level.grow, h)
 
         out: Tensor = pyramid if self.head is None else self.head(h)
         return out
+
+
+_KEYS = tuple(
+    f.name for f in dataclasses.fields(NCSNppConfig) if f.name not in ("image_size", "in_channels", "out_channels")
+)
+
+
+def ncsnpp_spec(
+    name: str, size: tuple[int, int], in_channels: int, out_channels: int, keys: Mapping[str, Any]
+) -> NetworkSpec:
+    """A named NCSN++ for images of ``size`` (H, W), with ``keys`` of `NCSNppConfig` over it."""
+    for key in keys:
+        if key not in _KEYS:
+            raise ValueError(f"network: unknown key {key!r}; {notation.nearest(str(key), _KEYS)}")
+    channels = {"in_channels": in_channels, "out_channels": out_channels}
+    # of a rectangle either side may be the nominal one: the first whose levels fit both
+    for side in (max(size), min(size)):
+        found = dataclasses.replace(ncsnpp_config(name, image_size=side, **channels), **keys)
+        if all(length % found.factor == 0 for length in size):
+            return NetworkSpec(name=name, arguments=dataclasses.asdict(found), make=_make)
+    raise ValueError(
+        f"network: images of {size[0]}×{size[1]} cannot be halved {found.levels - 1} times; "
+        f"choose sides that are multiples of {found.factor}, or fewer network.multipliers"
+    )
+
+
+def _make(arguments: Mapping[str, Any], generator: torch.Generator, recompute: bool) -> NCSNpp:
+    return NCSNpp(NCSNppConfig(**arguments), generator=generator, checkpoint=recompute)

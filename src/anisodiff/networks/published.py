@@ -4,14 +4,17 @@
 
 The file is a dict {optimizer, model, ema, step}. `model` has its tensors by name; `ema` holds the averaged weights
 as a list without names, in the same order but only of what is trained: the frozen Fourier frequencies exist in
-`model` alone. Only tensors and plain containers are read (`weights_only`): no code in the file can run. Here a file
-is read and checked; what its names mean stands in `published_layout`.
+`model` alone. Only tensors and plain containers are read (`weights_only`): no code in the file can run.
+
+    module.all_modules.N.Conv_0.weight  ◀──▶  down.0.blocks.1.conv0.weight
+
+N counts the layers in the order they are run.
 """
 
 from __future__ import annotations
 
 import pickle
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -20,8 +23,21 @@ import torch
 from torch import Tensor, nn
 
 from anisodiff.networks.config import NCSNppConfig
-from anisodiff.networks.ncsnpp import NCSNpp
-from anisodiff.networks.published_layout import FOURIER, output_names, tensor_names
+from anisodiff.networks.layers import Attention, FourierFeatures, ResidualBlock
+from anisodiff.networks.ncsnpp import DownLevel, NCSNpp, UpLevel
+from anisodiff.networks.resample import (
+    DownConv,
+    Head,
+    ResidualCollect,
+    ResidualFeed,
+    SkipCollect,
+    SkipFeed,
+    Start,
+    UpConv,
+)
+
+FOURIER = "module.all_modules.0.W"
+"""The published name of the Fourier frequencies, where there are any."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,9 +59,90 @@ class VEScore(nn.Module):
         self.network = network
 
     def forward(self, x: Tensor, sigma: Tensor, dropout_key: Tensor | None = None) -> Tensor:
-        """The score, as Song et al. evaluate it."""
-        out: Tensor = self.network(2 * x - 1, sigma.log(), dropout_key)
+        out: Tensor = self.network(2 * x - 1, sigma.log(), dropout_key=dropout_key)
         return out / sigma[:, None, None, None]
+
+
+def _layers(network: NCSNpp) -> Iterator[nn.Module]:
+    """Our layers in the order of `all_modules`, the Fourier features first where there are any."""
+    if isinstance(network.embed.features, FourierFeatures):
+        yield network.embed.features
+    yield network.embed.linear0
+    yield network.embed.linear1
+    yield network.conv_in
+    for level in network.down:
+        assert isinstance(level, DownLevel)
+        for i, block in enumerate(level.blocks):
+            yield block
+            if len(level.attentions):
+                yield level.attentions[i]
+        if level.shrink is not None and level.feed is not None:
+            yield level.shrink
+            yield from _path(level.feed)
+    yield from network.middle
+    for level in network.up:
+        assert isinstance(level, UpLevel)
+        yield from level.blocks
+        if level.attention is not None:
+            yield level.attention
+        yield from _path(level.collect)
+        if level.grow is not None:
+            yield level.grow
+    if network.head is not None:
+        yield from _path(network.head)
+
+
+def _path(module: nn.Module) -> Iterator[nn.Module]:
+    """The layers of a progressive path; none for `Through`."""
+    if isinstance(module, Head):
+        yield from (module.norm, module.conv)
+    elif isinstance(module, Start | SkipCollect):
+        yield from _path(module.head)
+    elif isinstance(module, SkipFeed):
+        yield module
+    elif isinstance(module, ResidualFeed | ResidualCollect):
+        yield module.conv
+
+
+def _parts(module: nn.Module) -> list[tuple[str, str]]:
+    """(published name, our name) of a layer's children, in the published order; '' is the layer itself."""
+    if isinstance(module, ResidualBlock):
+        theirs = ("GroupNorm_0", "Conv_0", "Dense_0", "GroupNorm_1", "Conv_1", "Conv_2")
+        ours = ("norm0", "conv0", "affine", "norm1", "conv1", "shortcut")
+        return list(zip(theirs, ours))[: None if module.shortcut is not None else -1]
+    if isinstance(module, Attention):
+        return [("GroupNorm_0", "norm"), *((f"NIN_{i}", "qkv") for i in range(3)), ("NIN_3", "out")]
+    if isinstance(module, SkipFeed):
+        return [("Conv_0", "conv")]
+    if isinstance(module, DownConv | UpConv):
+        return [("Conv2d_0" if module.fir else "Conv_0", "")]
+    return [("", "")]
+
+
+def tensor_names(network: NCSNpp) -> list[tuple[str, str]]:
+    """(published name, our name) of every tensor in the published order of parameters; q, k, v share one."""
+    ours = {id(module): name for name, module in network.named_modules()}
+    names: list[tuple[str, str]] = []
+    for index, module in enumerate(_layers(network)):
+        theirs, mine = f"module.all_modules.{index}", ours[id(module)]
+        if isinstance(module, FourierFeatures):
+            names.append((f"{theirs}.W", f"{mine}.w"))
+            continue
+        for part, child in _parts(module):
+            if part == "Conv_2" and network.config.block == "ddpm":
+                part = "NIN_0"  # DDPM's shortcut
+            weight, bias = ("W", "b") if part.startswith("NIN") else ("weight", "bias")
+            for leaf, own in ((weight, "weight"), (bias, "bias")):
+                published = ".".join(filter(None, (theirs, part, leaf)))
+                names.append((published, ".".join(filter(None, (mine, child, own)))))
+    return names
+
+
+def output_names(network: NCSNpp) -> set[str]:
+    """Names of the tensors whose first axis is the network's output: one head, or one at every level."""
+    heads = [name for name, module in network.named_modules() if isinstance(module, Head)]
+    last = ["head"] if network.head is not None else heads
+    return {f"{name}.conv.{part}" for name in last for part in ("weight", "bias")}
 
 
 def widened(state: Mapping[str, Tensor], config: NCSNppConfig) -> dict[str, Tensor]:

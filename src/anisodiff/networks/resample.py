@@ -1,4 +1,4 @@
-"""Resampling by two with the filter [1,3,3,1] (Karras et al. 2020, as NCSN++ uses it), in plain torch.
+"""Resampling by two with the filter [1,3,3,1], and the progressive paths (Song et al. 2021, Karras et al. 2020).
 
     down: y_i = (x_{2i−1} + 3x_{2i} + 3x_{2i+1} + x_{2i+2})/8          per axis, x = 0 outside the image
     up:   y_{2i} = (x_{i−1} + 3x_i)/4,   y_{2i+1} = (3x_i + x_{i+1})/4
@@ -6,15 +6,27 @@
 The filter is separable and applied as weighted sums of shifted views: `torch.compile` fuses them with their
 neighbors, and channels_last survives, which a depthwise convolution does not guarantee. Without FIR the
 filter is the box [1,1]: average pooling and nearest neighbor.
+
+A progressive path feeds the image to each level, or collects it from each level:
+
+    input_skip:   p ← ↓p,            h ← W p + h  (or both side by side)
+    residual in:  p ← (Conv↓ p + h)/√2,   h ← p
+    output_skip:  p ← ↑p + Conv swish GN h,                     output p
+    residual out: p ← (Conv↑ p + h)/√2,   h ← p,                output Conv swish GN h
+
+Every feed and every collector maps (pyramid, h) → (pyramid, h), so the network needs no cases. Feeds stand
+after each halving, the collectors after each level on the way up; the deepest collector has no pyramid yet.
 """
 
 from __future__ import annotations
 
+import math
+
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
-from anisodiff.networks.layers import Conv2d
+from anisodiff.networks.layers import Conv2d, group_norm
 
 TAPS = (1.0, 3.0, 3.0, 1.0)
 
@@ -66,7 +78,6 @@ class DownConv(Conv2d):
         self.fir = fir
 
     def forward(self, x: Tensor) -> Tensor:
-        """Filter, then convolve with stride two."""
         x = fir2d(x, tuple(tap / 8 for tap in TAPS), pad=(2, 2)) if self.fir else F.pad(x, (0, 1, 0, 1))
         return super().forward(x)
 
@@ -83,10 +94,92 @@ class UpConv(Conv2d):
         self.fir = fir
 
     def forward(self, x: Tensor) -> Tensor:
-        """Upsample and convolve."""
         if not self.fir:
             return super().forward(upsample(x, fir=False))
-        rotate_channels = torch.flip(self.weight, (2, 3)).transpose(0, 1)
-        x = fir2d(F.conv_transpose2d(x, rotate_channels, stride=2), tuple(tap / 4 for tap in TAPS), pad=(1, 1))
+        rotated = torch.flip(self.weight, (2, 3)).transpose(0, 1)
+        x = fir2d(F.conv_transpose2d(x, rotated, stride=2), tuple(tap / 4 for tap in TAPS), pad=(1, 1))
         assert self.bias is not None
         return x + self.bias[:, None, None].to(x.dtype)
+
+
+class Head(nn.Module):
+    """Conv swish GN h: [B,in,H,W] → [B,out,H,W]."""
+
+    def __init__(self, in_channels: int, out_channels: int, *, scale: float) -> None:
+        super().__init__()
+        self.norm = group_norm(in_channels)
+        self.conv = Conv2d(in_channels, out_channels, scale=scale)
+
+    def forward(self, h: Tensor) -> Tensor:
+        out: Tensor = self.conv(F.silu(self.norm(h)))
+        return out
+
+
+class Through(nn.Module):
+    """No progressive path: (p, h) → (p, h)."""
+
+    def forward(self, pyramid: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
+        return pyramid, h
+
+
+class SkipFeed(nn.Module):
+    """p ← ↓p, h ← W p + h or (W p, h): p[B,in,2H,2W], h[B,C,H,W] → p[B,in,H,W], h[B,C or 2C,H,W]."""
+
+    def __init__(self, in_channels: int, channels: int, *, concatenate: bool, fir: bool) -> None:
+        super().__init__()
+        self.conv = Conv2d(in_channels, channels, 1)
+        self.concatenate, self.fir = concatenate, fir
+
+    def forward(self, pyramid: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
+        pyramid = downsample(pyramid, fir=self.fir)
+        image = self.conv(pyramid)
+        return pyramid, torch.cat([image, h], dim=1) if self.concatenate else image + h
+
+
+class ResidualFeed(nn.Module):
+    """p ← (Conv↓ p + h)/√2, h ← p: p[B,in,2H,2W], h[B,C,H,W] → both [B,C,H,W]."""
+
+    def __init__(self, in_channels: int, channels: int, *, skip_rescale: bool, fir: bool) -> None:
+        super().__init__()
+        self.conv = DownConv(in_channels, channels, fir=fir)
+        self.rescale = math.sqrt(0.5) if skip_rescale else 1.0
+
+    def forward(self, pyramid: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
+        pyramid = (self.conv(pyramid) + h) * self.rescale
+        return pyramid, pyramid
+
+
+class Start(nn.Module):
+    """p ← Conv swish GN h: where either way of collecting begins, at the deepest level; p is not read."""
+
+    def __init__(self, channels: int, out_channels: int, *, scale: float) -> None:
+        super().__init__()
+        self.head = Head(channels, out_channels, scale=scale)
+
+    def forward(self, pyramid: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
+        return self.head(h), h
+
+
+class SkipCollect(nn.Module):
+    """p ← ↑p + Conv swish GN h: p[B,out,H/2,W/2], h[B,C,H,W] → p[B,out,H,W], h."""
+
+    def __init__(self, channels: int, out_channels: int, *, scale: float, fir: bool) -> None:
+        super().__init__()
+        self.head = Head(channels, out_channels, scale=scale)
+        self.fir = fir
+
+    def forward(self, pyramid: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
+        return upsample(pyramid, fir=self.fir) + self.head(h), h
+
+
+class ResidualCollect(nn.Module):
+    """p ← (Conv↑ p + h)/√2, h ← p: p[B,in,H/2,W/2], h[B,C,H,W] → both [B,C,H,W]."""
+
+    def __init__(self, in_channels: int, channels: int, *, skip_rescale: bool, fir: bool) -> None:
+        super().__init__()
+        self.conv = UpConv(in_channels, channels, fir=fir)
+        self.rescale = math.sqrt(0.5) if skip_rescale else 1.0
+
+    def forward(self, pyramid: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
+        pyramid = (self.conv(pyramid) + h) * self.rescale
+        return pyramid, pyramid

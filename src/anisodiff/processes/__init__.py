@@ -1,23 +1,24 @@
-"""Forward processes: the contract, the general equation, its closed forms, the baselines, and presets by name."""
+"""Forward processes: the contract, the SPDE, its closed forms, the baselines. Names are resolved in `registry`."""
 
-from anisodiff.processes.base import Process
+from anisodiff.processes.base import EquationProcess, Process, TrainingPair
 from anisodiff.processes.closed_form import ClosedForm
-from anisodiff.processes.conditional import Conditional
+from anisodiff.processes.conditional import ConditionalGaussian, ScaledGaussian
 from anisodiff.processes.config import ProcessConfig
 from anisodiff.processes.edge_preserving import EdgePreserving
 from anisodiff.processes.flow_matching import FlowMatching
 from anisodiff.processes.heat_dissipation import HeatDissipation
-from anisodiff.processes.presets import process
 from anisodiff.processes.spde import SPDE
 
 __all__ = [
     "SPDE",
     "ClosedForm",
-    "Conditional",
+    "ConditionalGaussian",
     "EdgePreserving",
+    "EquationProcess",
     "FlowMatching",
     "HeatDissipation",
     "Process",
     "ProcessConfig",
-    "process",
+    "ScaledGaussian",
+    "TrainingPair",
 ]

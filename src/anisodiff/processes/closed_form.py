@@ -13,17 +13,20 @@ from typing import Any
 
 from torch import Tensor
 
+from anisodiff import estimation
 from anisodiff.dct import dct2, idct2
 from anisodiff.equation import Equation
+from anisodiff.estimation import EstimationSettings
 from anisodiff.gaussian_kernel import grid_decay, grid_variance
 from anisodiff.noise import Randomness, white
-from anisodiff.processes.base import Process, check_increasing
+from anisodiff.processes.base import EquationProcess, TrainingPair, check_increasing
 from anisodiff.processes.spde import describe
-from anisodiff.tensors import check_images, check_state
+from anisodiff.statistics import SpectralStatistics
+from anisodiff.tensors import check_images, check_state, send
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClosedForm(Process):
+class ClosedForm(EquationProcess):
     """dU = α1 ΔU dt + α2 dW, solved exactly."""
 
     equation: Equation
@@ -41,9 +44,8 @@ class ClosedForm(Process):
             )
 
     @property
-    def T(self) -> float:
-        """The horizon."""
-        return self.equation.T
+    def capabilities(self) -> frozenset[str]:
+        return super().capabilities | {"closed_form"}
 
     def mean(self, u: Tensor, s: Tensor | float, t: Tensor | float) -> Tensor:
         """E[U_t | U_s = u], [B, C, H, W]."""
@@ -55,29 +57,39 @@ class ClosedForm(Process):
         begin, end = self._interval(u, s, t)
         return grid_variance(self.equation, begin, end, u)
 
-    def transition(self, u: Tensor, s: Tensor | float, t: Tensor | float, generator: Randomness = None) -> Tensor:
+    def transition(self, u: Tensor, s: Tensor | float, t: Tensor | float, rng: Randomness = None) -> Tensor:
         """A draw of U_t given U_s = ``u``, exact for any s ≤ t (each one time, or one per sample)."""
         begin, end = self._interval(u, s, t)
         mode = grid_decay(self.equation, begin, end, u) * dct2(u)
         if self.equation.noisy:  # white noise is white in every orthonormal basis
-            mode = mode + self.variance(u, begin, end).sqrt() * white(u, generator)
+            mode = mode + self.variance(u, begin, end).sqrt() * white(u, rng)
         return idct2(mode)
 
-    def simulate(self, x0: Tensor, t: Tensor | float, generator: Randomness = None) -> Tensor:
-        """A draw of U_t given U_0 = ``x0``."""
-        return self.transition(check_images(x0), 0.0, t, generator)
+    def simulate(self, x0: Tensor, t: Tensor | float, rng: Randomness = None) -> Tensor:
+        return self.transition(check_images(x0), 0.0, t, rng)
 
-    def trajectory(self, x0: Tensor, times: Sequence[float], generator: Randomness = None) -> list[Tensor]:
-        """One path at increasing ``times``."""
+    def trajectory(self, x0: Tensor, times: Sequence[float], rng: Randomness = None) -> list[Tensor]:
         check_increasing(times)
         states, u, s = [], check_images(x0), 0.0
         for t in times:
-            u, s = self.transition(u, s, t, generator), t
+            u, s = self.transition(u, s, t, rng), t
             states.append(u)
         return states
 
+    def training_pair(self, x0: Tensor, t: Tensor, rng: Randomness = None) -> TrainingPair:
+        """The full kernel from 0 to t, target −ξ̂/√φ in the DCT (Song et al. 2021 for `ve`): of least variance."""
+        t, xi = send(t, x0.device), white(x0, rng)
+        begin = t.new_zeros(t.shape)
+        root = grid_variance(self.equation, begin, t, x0).sqrt()
+        mode = grid_decay(self.equation, begin, t, x0) * dct2(x0) + root * xi
+        return TrainingPair(idct2(mode), idct2(-xi / root))
+
+    def _estimate(self, images: Tensor, settings: EstimationSettings) -> SpectralStatistics:
+        """From the spectrum of the images and the equation, exactly."""
+        self.check_learnable()
+        return estimation.exactly(self.equation, images, settings)
+
     def identity(self) -> dict[str, Any]:
-        """The equation; it is solved exactly on the flux stencil."""
         return {**describe(self.equation), "stencil": "flux", "step": "exact"}
 
     def _interval(self, u: Tensor, s: Tensor | float, t: Tensor | float) -> tuple[Tensor, Tensor]:

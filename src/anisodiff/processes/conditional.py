@@ -14,28 +14,24 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from anisodiff import notation
+from anisodiff import estimation, notation
 from anisodiff.dct import dct2, dct_matrix
+from anisodiff.estimation import EstimationSettings
 from anisodiff.noise import Randomness, white
-from anisodiff.processes.base import Process, check_increasing
-from anisodiff.tensors import check_images, check_state, check_times
+from anisodiff.processes.base import Process, TrainingPair, check_increasing
+from anisodiff.statistics import SpectralStatistics
+from anisodiff.stencils.gradient import per_sample
+from anisodiff.tensors import check_images, check_state, check_times, send
 
 
 @dataclass(frozen=True, kw_only=True)
-class Conditional(Process):
-    """Contract of a process that is Gaussian given the image; subclasses are frozen dataclasses of plain numbers."""
+class ConditionalGaussian(Process):
+    """A process that is Gaussian given the image; subclasses are frozen dataclasses of plain numbers."""
 
     name: ClassVar[str]
-    """Its name."""
-
-    @staticmethod
-    def sized(size: int) -> dict[str, Any]:
-        """Keys that follow the image's longer side ``size``."""
-        return {}
 
     @property
     def T(self) -> float:
-        """The horizon."""
         return 1.0
 
     @abstractmethod
@@ -47,24 +43,31 @@ class Conditional(Process):
         """s_t(x0) ≥ 0, to be broadcast over [B, C, H, W]; ``t`` float64 [B]."""
 
     @abstractmethod
-    def continued(self, x0: Tensor, u: Tensor, s: Tensor, t: Tensor, source: Randomness) -> Tensor:
+    def continued(self, x0: Tensor, u: Tensor, s: Tensor, t: Tensor, rng: Randomness) -> Tensor:
         """A draw of U_t given U_s = ``u`` and the image, s < t (both float64 [B])."""
 
-    def simulate(self, x0: Tensor, t: Tensor | float, generator: Randomness = None) -> Tensor:
-        """A draw of U_t given U_0 = ``x0``."""
-        when = self.times(check_images(x0), t)
-        return self.mean(x0, when) + self.spread(x0, when) * white(x0, generator)
+    def target(self, x0: Tensor, t: Tensor, xi: Tensor, state: Tensor) -> Tensor:
+        """What is regressed on, [B, C, H, W]; by default the noise s_t(x0)·ξ as it was added."""
+        return self.spread(x0, t) * xi
 
-    def trajectory(self, x0: Tensor, times: Sequence[float], generator: Randomness = None) -> list[Tensor]:
-        """One path at increasing ``times``."""
+    def simulate(self, x0: Tensor, t: Tensor | float, rng: Randomness = None) -> Tensor:
+        when = self.times(check_images(x0), t)
+        return self.mean(x0, when) + self.spread(x0, when) * white(x0, rng)
+
+    def trajectory(self, x0: Tensor, times: Sequence[float], rng: Randomness = None) -> list[Tensor]:
         check_increasing(times)
         states, u, s = list[Tensor](), check_images(x0), self.times(x0, 0.0)
         for value in times:
             t = self.times(x0, value)
             if value > float(s[0] if len(s) else 0.0):
-                u, s = self.continued(x0, u, s, t, generator), t
+                u, s = self.continued(x0, u, s, t, rng), t
             states.append(u)
         return states
+
+    def training_pair(self, x0: Tensor, t: Tensor, rng: Randomness = None) -> TrainingPair:
+        t, xi = send(t, x0.device), white(x0, rng)
+        state = self.mean(x0, t) + self.spread(x0, t) * xi
+        return TrainingPair(state, self.target(x0, t, xi, state))
 
     def times(self, x0: Tensor, t: Tensor | float) -> Tensor:
         """``t`` as float64 [B]; what lies outside [0, 1] is refused."""
@@ -84,13 +87,35 @@ class Conditional(Process):
         rows, columns = (dct_matrix(n, x0.dtype, x0.device).square() for n in x0.shape[-2:])
         return signal, rows @ pixels @ columns.mT
 
+    def _estimate(self, images: Tensor, settings: EstimationSettings) -> SpectralStatistics:
+        """Exact for these images: no noise is drawn."""
+        return estimation.from_powers(self.powers, self.T, images, settings)
+
     def identity(self) -> dict[str, Any]:
-        """The name, and the numbers."""
         return {"kind": self.name} | {f.name: getattr(self, f.name) for f in fields(self)}
 
 
+class ScaledGaussian(ConditionalGaussian):
+    """m_t(x0) = ½ + a_t·(x0 − ½): the image is scaled, never blurred (DDPM, flow matching, …)."""
+
+    @abstractmethod
+    def signal_power(self, t: Tensor) -> Tensor:
+        """a_t², often written ᾱ, for times ``t`` [B]."""
+
+    @property
+    def capabilities(self) -> frozenset[str]:
+        return frozenset({"scaled_signal"})
+
+    def mean(self, x0: Tensor, t: Tensor) -> Tensor:
+        return 0.5 + per_sample(self.signal_power(t).sqrt(), x0) * (x0 - 0.5)
+
+    def signed_spread(self, image: Tensor, t: Tensor) -> Tensor:
+        """s_t in the units of images in [−1, 1], given such an ``image`` [B, C, H, W]."""
+        return 2 * self.spread(0.5 * (image + 1), t)
+
+
 def check_numbers(
-    process: Conditional,
+    process: ConditionalGaussian,
     ranges: Mapping[str, tuple[float, float]],
     whole: tuple[str, ...] = (),
 ) -> None:

@@ -3,7 +3,6 @@
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from anisodiff import notation
@@ -70,23 +69,3 @@ def check_keys(given: Mapping[Any, Any], valid: tuple[str, ...], what: str) -> d
         if key not in valid:
             raise ValueError(f"{what}: unknown key {key!r}; {notation.nearest(str(key), valid)}")
     return {str(k): v for k, v in given.items()}
-
-
-def read_file(path: str | Path) -> dict[str, Any]:
-    """The mapping in a YAML or JSON file. Whatever is wrong with the file is one ValueError of one line."""
-    import yaml
-
-    path = Path(path)
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or "not a text file"
-        raise ValueError(f"cannot read config {path}: {reason}") from None
-    try:
-        content = yaml.safe_load(text)
-    except (yaml.YAMLError, ValueError, RecursionError, TypeError, AttributeError) as error:
-        where = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise ValueError(f"config {path} is not valid YAML: {where}") from None
-    if not isinstance(content, dict):
-        raise ValueError(f"config {path}: expected keys and values, got {type(content).__name__}")
-    return content

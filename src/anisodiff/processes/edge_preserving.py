@@ -23,7 +23,7 @@ from torch import Tensor
 
 from anisodiff import notation
 from anisodiff.noise import Randomness, white
-from anisodiff.processes.conditional import Conditional, check_numbers
+from anisodiff.processes.conditional import ScaledGaussian, check_numbers, levels_of
 from anisodiff.stencils.gradient import per_sample
 from anisodiff.tensors import made_once
 
@@ -38,7 +38,7 @@ def _log_kept(levels: int, beta_min: float, beta_max: float, device: torch.devic
 
 
 @dataclass(frozen=True, kw_only=True)
-class EdgePreserving(Conditional):
+class EdgePreserving(ScaledGaussian):
     """DDPM whose noise is scaled by the gradients of the image it is added to, and becomes isotropic."""
 
     name: ClassVar[str] = "edge-preserving"
@@ -70,7 +70,14 @@ class EdgePreserving(Conditional):
             hint = notation.nearest(str(self.boundary), BOUNDARIES)
             raise ValueError(f"{self.name}: unknown boundary {self.boundary!r}; {hint}")
 
-    def kept(self, t: Tensor) -> Tensor:
+    @property
+    def capabilities(self) -> frozenset[str]:
+        return super().capabilities | {"levels"}
+
+    def snap_to_grid(self, t: Tensor) -> Tensor:
+        return levels_of(t, self.levels)
+
+    def signal_power(self, t: Tensor) -> Tensor:
         """ᾱ at times ``t``, [B] float64."""
         table = _log_kept(self.levels, self.beta_min, self.beta_max, t.device)
         place = t * self.levels
@@ -92,19 +99,19 @@ class EdgePreserving(Conditional):
         lam = self.lambda_min + (self.lambda_max - self.lambda_min) * t / self.transition
         turn = per_sample(torch.sin(0.5 * torch.pi * t).square(), edges)
         damped = (1 - turn) * torch.sqrt(1 + edges / per_sample(lam, edges)) + turn
-        return per_sample((1 - self.kept(t)).sqrt(), edges) / damped
+        return per_sample((1 - self.signal_power(t)).sqrt(), edges) / damped
 
-    def mean(self, x0: Tensor, t: Tensor) -> Tensor:
-        """½ + √ᾱ (x0 − ½)."""
-        return 0.5 + per_sample(self.kept(t).sqrt(), x0) * (x0 - 0.5)
+    def signed_spread(self, image: Tensor, t: Tensor) -> Tensor:
+        """b_t, from the edges of the image."""
+        return self.scale(self.edges(image), t)
 
     def spread(self, x0: Tensor, t: Tensor) -> Tensor:
         """½ b_t, [B, 1, H, W]."""
         return 0.5 * self.scale(self.edges(2 * x0 - 1), t)
 
-    def continued(self, x0: Tensor, u: Tensor, s: Tensor, t: Tensor, source: Randomness) -> Tensor:
+    def continued(self, x0: Tensor, u: Tensor, s: Tensor, t: Tensor, rng: Randomness) -> Tensor:
         """The Markov chain: U_t = ½ + a(U_s − ½) + ½√(b_t² − a²b_s²) ξ, a² = ᾱ_t/ᾱ_s."""
         edges = self.edges(2 * x0 - 1)
-        gain = per_sample((self.kept(t) / self.kept(s)).sqrt(), x0)
+        gain = per_sample((self.signal_power(t) / self.signal_power(s)).sqrt(), x0)
         gained = self.scale(edges, t).square() - gain.square() * self.scale(edges, s).square()
-        return 0.5 + gain * (u - 0.5) + 0.5 * gained.clamp(min=0).sqrt() * white(x0, source)
+        return 0.5 + gain * (u - 0.5) + 0.5 * gained.clamp(min=0).sqrt() * white(x0, rng)

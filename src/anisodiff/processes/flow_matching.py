@@ -16,12 +16,12 @@ from torch import Tensor
 
 from anisodiff.noise import Randomness, white
 from anisodiff.priors import GaussianPrior
-from anisodiff.processes.conditional import Conditional, check_numbers
+from anisodiff.processes.conditional import ScaledGaussian, check_numbers
 from anisodiff.stencils.gradient import per_sample
 
 
 @dataclass(frozen=True, kw_only=True)
-class FlowMatching(Conditional):
+class FlowMatching(ScaledGaussian):
     """Straight paths between images and white noise N(½, ¼)."""
 
     name: ClassVar[str] = "flow-matching"
@@ -32,9 +32,9 @@ class FlowMatching(Conditional):
     def __post_init__(self) -> None:
         check_numbers(self, {"sigma_min": (0.0, 0.5)})
 
-    def mean(self, x0: Tensor, t: Tensor) -> Tensor:
-        """½ + (1 − t)(x0 − ½)."""
-        return 0.5 + per_sample(1 - t, x0) * (x0 - 0.5)
+    def signal_power(self, t: Tensor) -> Tensor:
+        """(1 − t)²."""
+        return (1 - t).square()
 
     def spread(self, x0: Tensor, t: Tensor) -> Tensor:
         """½ (t + σmin(1 − t)), [B, 1, 1, 1]."""
@@ -48,10 +48,14 @@ class FlowMatching(Conditional):
         """dU_t/dt along the path from ``x0`` to the noise ``xi``, in the units of images."""
         return 0.5 * (1 - self.sigma_min) * xi - (x0 - 0.5)
 
-    def continued(self, x0: Tensor, u: Tensor, s: Tensor, t: Tensor, source: Randomness) -> Tensor:
+    def target(self, x0: Tensor, t: Tensor, xi: Tensor, state: Tensor) -> Tensor:
+        """The velocity of the straight path."""
+        return self.velocity(x0, xi)
+
+    def continued(self, x0: Tensor, u: Tensor, s: Tensor, t: Tensor, rng: Randomness) -> Tensor:
         """The straight line goes on; its noise is drawn at the start, and read off where it stands later."""
         first = not bool((s > 0).any())
-        xi = white(x0, source) if first else (u - self.mean(x0, s)) / self.spread(x0, s)
+        xi = white(x0, rng) if first else (u - self.mean(x0, s)) / self.spread(x0, s)
         return self.mean(x0, t) + self.spread(x0, t) * xi
 
     def prior(self, images: Tensor) -> GaussianPrior:

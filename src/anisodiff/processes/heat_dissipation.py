@@ -20,12 +20,12 @@ from torch import Tensor
 
 from anisodiff.dct import dct2, idct2
 from anisodiff.noise import Randomness, white
-from anisodiff.processes.conditional import Conditional, check_numbers
+from anisodiff.processes.conditional import ConditionalGaussian, check_numbers, levels_of
 from anisodiff.stencils.gradient import per_sample
 
 
 @dataclass(frozen=True, kw_only=True)
-class HeatDissipation(Conditional):
+class HeatDissipation(ConditionalGaussian):
     """K levels of blur, each with white noise of one strength."""
 
     name: ClassVar[str] = "heat-dissipation"
@@ -79,6 +79,18 @@ class HeatDissipation(Conditional):
         """σ from the first level on, [B, 1, 1, 1]."""
         return per_sample(self.noise * (t * self.levels).clamp(max=1), x0)
 
-    def continued(self, x0: Tensor, u: Tensor, s: Tensor, t: Tensor, source: Randomness) -> Tensor:
+    @property
+    def capabilities(self) -> frozenset[str]:
+        return frozenset({"levels"})
+
+    def snap_to_grid(self, t: Tensor) -> Tensor:
+        return levels_of(t, self.levels)
+
+    def target(self, x0: Tensor, t: Tensor, xi: Tensor, state: Tensor) -> Tensor:
+        """m_{k−1}(x0) − u_k: the step to the next less blurred level."""
+        below = (t - 1 / self.levels).clamp(min=0)
+        return self.mean(x0, below) - state
+
+    def continued(self, x0: Tensor, u: Tensor, s: Tensor, t: Tensor, rng: Randomness) -> Tensor:
         """Another noise: the states of a path meet only through their image."""
-        return self.mean(x0, t) + self.spread(x0, t) * white(x0, source)
+        return self.mean(x0, t) + self.spread(x0, t) * white(x0, rng)

@@ -3,25 +3,14 @@
 `heat` and `anisotropic` are our discretization (flux stencil, exact in time or exponential); the same names with
 `-paper` are the paper's (paper stencil, tamed Euler–Maruyama). Figures of the paper: `gallery-…` for the five
 rows of the first one, `design-ROW COLUMN` for the twelve panels of the design figure (128², T = 8).
-
-The baselines (`flow-matching`, `heat-dissipation`, `edge-preserving`) are no cases of the equation: each is a class
-of its own, whose fields are its keys.
 """
 
-import dataclasses
 import math
-import operator
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any
 
 from anisodiff import notation
-from anisodiff.processes.base import Process
-from anisodiff.processes.conditional import Conditional
 from anisodiff.processes.config import KEYS, ProcessConfig, check_keys
-from anisodiff.processes.edge_preserving import EdgePreserving
-from anisodiff.processes.flow_matching import FlowMatching
-from anisodiff.processes.heat_dissipation import HeatDissipation
 
 _EULER = "tamed(dt=0.01)"
 
@@ -97,74 +86,34 @@ _DESIGN: dict[str, dict[str, Any]] = {
     "design-4c": {"diffusivity": 0.0, "intensity": 1.0, "noise_anisotropy": 1e-3, "step": _EULER},
 }  # fmt: skip
 
-MAIN = ("ve", "heat", "anisotropic", "heat-paper", "anisotropic-paper")
 GALLERY = tuple(_GALLERY)
 DESIGN = tuple(_DESIGN)
-_CLASSES: Mapping[str, type[Conditional]] = MappingProxyType(
-    {kind.name: kind for kind in (FlowMatching, HeatDissipation, EdgePreserving)}
-)
-BASELINES = tuple(_CLASSES)
-TRAINED = MAIN + BASELINES
-"""What models are made of."""
-NAMES = TRAINED + GALLERY + DESIGN
-
-
-def _keys(kind: type[Conditional]) -> tuple[str, ...]:
-    return tuple(f.name for f in dataclasses.fields(kind))
-
-
-_OWN = ("sigma_min", "sigma_max")
+OWN_KEYS = ("sigma_min", "sigma_max")
 """Parameters of a preset that are no keys of a process: the noise levels of `ve`."""
-OVERRIDES = tuple(dict.fromkeys([*KEYS, *_OWN, *(key for kind in _CLASSES.values() for key in _keys(kind))]))
-"""All keys that some process has."""
-
-
-def _pixels(size: int) -> int:
-    try:
-        pixels = operator.index(size)
-    except TypeError:
-        pixels = 0
-    if isinstance(size, bool) or pixels < 3:
-        raise ValueError(f"size is the image's longer side in pixels, a whole number ≥ 3; got {size!r}")
-    return pixels
 
 
 def preset(name: str, size: int, **own: Any) -> dict[str, Any]:
-    """The config of a named process for images of ``size`` pixels (the longer side); ``own``: parameters of `ve`."""
-    pixels = _pixels(size)
+    """The config of a named process for images of ``size`` size (the longer side); ``own``: parameters of `ve`."""
     if own and name != "ve":
         raise ValueError(f"{', '.join(own)}: only the process 've' has them, not {name!r}")
     table = {
-        "ve": ve(pixels, **own),
-        "heat": heat(pixels),
-        "anisotropic": anisotropic(pixels),
-        "heat-paper": _paper(heat(pixels)),
-        "anisotropic-paper": _paper(anisotropic(pixels)),
+        "ve": ve(size, **own),
+        "heat": heat(size),
+        "anisotropic": anisotropic(size),
+        "heat-paper": _paper(heat(size)),
+        "anisotropic-paper": _paper(anisotropic(size)),
         **_GALLERY,
         **{key: {**value, "T": 8.0} for key, value in _DESIGN.items()},
     }
     if name not in table:
-        raise ValueError(f"unknown process {name!r}; {notation.nearest(str(name), NAMES)}")
+        raise ValueError(f"unknown process {name!r}; {notation.nearest(str(name), table)}")
     return dict(table[name])
 
 
 def configure(name: str, size: int, overrides: Mapping[str, Any], what: str) -> ProcessConfig:
     """A preset with keys overridden. The noise of `ve` follows sigma_min, sigma_max and T."""
-    keys = check_keys(overrides, (*KEYS, *_OWN), what)
-    own = {key: keys.pop(key) for key in _OWN if key in keys}
+    keys = check_keys(overrides, (*KEYS, *OWN_KEYS), what)
+    own = {key: keys.pop(key) for key in OWN_KEYS if key in keys}
     if name == "ve" and "T" in keys:
         own["T"] = keys["T"]
     return ProcessConfig(**{**preset(name, size, **own), **keys})
-
-
-def build(name: str, size: int, overrides: Mapping[str, Any], what: str) -> Process:
-    """The process ``name`` with keys overridden; ``what`` says in an error line whose keys they are."""
-    if name not in _CLASSES:
-        return configure(name, size, overrides, what).build()
-    kind, pixels = _CLASSES[name], _pixels(size)
-    return kind(**{**kind.sized(pixels), **check_keys(overrides, _keys(kind), what)})
-
-
-def process(name: str, size: int = 32, **overrides: Any) -> Process:
-    """A process by name, with any of its keys overridden: ``process("anisotropic", diffusivity=4)``."""
-    return build(name, size, overrides, f"process {name!r}")

@@ -1,5 +1,6 @@
 """The general equation: any coefficients, either stencil, either time step."""
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -8,11 +9,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from anisodiff import notation
+from anisodiff import estimation, notation
 from anisodiff.equation import Equation
-from anisodiff.integrators import Exponential, Frozen, LocalKernel, TimeStep, node_of, node_times
+from anisodiff.estimation import EstimationSettings
+from anisodiff.integrators import Exponential, Frozen, LocalKernel, TamedEuler, TimeStep, node_of, node_times
 from anisodiff.noise import Randomness, white
-from anisodiff.processes.base import Process, check_increasing
+from anisodiff.processes.base import EquationProcess, TrainingPair, check_increasing
+from anisodiff.statistics import SpectralStatistics
 from anisodiff.stencils import STENCILS
 from anisodiff.tensors import check_images, check_state, send
 
@@ -30,7 +33,7 @@ def describe(equation: Equation) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SPDE(Process):
+class SPDE(EquationProcess):
     """dU = ∇·(g1∇U) dt + g2 dW, discretized by ``stencil`` in space and ``step`` in time."""
 
     equation: Equation
@@ -43,11 +46,38 @@ class SPDE(Process):
         self.step.check(self.equation, self.stencil)
 
     @property
-    def T(self) -> float:
-        """The horizon."""
-        return self.equation.T
+    def taming(self) -> TamedEuler | None:
+        taming: TamedEuler | None = self.step.taming
+        return taming
 
-    def simulate(self, x0: Tensor, t: Tensor | float, generator: Randomness = None) -> Tensor:
+    @property
+    def plain_noise(self) -> bool:
+        return self.step.plain_noise
+
+    @property
+    def learns_drift(self) -> bool:
+        return self.equation.smooths
+
+    @property
+    def gaussian_given_image(self) -> bool:
+        """Whether a state is m(x0) + n, n Gaussian, and its drift linear in m and n: one piece from 0 to T."""
+        return len(self.step.nodes(self.equation)) == 2
+
+    def snap_to_grid(self, t: Tensor) -> Tensor:
+        return self.step.snap_to_grid(self.equation, t)
+
+    def compiled(self) -> "SPDE":
+        return dataclasses.replace(self, step=self.step.compiled())
+
+    def check_learnable(self) -> None:
+        super().check_learnable()
+        if self.equation.correlation_length > 0 and not self.step.plain_noise:
+            raise ValueError(
+                f"a score needs white noise with step='{self.step}', got correlation_length="
+                f"{self.equation.correlation_length:g}; set correlation_length = 0, or step='signal'"
+            )
+
+    def simulate(self, x0: Tensor, t: Tensor | float, rng: Randomness = None) -> Tensor:
         """A draw of U_t given U_0 = ``x0``; samples whose time has come wait (they move by steps of length 0)."""
         u = check_images(x0)
         t = self.equation.times(t, len(u), u.device)
@@ -56,15 +86,23 @@ class SPDE(Process):
             if s >= last:
                 break
             frozen = self.step.freeze(self.equation, STENCILS[self.stencil], u, node)
-            u = frozen.advance(u, self._noise(u, generator), torch.full_like(t, s), t.clamp(s, e))
+            u = frozen.advance(u, self._noise(u, rng), torch.full_like(t, s), t.clamp(s, e))
         return u
 
-    def local(self, x0: Tensor, t: Tensor, source: Randomness = None, *, pairs: bool = False) -> LocalKernel:
-        """A draw of U_t, t ∈ (0, T] (float64 [B], on any device), with the kernel of its last piece node → t.
+    def training_pair(self, x0: Tensor, t: Tensor, rng: Randomness = None) -> TrainingPair:
+        """Local denoising score matching (Singhal et al. 2024): the kernel of the last piece of a simulated path.
 
-        Every sample is simulated to the last node before its own t; from there the Gaussian kernel is known. With
-        ``pairs`` every path ends twice, with ξ and with −ξ: [2B, C, H, W], rows 2i and 2i + 1 belong together.
+            simulate to the last node s before t;   u_t ~ N(m, C);   E[−C^{−1/2} ξ | u_t] = ∇ log p_t(u_t)
+
+        With the exponential step the pieces are windows with a frozen operator, with tamed Euler–Maruyama single
+        steps, with `signal` one piece from the image to t; all are exact for the process they belong to. The drift
+        inside a piece follows what was frozen at its start: the reverse drift needs its projection E[b_frozen | u_t].
         """
+        kernel = self._last_kernel(x0, t, rng)
+        return TrainingPair(kernel.state, kernel.score, kernel.drift if self.learns_drift else None)
+
+    def _last_kernel(self, x0: Tensor, t: Tensor, rng: Randomness) -> LocalKernel:
+        """Every sample is simulated to the last node before its own t; from there the Gaussian kernel is known."""
         u = check_state(x0)
         when = self.equation.times(t, len(u), torch.device("cpu"))
         nodes = node_times(self.equation, self.step, torch.device("cpu"))
@@ -73,19 +111,21 @@ class SPDE(Process):
             raise ValueError("the kernel of the last piece needs t > 0 for every sample")
         last, at = int(node.max()), node_times(self.equation, self.step, u.device)
         when, node = send(when, u.device), send(node, u.device)
-        xi = white(u, source)  # drawn first: what a sample meets must not depend on how far its neighbors go
+        xi = white(u, rng)  # drawn first: what a sample meets must not depend on how far its neighbors go
         begin = u
         for k in range(last):
             frozen = self.step.freeze(self.equation, STENCILS[self.stencil], u, k)
-            u = frozen.across(u, white(u, source))
+            u = frozen.across(u, white(u, rng))
             begin = torch.where((node == k + 1)[:, None, None, None], u, begin)
-        if pairs:
-            xi = torch.stack([xi, -xi], 1).flatten(0, 1)
-            begin, node, when = (x.repeat_interleave(2, 0) for x in (begin, node, when))
         frozen = self.step.freeze(self.equation, STENCILS[self.stencil], begin, node)
         return frozen.kernel(begin, xi, at[node], when)
 
-    def trajectory(self, x0: Tensor, times: Sequence[float], generator: Randomness = None) -> list[Tensor]:
+    def _estimate(self, images: Tensor, settings: EstimationSettings) -> SpectralStatistics:
+        """From noise-free paths where the state is Gaussian given its image, else from two simulations of each."""
+        self.check_learnable()
+        return estimation.of_spde(self, images, settings)
+
+    def trajectory(self, x0: Tensor, times: Sequence[float], rng: Randomness = None) -> list[Tensor]:
         """One path at increasing ``times``. What a node froze stays frozen across the times looked at in between."""
         u, now, states = check_images(x0), 0.0, list[Tensor]()
         check_increasing(times)
@@ -99,21 +139,21 @@ class SPDE(Process):
             for t in times[len(states) :]:
                 if t >= e and not final:
                     break
-                u, now = self._move(frozen, u, now, t, generator), t
+                u, now = self._move(frozen, u, now, t, rng), t
                 states.append(u)
             if not final:
-                u, now = self._move(frozen, u, now, e, generator), e
+                u, now = self._move(frozen, u, now, e, rng), e
         return states
 
-    def _move(self, frozen: Frozen, u: Tensor, s: float, t: float, generator: Randomness) -> Tensor:
+    def _move(self, frozen: Frozen, u: Tensor, s: float, t: float, rng: Randomness) -> Tensor:
         if t == s:
             return u
         begin, end = (torch.full((1,), value, dtype=torch.float64, device=u.device) for value in (s, t))
-        return frozen.advance(u, self._noise(u, generator), begin, end)
+        return frozen.advance(u, self._noise(u, rng), begin, end)
 
-    def _noise(self, u: Tensor, source: Randomness) -> Tensor | None:
-        return white(u, source) if self.equation.noisy else None
+    def _noise(self, u: Tensor, rng: Randomness) -> Tensor | None:
+        return white(u, rng) if self.equation.noisy else None
 
     def identity(self) -> dict[str, Any]:
-        """Equation, stencil and time step."""
+        """In the notation that reads back to it."""
         return {**describe(self.equation), "stencil": self.stencil, "step": str(self.step)}

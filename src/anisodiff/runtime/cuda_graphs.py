@@ -62,7 +62,9 @@ class Replayed(nn.Module):
         self.network = network
         self.replay = Replay(network)
 
-    def forward(self, x: Tensor, condition: Tensor, dropout_key: Tensor | None = None) -> Tensor:
+    def forward(
+        self, x: Tensor, noise_level: Tensor, labels: Tensor | None = None, dropout_key: Tensor | None = None
+    ) -> Tensor:
         """The network's answer, to be used before the next one is asked for."""
         assert dropout_key is None
-        return self.replay(x, condition)
+        return self.replay(x, noise_level) if labels is None else self.replay(x, noise_level, labels)

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 
 class Distributed:
-    """This process among all."""
+    """This process, of all processes of the run."""
 
     def __init__(self, device: torch.device) -> None:
         self.world = int(os.environ.get("WORLD_SIZE", "1"))
@@ -29,7 +29,7 @@ class Distributed:
 
     @property
     def leads(self) -> bool:
-        """Whether this process writes and speaks."""
+        """Whether this process, rank 0, writes and prints."""
         return self.rank == 0
 
     def wrap(self, network: nn.Module) -> nn.Module:
@@ -63,8 +63,15 @@ class Distributed:
             dist.all_reduce(value)
         return value
 
+    def gather(self, value: Any) -> list[Any]:
+        """The values (any that can be pickled) of all processes, in the order of their ranks."""
+        found = [value] * self.world
+        if self.world > 1:
+            dist.all_gather_object(found, value)
+        return found
+
     def agree(self, choose: Callable[[], Any]) -> Any:
-        """What rank 0 chose (a plain value); its error, where choosing failed, is everybody's."""
+        """The value that ``choose`` returns on rank 0; its ValueError is raised in all processes."""
         answer: list[Any] = [None, None]
         if self.leads:
             try:
@@ -89,6 +96,6 @@ def _accelerator(device: torch.device) -> Any:
     except ImportError:
         raise ValueError("several processes need accelerate: pip install 'anisodiff[train]'") from None
     if not dist.is_initialized():
-        atexit.register(_leave)  # not after a run: accelerate joins a group once in the life of a process
-    # precision and compilation are ours: the network alone, not what stands around it
+        atexit.register(_leave)  # not after a run: accelerate joins a group once per process
+    # precision and compilation are handled by the trainer, for the network only
     return Accelerator(cpu=device.type == "cpu", mixed_precision="no")

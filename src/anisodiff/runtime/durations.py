@@ -1,10 +1,10 @@
-"""Durations as text: as they were asked for, and as they are guessed.
+"""Durations as text: given or measured (`span`), and estimated (`about`).
 
     90s, 10min, 1.5h  ──parse_span──▶  seconds  ──span──▶  90 s, 10 min, 90 min
                                        seconds  ──about──▶  58 s, 2.2 min, 12 h, 3.2 days
 
-A study keeps the text of its budget and goes on only with the same: ``span`` writes what ``parse_span`` reads, and
-must not change. A guess says no more than it knows: two digits, or whole units.
+Experiments store the text of their budget and continue only with an equal one: ``span`` writes what ``parse_span``
+reads. Estimates have two digits, or whole units.
 """
 
 import re
@@ -15,7 +15,7 @@ _DAY = 86400.0
 
 
 def parse_span(text: str, what: str) -> float:
-    """Seconds of ``90s``, ``10min``, ``1.5h``; a number alone counts seconds."""
+    """Seconds of ``90s``, ``10min``, ``1.5h``; without a unit: seconds."""
     match = _SPAN.match(str(text).lower())
     if match is None or (match[2] or "s") not in _LENGTHS or not float(match[1]):
         raise ValueError(f"{what}: got {text!r}, expected a time such as 90s, 10min or 1.5h")
@@ -23,7 +23,7 @@ def parse_span(text: str, what: str) -> float:
 
 
 def span(seconds: float) -> str:
-    """Seconds that were given or measured, in four digits: in hours or minutes from two of them, or if just one."""
+    """Four digits; in hours or minutes from two of them on, and for exactly one."""
     for unit in ("h", "min"):
         length = _LENGTHS[unit]
         if seconds >= 2 * length or seconds == length:
@@ -32,7 +32,7 @@ def span(seconds: float) -> str:
 
 
 def about(seconds: float) -> str:
-    """Seconds that are estimated, in two digits or whole units: in days, hours or minutes from two of them."""
+    """Two digits or whole units; in days, hours or minutes from two of them on."""
     for unit, length in (("days", _DAY), ("h", _LENGTHS["h"]), ("min", _LENGTHS["min"])):
         if seconds >= 2 * length:
             return _two_digits(seconds / length, unit)

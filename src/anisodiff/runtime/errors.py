@@ -1,15 +1,29 @@
-"""A user's mistake is one line on standard error and exit code 2, for the command and for modules that are run."""
+"""Errors of the user: one line on standard error and exit code 2, for the command and for modules that are run."""
 
+import os
 import sys
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TextIO
 
 
 @contextmanager
 def in_one_line() -> Iterator[None]:
-    """Turn ValueError, OSError and lack of memory into a line."""
+    """Turn ValueError, OSError and lack of memory into a line, and warnings into one each."""
     try:
-        yield
+        with warnings.catch_warnings():
+            warnings.showwarning = _show
+            yield
     except (ValueError, OSError, MemoryError) as error:
         print(f"anisodiff: {' '.join(str(error).split()) or type(error).__name__}", file=sys.stderr)
         sys.exit(2)
+
+
+def _show(
+    message: Warning | str, category: type[Warning], filename: str, lineno: int,
+    file: TextIO | None = None, line: str | None = None,
+) -> None:  # fmt: skip
+    """Without the place in our code; of several processes the first one speaks."""
+    if os.environ.get("RANK", "0") == "0":
+        print(f"anisodiff: warning: {' '.join(str(message).split())}", file=sys.stderr)

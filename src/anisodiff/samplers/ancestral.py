@@ -4,13 +4,13 @@
 
     û' | û, x̂0 ~ N( (B N'/N) û + (Q/N) B_t' x̂0,  Q N'/N )
 
-B, N, N', Q, B_t' are closed forms of the equation. Only x̂0 = E[x0 | u] = (û + N s)/B_t comes from the model; from its
-own tables it is x̂0 = √D·(√S/V û + √(N/V) F), which divides by nothing small. The mean is exact for any length of the
-step; the variance lacks what is not known of x0, so the law converges at first order.
+B, N, N', Q, B_t' are closed forms of the equation. Only x̂0 = E[x0 | u] = (û + N s)/B_t comes from the model; from
+its own statistics it is x̂0 = √D·(√S/V û + √(N/V) F), which divides by nothing small. The mean is exact for any
+length of the step; the variance lacks what is not known of x0, so the law converges at first order.
 """
 
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -18,39 +18,30 @@ from torch import Tensor
 from anisodiff.gaussian_kernel import grid_decay, grid_variance
 from anisodiff.models.score import ScoreModel
 from anisodiff.noise import Randomness, white
-from anisodiff.processes import ClosedForm, Process
-from anisodiff.samplers.base import Sampler, Step, require_additive
+from anisodiff.samplers.base import Memory, Sampler
 
 
-def ancestral_step(model: ScoreModel, z: Tensor, t: Tensor, after: Tensor, source: Randomness) -> Tensor:
-    """A draw of û' at ``after`` given û at ``t`` (both [1]); one evaluation."""
+def ancestral_step(model: ScoreModel, z: Tensor, t: Tensor, t_next: Tensor, rng: Randomness) -> Tensor:
+    """A draw of û' at ``t_next`` given û at ``t`` (both [1]); NFE 1."""
     c, equation, zero = model.coefficients(t), model.equation, torch.zeros_like(t)
     f, _ = model.residuals(z, c)
     image = c.data.sqrt() * (c.signal.sqrt() / c.power * z + (c.noise / c.power).sqrt() * f)
-    noise, noise_below = (grid_variance(equation, zero, r, z) for r in (t, after))
-    gained = grid_variance(equation, after, t, z)
-    mean = grid_decay(equation, after, t, z) * noise_below / noise * z
-    mean = mean + gained / noise * grid_decay(equation, zero, after, z) * image
-    return mean + (gained * noise_below / noise).sqrt() * white(z, source)
+    noise, noise_below = (grid_variance(equation, zero, r, z) for r in (t, t_next))
+    gained = grid_variance(equation, t_next, t, z)
+    mean = grid_decay(equation, t_next, t, z) * noise_below / noise * z
+    mean = mean + gained / noise * grid_decay(equation, zero, t_next, z) * image
+    return mean + (gained * noise_below / noise).sqrt() * white(z, rng)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Ancestral(Sampler):
-    """``ancestral``: one evaluation a step, for processes in closed form."""
+    """``ancestral``: NFE 1 a step, for processes in closed form."""
 
     name: ClassVar[str] = "ancestral"
     cost: ClassVar[int] = 1
+    requires: ClassVar[frozenset[str]] = frozenset({"closed_form", "isotropic_noise", "score"})
 
-    def prepared(self, process: Process) -> Self:
-        """For closed-form processes."""
-        if not isinstance(process, ClosedForm):
-            raise ValueError(
-                f"the sampler 'ancestral' needs a closed-form process (step=exact), got a {type(process).__name__}; "
-                "take 'exponential'"
-            )
-        require_additive(process, self.name, white=False)
-        return self
-
-    def stepper(self, model: ScoreModel, source: Randomness) -> Step:
-        """The posterior step."""
-        return lambda z, t, after: ancestral_step(model, z, t, after, source)
+    def step(
+        self, model: ScoreModel, z: Tensor, t: Tensor, t_next: Tensor, rng: Randomness, memory: Memory
+    ) -> Tensor:
+        return ancestral_step(model, z, t, t_next, rng)

@@ -1,4 +1,4 @@
-"""What a sampler is: a way down from t_max to t_min, one step at a time, and the image expected at the end.
+"""What a sampler is: steps from t_max down to t_min along a time grid, and the image expected at the end.
 
     ẑ_0 = states at times[0],    ẑ_{i+1} = corrector(step(ẑ_i, t_i → t_{i+1})),    x = E[x0 | ẑ_n]
 
@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, ClassVar, Self, cast
+from typing import Any, ClassVar, NamedTuple, Self
 
 import torch
 from torch import Tensor
@@ -20,12 +20,37 @@ from torch import Tensor
 from anisodiff import notation
 from anisodiff.models.base import Model
 from anisodiff.noise import Randomness
-from anisodiff.processes import SPDE, ClosedForm, Process
+from anisodiff.processes.base import Process
 from anisodiff.samplers.corrector import langevin
 from anisodiff.samplers.grids import GRIDS, grid_between, segments
 
-Step = Callable[[Tensor, Tensor, Tensor], Tensor]
-"""(ẑ at t [B, C, H, W], t [1], t' [1]) → ẑ at t' < t."""
+LEARNED = {
+    "score": "the score by itself (learns=score_and_drift or score)",
+    "reverse_drift": "the learned drift (learns=score_and_drift or reverse_drift)",
+    "velocity": "a model that predicts the velocity",
+    "noise": "a model that predicts the noise",
+    "deblurring_step": "a model that predicts deblurring steps",
+}
+CAPABILITIES = LEARNED | {
+    "equation": "a process of the SPDE",
+    "isotropic_noise": "isotropic noise (noise_anisotropy=infinite)",
+    "white_noise": "white noise (correlation_length=0)",
+    "no_drift": "noise without a drift (ve)",
+    "closed_form": "a closed-form process (step=exact)",
+    "scaled_signal": "a process that scales the image",
+    "levels": "a process with levels",
+}
+"""What a sampler can require of a process (`Process.capabilities`) or of a model (`Model.provides`), in words."""
+
+Memory = dict[str, Any]
+"""What a multistep sampler remembers from one step of a trajectory to the next."""
+
+
+class SampleResult(NamedTuple):
+    """Images [B, C, H, W], and the network evaluations that each of them cost, in the mean."""
+
+    images: Tensor
+    nfe: float
 
 
 def option(value: float, what: str, low: float, high: float) -> float:
@@ -44,41 +69,21 @@ def whole(value: float, what: str, valid: tuple[int, ...]) -> int:
     return int(found)
 
 
-def require_additive(process: Process, what: str, *, white: bool = True) -> None:
-    """Samplers that integrate the noise per frequency need Σ = α2² Q, with Q = 1 where it must be ``white``."""
-    if not isinstance(process, SPDE | ClosedForm):
-        raise ValueError(f"no sampler is known for a {type(process).__name__}")
-    equation = process.equation
-    if not equation.additive:
-        raise ValueError(f"the sampler {what!r} needs noise_anisotropy=infinite; take 'euler'")
-    if white and equation.correlation_length > 0:
-        raise ValueError(
-            f"the sampler {what!r} needs white noise, got correlation_length={equation.correlation_length:g}; "
-            "take 'exponential'"
-        )
-
-
-@torch.no_grad()
-def denoised(model: Model, z: Tensor, t: Tensor) -> Tensor:
-    """E[x0 | u] [B, C, H, W] of states ``z`` of `Model.to_coordinates` at ``t`` [1]; one evaluation."""
-    return model.denoised(z, t)
-
-
 @dataclass(frozen=True, kw_only=True)
 class Sampler(ABC):
     """Contract of every sampler; subclasses are frozen dataclasses of options."""
 
     name: ClassVar[str]
-    """Its name in the notation."""
+    """In the notation and in the registry."""
     cost: ClassVar[int]
     """Network evaluations of one predictor step."""
-    serves: ClassVar[tuple[type[Process], ...]] = (SPDE, ClosedForm)
-    """The processes whose models it knows how to ask."""
+    requires: ClassVar[frozenset[str]] = frozenset()
+    """What it needs of process and model, whatever its options: names of `CAPABILITIES`."""
 
     corrector: float = 0.0
     """Signal-to-noise ratio of one Langevin step after every predictor step; 0: none."""
     grid: str = "level"
-    """Where the times lie, see `time_grids`."""
+    """Where the times lie, see `grids`."""
     rho: float = 1.0
     """ρ > 1 bends the grid ``level`` towards high noise: even steps of (σ/σ_d)^{1/ρ} instead of ln σ."""
 
@@ -88,49 +93,33 @@ class Sampler(ABC):
         if self.grid not in GRIDS:
             raise ValueError(f"unknown grid {self.grid!r}; {notation.nearest(str(self.grid), GRIDS)}")
 
-    @property
-    def uses_score(self) -> bool:
-        """Whether it asks for the score by itself; correctors do."""
-        return self.corrector > 0
-
-    @property
-    def uses_drift(self) -> bool:
-        """Whether it follows the drift as it was learned."""
-        return False
-
-    def check_model(self, learns: str) -> None:
-        """Refuse a model that has not learned what is asked of it; ``learns`` as in `TrainConfig`."""
-        if learns == "reverse_drift" and self.uses_score:
-            raise ValueError(
-                f"the sampler '{self}' needs the score by itself, got a model trained with learns=reverse_drift; "
-                "take 'exponential' without a corrector, or 'euler(drift=projected)'"
-            )
-        if learns == "score" and self.uses_drift:
-            raise ValueError(
-                f"the sampler '{self}' needs the drift as well, got a model trained with learns=score; take 'euler'"
-            )
-
     @abstractmethod
+    def step(self, model: Any, z: Tensor, t: Tensor, t_next: Tensor, rng: Randomness, memory: Memory) -> Tensor:
+        """ẑ at ``t_next`` from ẑ [B, C, H, W] at ``t`` (both [1], t_next < t); ``memory`` is empty at first."""
+
+    def required(self) -> frozenset[str]:
+        """`requires`, and what its options need; correctors need the score."""
+        return self.requires | {"score"} if self.corrector > 0 else self.requires
+
+    def missing(self, process: Process, provided: frozenset[str]) -> str:
+        """What process and model lack of the requirements, in words; empty if nothing."""
+        lacking = self.required() - process.capabilities - provided
+        return " and ".join(words for name, words in CAPABILITIES.items() if name in lacking)
+
     def prepared(self, process: Process) -> Self:
-        """Itself with what it takes from ``process`` filled in; refuses a process that it cannot integrate."""
-
-    @abstractmethod
-    def stepper(self, model: Any, source: Randomness) -> Step:
-        """The predictor of one run; a multistep one remembers its last evaluation.
-
-        ``model`` is of the kind that learns the processes it `serves`.
-        """
+        """With what it takes from ``process`` filled in; refuses options that contradict the process."""
+        return self
 
     def nfe(self, times: Tensor) -> int:
         """Network evaluations that `run` makes along ``times``: the last one gives the image."""
         return (len(times) - 1) * self._per_step + 1
 
     def within(self, nfe: int) -> Self:
-        """Itself with what it takes from the evaluations that are allowed."""
+        """With what it takes from the network evaluations that are allowed."""
         return self
 
     def least(self, model: Any, t_min: float, t_max: float) -> int:
-        """The fewest evaluations that bring a state from ``t_max`` to an image."""
+        """The fewest network evaluations that bring a state from ``t_max`` to an image."""
         return segments(model, t_min, t_max) * self._per_step + 1
 
     def span(self, model: Model, nfe: int, t_min: float, t_max: float | None) -> float:
@@ -142,12 +131,12 @@ class Sampler(ABC):
         least = self.least(model, t_min, top)
         if nfe < least:
             raise ValueError(
-                f"{nfe} evaluations are too few for {self.name!r} on this process; expected at least {least}"
+                f"an NFE of {nfe} is too small for {self.name!r} on this process; expected at least {least}"
             )
         return top
 
     def times(self, model: Any, nfe: int, *, t_min: float, t_max: float | None = None) -> Tensor:
-        """Descending times t_max … t_min, float64: as many as ``evaluations`` of the network allow."""
+        """Descending times t_max … t_min, float64: as many as ``nfe`` network evaluations allow."""
         top = self.span(model, nfe, t_min, t_max)
         return grid_between(model, self.grid, (nfe - 1) // self._per_step, t_min, top, rho=self.rho)
 
@@ -157,10 +146,10 @@ class Sampler(ABC):
         model: Any,
         start: Tensor,
         times: Tensor,
-        source: Randomness,
+        rng: Randomness,
         *,
         callback: Callable[[int, Tensor], None] | None = None,
-    ) -> Tensor:
+    ) -> SampleResult:
         """Images E[x0 | u] [B, C, H, W] from states ``start`` at times[0] along descending ``times`` (float64).
 
         ``callback(i, u)`` sees the state u [B, C, H, W] at times[i+1] after every step.
@@ -168,17 +157,25 @@ class Sampler(ABC):
         times = times.to(start.device, torch.float64)
         if times.dim() != 1 or len(times) == 0 or bool((times[1:] >= times[:-1]).any()):
             raise ValueError("times must be a vector that descends")
-        self.check_model(model.learns)
-        z, step = model.to_coordinates(start), self.stepper(model, source)
-        for i, (t, after) in enumerate(pairwise(torch.split(times, 1))):
-            z = step(z, t, after)
+        lacking = (self.required() & LEARNED.keys()) - model.provided
+        if lacking:
+            raise ValueError(
+                f"the sampler {self.name!r} needs {' and '.join(LEARNED[name] for name in sorted(lacking))}"
+            )
+        z, memory = model.to_coordinates(start), Memory()
+        for i, (t, t_next) in enumerate(pairwise(torch.split(times, 1))):
+            z = self.step(model, z, t, t_next, rng, memory)
             if self.corrector > 0:
-                z = langevin(model, z, after, self.corrector, source)
+                z = langevin(model, z, t_next, self.corrector, rng)
             if callback:
                 callback(i, model.from_coordinates(z))
-        if float(times[-1]) == 0.0:
-            return cast(Tensor, model.from_coordinates(z))
-        return denoised(model, z, times[-1:])
+        ended = float(times[-1]) == 0.0
+        images = model.from_coordinates(z) if ended else model.denoised(z, times[-1:])
+        return SampleResult(images, self.spent(times, memory))
+
+    def spent(self, times: Tensor, memory: Memory) -> float:
+        """Network evaluations that a run along ``times`` has made."""
+        return self.nfe(times)
 
     @property
     def _per_step(self) -> int:
@@ -186,3 +183,36 @@ class Sampler(ABC):
 
     def __str__(self) -> str:
         return notation.write(self.name, self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OwnTimes(Sampler):
+    """A sampler whose times follow from its method and end at 0, where the state is the image; no corrector."""
+
+    grid: str = "uniform"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.corrector != 0 or self.grid != "uniform" or self.rho != 1:
+            raise ValueError(f"{self.name!r} has its own times and no corrector: omit corrector, grid and rho")
+
+    def nfe(self, times: Tensor) -> int:
+        """Network evaluations along ``times``: none is needed at the end."""
+        return (len(times) - 1) * self.cost
+
+    def least(self, model: Any, t_min: float, t_max: float) -> int:
+        return self.cost
+
+    @abstractmethod
+    def down(self, model: Any, nfe: int, top: float, t_min: float) -> Tensor:
+        """Descending times from ``top``, or the level that stands for it, to 0."""
+
+    def times(self, model: Any, nfe: int, *, t_min: float, t_max: float | None = None) -> Tensor:
+        return self.down(model, nfe, self.span(model, nfe, t_min, t_max), t_min)
+
+
+def levels_down(levels: int, top: float, steps: int) -> Tensor:
+    """``steps`` + 1 of the levels k/levels from the nearest to ``top`` (1 at least) to 0, as even as can be."""
+    first = max(1, round(top * levels))
+    chosen = torch.linspace(first, 0, min(steps, first) + 1, dtype=torch.float64).round()
+    return chosen / levels

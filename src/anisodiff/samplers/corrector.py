@@ -17,12 +17,10 @@ from anisodiff.models.score import ScoreModel
 from anisodiff.noise import Randomness, white
 
 
-def langevin(model: ScoreModel, z: Tensor, t: Tensor, ratio: float, source: Randomness) -> Tensor:
+def langevin(model: ScoreModel, z: Tensor, t: Tensor, ratio: float, rng: Randomness) -> Tensor:
     """One step at time ``t`` [1] on centered DCT states [B, C, H, W] (norms and white noise are those of pixels)."""
-    c = model.coefficients(t)
-    f, _ = model.residuals(z, c)
-    score = -z / c.power + c.scale * f
-    xi = white(z, source)
+    score = model.score(z, t)
+    xi = white(z, rng)
     step = 2.0 * ratio**2 * _square(xi) / _square(score)
     return z + step * score + (2.0 * step).sqrt() * xi
 

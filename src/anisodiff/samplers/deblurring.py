@@ -3,7 +3,7 @@
     u_{k−1} = u_k + n(u_k, k) + δ ξ,      k = K … 1;      the mean alone at the end
 
 δ is a little larger than the noise σ of training (theirs 1.25 to 1.3 times). The network knows single steps along the
-levels only, so that there are as many evaluations as levels: fewer are refused.
+levels only, so the NFE is the number of levels: fewer are refused.
 """
 
 from dataclasses import dataclass
@@ -13,18 +13,16 @@ from torch import Tensor
 
 from anisodiff.models.deblurring import DeblurringModel
 from anisodiff.noise import Randomness, white
-from anisodiff.processes import HeatDissipation, Process
-from anisodiff.samplers.base import Step, option
-from anisodiff.samplers.own_times import OwnTimes, levels_down
+from anisodiff.samplers.base import Memory, OwnTimes, levels_down, option
 
 
 @dataclass(frozen=True, kw_only=True)
 class Deblurring(OwnTimes):
-    """``deblurring(delta=0.0125)``: K evaluations from T, fewer from lower levels."""
+    """``deblurring(delta=0.0125)``: NFE K from T, less from lower levels."""
 
     name: ClassVar[str] = "deblurring"
     cost: ClassVar[int] = 1
-    serves: ClassVar[tuple[type[Process], ...]] = (HeatDissipation,)
+    requires: ClassVar[frozenset[str]] = frozenset({"deblurring_step", "levels"})
 
     delta: float = 0.0125
     """δ, for images in [0, 1]."""
@@ -41,12 +39,10 @@ class Deblurring(OwnTimes):
         """All levels from the one nearest to ``top`` to 0."""
         return levels_down(model.process.levels, top, model.process.levels)
 
-    def stepper(self, model: DeblurringModel, source: Randomness) -> Step:
+    def step(
+        self, model: DeblurringModel, z: Tensor, t: Tensor, t_next: Tensor, rng: Randomness, memory: Memory
+    ) -> Tensor:
         """One level down."""
-
-        def step(z: Tensor, t: Tensor, after: Tensor) -> Tensor:
-            mean = z + model.answer(z, t)
-            noise = self.delta * (after > 0).to(z.dtype)  # without waiting for the device
-            return mean + noise * white(z, source)
-
-        return step
+        mean = z + model.answer(z, t)
+        noise = self.delta * (t_next > 0).to(z.dtype)  # without waiting for the device
+        return mean + noise * white(z, rng)

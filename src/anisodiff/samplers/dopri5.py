@@ -4,7 +4,7 @@
 
 A step is made when ‖e/(atol + rtol·max(|z|, |z'|))‖ ≤ 1 in the root mean square over an image, and the next one is
 0.9·‖·‖^{−1/5} times as long. **Every sample has its own time and its own steps**, so that it does not depend on its
-neighbors; those that are done wait for the last of the batch. Six evaluations a step, made or refused, and one more.
+neighbors; those that are done wait for the last of the batch. NFE 6 a step, accepted or refused, and one more.
 """
 
 import dataclasses
@@ -17,9 +17,7 @@ from torch import Tensor
 from anisodiff import notation
 from anisodiff.models.velocity import VelocityModel
 from anisodiff.noise import Randomness
-from anisodiff.processes import FlowMatching, Process
-from anisodiff.samplers.base import Step, option
-from anisodiff.samplers.own_times import OwnTimes
+from anisodiff.samplers.base import Memory, OwnTimes, option
 
 _C = (1 / 5, 3 / 10, 4 / 5, 8 / 9, 1.0, 1.0)
 _A = (
@@ -35,7 +33,7 @@ _FIRST, _MOST = 0.05, 100_000
 
 
 @dataclass
-class Progress:
+class Path:
     """Where every sample stands."""
 
     length: Tensor
@@ -48,11 +46,11 @@ class Progress:
     """The state that was left, [B, C, H, W]."""
 
 
-def begin(model: VelocityModel, z: Tensor, t: Tensor) -> Progress:
+def begin(model: VelocityModel, z: Tensor, t: Tensor) -> Path:
     """One evaluation at ``t`` [1]."""
     place = t.expand(len(z))
     ones = torch.ones_like(place, dtype=torch.int64)
-    return Progress(torch.full_like(place, _FIRST), model.answer(z, place), ones, z)
+    return Path(torch.full_like(place, _FIRST), model.velocity(z, place), ones, z)
 
 
 def _sum(weights: tuple[float, ...], terms: list[Tensor]) -> Tensor:
@@ -60,47 +58,47 @@ def _sum(weights: tuple[float, ...], terms: list[Tensor]) -> Tensor:
 
 
 def dopri5(
-    model: VelocityModel, z: Tensor, t: Tensor, after: Tensor, way: Progress, *, rtol: float, atol: float, most: int
+    model: VelocityModel, z: Tensor, t: Tensor, t_next: Tensor, way: Path, *, rtol: float, atol: float, most: int
 ) -> Tensor:
-    """z at ``after`` from z at ``t`` (both [1]); ``way`` is moved on. More than ``most`` evaluations are refused."""
+    """z at ``t_next`` from z at ``t`` (both [1]); ``way`` is moved on. More than NFE ``most`` is refused."""
     now = t.expand(len(z)).clone()
     if z is not way.state:  # somebody has moved it since: its velocity is another
-        way.velocity, way.made = model.answer(z, now), way.made + 1
-    while bool((going := now > after).any()):
+        way.velocity, way.made = model.velocity(z, now), way.made + 1
+    while bool((going := now > t_next).any()):
         if int(way.made[going].max()) + 6 > most:
             raise ValueError(
                 f"dopri5 was not done after {most} evaluations at tolerance {rtol:g}: allow more steps, or a larger "
                 "tolerance"
             )
-        h = torch.where(going, torch.minimum(way.length, now - after), 0.0)
+        h = torch.where(going, torch.minimum(way.length, now - t_next), 0.0)
         reach = h.to(z.dtype)[:, None, None, None]
         slopes, there = [way.velocity], z
         for weights, c in zip(_A, _C):
             there = z - reach * _sum(weights, slopes)
-            slopes.append(model.answer(there, now - c * h))
+            slopes.append(model.velocity(there, now - c * h))
         wrong = reach * _sum(_ERROR, slopes) / (atol + rtol * torch.maximum(z.abs(), there.abs()))
         size = wrong.square().mean((-3, -2, -1)).sqrt().double()
         good = going & (size <= 1)
         factor = (0.9 * size.clamp(min=1e-10) ** -0.2).clamp(0.2, 5.0)
-        # a step that was cut short by ``after`` says little of how long the next may be
+        # a step that was cut short by ``t_next`` says little of how long the next may be
         length = torch.where(good & (h < way.length), torch.maximum(way.length, h * factor), h * factor)
         way.length = torch.where(going, length, way.length)
         way.made = way.made + 6 * going
         moved = good[:, None, None, None]
         z = torch.where(moved, there, z)
         way.velocity = torch.where(moved, slopes[-1], way.velocity)
-        now = torch.where(good, torch.where(h >= now - after, after, now - h), now)
+        now = torch.where(good, torch.where(h >= now - t_next, t_next, now - h), now)
     way.state = z
     return z
 
 
 @dataclass(frozen=True, kw_only=True)
 class Dopri5(OwnTimes):
-    """``dopri5(tolerance=1e-5)``: as many evaluations as the tolerance asks for, at most those allowed."""
+    """``dopri5(tolerance=1e-5)``: the NFE that the tolerance asks for, up to the limit."""
 
     name: ClassVar[str] = "dopri5"
     cost: ClassVar[int] = 6
-    serves: ClassVar[tuple[type[Process], ...]] = (FlowMatching,)
+    requires: ClassVar[frozenset[str]] = frozenset({"velocity"})
 
     tolerance: float = 1e-5
     """Relative and absolute, for images in [−1, 1]."""
@@ -114,10 +112,6 @@ class Dopri5(OwnTimes):
         if not 0 <= most <= _MOST or most != int(most):
             raise ValueError(f"most must be a whole number from 0 to {_MOST}, got {most:g}")
         object.__setattr__(self, "most", int(most))
-        object.__setattr__(self, "made", [])
-
-    made: ClassVar[list[Tensor]]
-    """Evaluations that each sample took, int64 [B], one entry a run of this very object."""
 
     def within(self, nfe: int) -> Self:
         """With the limit, where none is set."""
@@ -128,25 +122,19 @@ class Dopri5(OwnTimes):
         return self.cost + 1
 
     def nfe(self, times: Tensor) -> int:
-        """What is allowed; `made` says what was needed."""
+        """What is allowed; `SampleResult.nfe` says what was needed."""
         return self.most or _MOST
 
     def down(self, model: VelocityModel, nfe: int, top: float, t_min: float) -> Tensor:
         """Ten stops at most, where a path can be seen, or held; the steps between are the solver's."""
         return torch.linspace(top, 0, min(10, max(1, nfe // 30)) + 1, dtype=torch.float64)
 
-    def stepper(self, model: VelocityModel, source: Randomness) -> Step:
-        """Without any noise."""
-        ways: list[Progress] = []
+    def step(
+        self, model: VelocityModel, z: Tensor, t: Tensor, t_next: Tensor, rng: Randomness, memory: Memory
+    ) -> Tensor:
+        way = memory.get("path") or memory.setdefault("path", begin(model, z, t))
+        return dopri5(model, z, t, t_next, way, rtol=self.tolerance, atol=self.tolerance, most=self.most or _MOST)
 
-        def step(z: Tensor, t: Tensor, after: Tensor) -> Tensor:
-            way = ways[0] if ways else begin(model, z, t)
-            if not ways:
-                ways.append(way)
-            tolerance = self.tolerance
-            z = dopri5(model, z, t, after, way, rtol=tolerance, atol=tolerance, most=self.most or _MOST)
-            if not bool((after > 0).any()):
-                self.made.append(way.made)
-            return z
-
-        return step
+    def spent(self, times: Tensor, memory: Memory) -> float:
+        """Every sample has its own."""
+        return float(memory["path"].made.double().mean()) if "path" in memory else 0.0

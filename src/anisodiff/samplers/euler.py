@@ -7,9 +7,9 @@ norm is that of the forward step (`integrators.tamed_euler`). Untamed (``norm=no
 order where α1·Δt < ¼ and diverges above; tamed it stays bounded, but as long as Δt‖f‖ is not small against 1 its law
 is another one.
 
-That formula is not the way back of a chain that was tamed itself. With the norm of a whole image a step moves a state
+That formula does not reverse a chain that was tamed itself. With the norm of a whole image a step moves a state
 by a length of 1 at most; at the paper's parameters the noise of one forward step is ten times as long at 32², and is
-never removed. What was simulated is a chain with the drift b̃ = b/(1 + Δt‖b‖^γ), and its way back tames b alone
+never removed. What was simulated is a chain with the drift b̃ = b/(1 + Δt‖b‖^γ), and its reverse tames b alone
 (``tames=drift``), with the Δt of the forward step whatever that of the sampler is; the drift that a model has learned
 of such a chain is b̃. This is not bounded: it wants steps about as short as the forward ones.
 
@@ -18,19 +18,18 @@ of such a chain is b̃. This is not bounded: it wants steps about as short as th
 
 import dataclasses
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor
 
 from anisodiff import notation
-from anisodiff.dct import frequencies
 from anisodiff.integrators import TamedEuler
 from anisodiff.integrators.tamed_euler import NORMS, tame
 from anisodiff.models.score import ScoreModel
 from anisodiff.noise import Randomness, correlate, white
-from anisodiff.processes import SPDE, ClosedForm, Process
-from anisodiff.samplers.base import Sampler, Step, option
+from anisodiff.processes.base import EquationProcess, Process
+from anisodiff.samplers.base import Memory, Sampler, option
 from anisodiff.samplers.divergence import divergence
 from anisodiff.stencils import STENCILS, noise_scale
 
@@ -56,45 +55,39 @@ class Taming:
 
 
 def reverse_drift(model: ScoreModel, z: Tensor, t: Tensor, stencil: str) -> tuple[Tensor, Tensor, Tensor]:
-    """Σ s + tr DΣ, b and g2 [B, C, H, W] of centered DCT states at ``t`` [1]; one evaluation."""
-    equation, c = model.equation, model.coefficients(t)
-    f, g = model.residuals(z, c)
-    score, u = -z / c.power + c.scale * f, model.from_coordinates(z)
+    """Σ s + tr DΣ, b and g2 [B, C, H, W] of states ``z`` at ``t`` [1]; NFE 1."""
+    equation, u = model.equation, model.from_coordinates(z)
+    score, projected = model.score_and_drift(z, t)
     alpha2, inv_lambda2 = equation.alpha2(t), equation.inv_lambda2(t)
     scale, length = noise_scale(u, alpha2, inv_lambda2), equation.correlation_length
     pull = scale * correlate(correlate(scale * model.field(score), length), length)  # Q = Q^{1/2} Q^{1/2}
     if not equation.additive:
         pull = pull + divergence(u, alpha2, inv_lambda2, length)
-    if stencil != PROJECTED:
-        return pull, STENCILS[stencil](u, equation.alpha1(t), equation.inv_lambda1(t)), scale
-    drift = -c.alpha1 * c.weight * frequencies(z.shape[-2], z.shape[-1], z.dtype, z.device) * z
-    if g is not None:
-        drift = drift + c.alpha2.square() * c.residual * g
-    return pull, model.field(drift), scale
+    if stencil == PROJECTED:
+        return pull, model.field(projected), scale
+    return pull, STENCILS[stencil](u, equation.alpha1(t), equation.inv_lambda1(t)), scale
 
 
 def euler_step(
-    model: ScoreModel, z: Tensor, t: Tensor, after: Tensor, source: Randomness, *, stencil: str, taming: Taming
+    model: ScoreModel, z: Tensor, t: Tensor, t_next: Tensor, rng: Randomness, *, stencil: str, taming: Taming
 ) -> Tensor:
-    """û' at ``after`` from û at ``t`` (both [1]); one evaluation."""
+    """û' at ``t_next`` from û at ``t`` (both [1]); NFE 1."""
     pull, drift, scale = reverse_drift(model, z, t, stencil)
-    dt = (t - after).to(z.dtype)
-    noise = scale * correlate(model.field(white(z, source)), model.equation.correlation_length)
+    dt = (t - t_next).to(z.dtype)
+    noise = scale * correlate(model.field(white(z, rng)), model.equation.correlation_length)
     return z + model.modes(dt * taming.of(pull, drift, float(dt)) + dt.sqrt() * noise)
 
 
-def usual_taming(process: Process) -> TamedEuler:
+def default_taming(process: EquationProcess) -> TamedEuler:
     """The process's own; else the paper's where fifty explicit steps would be unstable, and none elsewhere.
 
     The norm ``image`` caps what a step moves: without need it would keep the process from removing its noise. A drift
     that acts on the image alone is not stiff in the state.
     """
-    if isinstance(process, SPDE) and process.step.plain_noise:
+    if process.plain_noise:
         return TamedEuler(norm="none")
-    if isinstance(process, SPDE) and isinstance(process.step, TamedEuler):
-        return process.step
-    if not isinstance(process, SPDE | ClosedForm):
-        return TamedEuler()
+    if process.taming is not None:
+        return process.taming
     t = torch.linspace(0.0, process.T, 101, dtype=torch.float64)
     stiff = float(process.equation.alpha1(t).max()) * process.T / 50 > 0.25
     return TamedEuler(norm="image" if stiff else "none")
@@ -102,16 +95,17 @@ def usual_taming(process: Process) -> TamedEuler:
 
 @dataclass(frozen=True, kw_only=True)
 class Euler(Sampler):
-    """``euler(drift=stencil, norm=process)``: one evaluation a step; the paper's with ``corrector`` > 0."""
+    """``euler(drift=stencil, norm=process)``: NFE 1 a step; the paper's with ``corrector`` > 0."""
 
     name: ClassVar[str] = "euler"
     cost: ClassVar[int] = 1
+    requires: ClassVar[frozenset[str]] = frozenset({"equation"})
 
     grid: str = "uniform"
     drift: str = "stencil"
     """``stencil``: that of the process, ``flux`` or ``paper``; ``projected``: the model's, always with ``signal``."""
     norm: str = "process"
-    """The norm that tames; ``process``: with γ that of the process's own step, else see `usual_taming`; none for a
+    """The norm that tames; ``process``: with γ that of the process's own step, else see `default_taming`; none for a
     projected drift of a tamed process, which is tamed already."""
     gamma: float = 1.0
     tames: str = "process"
@@ -129,35 +123,35 @@ class Euler(Sampler):
         if self.norm not in ("process", *NORMS):
             raise ValueError(f"unknown taming norm {self.norm!r}; {notation.nearest(str(self.norm), NORMS)}")
 
-    @property
-    def uses_score(self) -> bool:
-        """Beside a drift that is not the model's."""
-        return self.drift != PROJECTED or super().uses_score
+    def required(self) -> frozenset[str]:
+        """The score beside a drift that is not the model's."""
+        return super().required() | {"reverse_drift" if self.drift == PROJECTED else "score"}
 
-    @property
-    def uses_drift(self) -> bool:
-        """Where it is projected."""
-        return self.drift == PROJECTED
+    def missing(self, process: Process, provided: frozenset[str]) -> str:
+        """The drift of an image's own path can only be projected: what is required follows from the process."""
+        if "plain_noise" in process.capabilities and self.drift == "stencil":
+            return dataclasses.replace(self, drift=PROJECTED).missing(process, provided)
+        return super().missing(process, provided)
 
-    def prepared(self, process: Process) -> Self:
+    def prepared(self, process: Any) -> Self:
         """With stencil and taming of ``process``; the drift of an image's own path can only be projected."""
         found = self
-        if isinstance(process, SPDE) and process.step.plain_noise:
+        if process.plain_noise:
             if found.drift in STENCILS:
                 raise ValueError(
-                    f"the sampler 'euler' knows the drift of step='{process.step}' from the model alone, got "
+                    f"the sampler 'euler' knows the drift of step='signal' from the model alone, got "
                     f"drift={found.drift}; take drift=projected"
                 )
             found = dataclasses.replace(found, drift=PROJECTED)
         elif found.drift == "stencil":
-            found = dataclasses.replace(found, drift=process.stencil if isinstance(process, SPDE) else "flux")
-        own = process.step if isinstance(process, SPDE) and isinstance(process.step, TamedEuler) else None
+            found = dataclasses.replace(found, drift=process.stencil)
+        own = process.taming
         stencil = found.drift != PROJECTED
         if found.tames == "process":
             alone = own is not None and stencil and found.norm == "process"
             found = dataclasses.replace(found, tames="drift" if alone else "all")
         if found.norm == "process":
-            tamed = usual_taming(process) if stencil or own is None else TamedEuler(norm="none")
+            tamed = default_taming(process) if stencil or own is None else TamedEuler(norm="none")
             found = dataclasses.replace(found, norm=tamed.norm, gamma=tamed.gamma)
         dt = 0.0
         if found.tames == "drift":
@@ -171,15 +165,12 @@ class Euler(Sampler):
             raise ValueError(f"the sampler 'euler' takes dt from the process, here {dt:g}, got {found.dt:g}")
         return dataclasses.replace(found, dt=dt)
 
-    def stepper(self, model: ScoreModel, source: Randomness) -> Step:
-        """Explicit steps."""
+    def step(
+        self, model: ScoreModel, z: Tensor, t: Tensor, t_next: Tensor, rng: Randomness, memory: Memory
+    ) -> Tensor:
         if "process" in (self.norm, self.tames) or self.drift == "stencil" or (self.tames == "drift" and not self.dt):
             raise ValueError(
-                "euler takes its stencil and taming from a process: make it with sampler('euler', process)"
+                "euler takes its stencil and taming from a process: make it with build_sampler('euler', process)"
             )
         taming = Taming(norm=self.norm, gamma=self.gamma, dt=self.dt if self.tames == "drift" else None)
-
-        def step(z: Tensor, t: Tensor, after: Tensor) -> Tensor:
-            return euler_step(model, z, t, after, source, stencil=self.drift, taming=taming)
-
-        return step
+        return euler_step(model, z, t, t_next, rng, stencil=self.drift, taming=taming)

@@ -7,10 +7,10 @@ network's residuals F and D = d G (score s = −û/V + c F, drift = reference + 
 
 For a linear process the first two terms are E[û' | û] = (û + Q s)/B, exactly: B V'/V = (1 − Q/V)/B and S'/S = B⁻².
 These forms are used where little noise is gained, for they integrate the model's own equation; where the step is
-stiff (B ≪ 1) those with the tables' V' and S', which cannot blow up. The weight of D is what a constant gains.
+stiff (B ≪ 1) those with the statistics' V' and S', which cannot blow up. The weight of D is what a constant gains.
 
 **Noise.** M = N + θS, 0 ≤ θ ≤ 1 (``wiener``), is what the score's linear part −û/M takes for the power of the state.
-θ = 0 is ancestral sampling (the bridge given the image), θ = 1 the bridge when only Wiener's predictor is known. The
+θ = 0 is ancestral sampling (the bridge given the image), θ = 1 the bridge when only the Wiener filter is known. The
 noise tends to Q as steps shrink, and any θ gives the law of the data to first order.
 
 **Second order.** What the step holds fixed is X = (û + M s)/√S: the prediction of the image in unit scale for θ = 0,
@@ -21,25 +21,24 @@ which X − X_prev holds, stands in for that of this one: the law is right to se
 
 Across an edge of the drift D jumps and is not extrapolated. X goes on, but its slope jumps with D: what is taken over
 is (B B_prev)⁴ of it, all where the drift is gentle, nothing where it is stiff (nor where X and D are one output, for
-then X jumps, too). Measured with the best linear score, 50 evaluations and ten windows: errors of 1 % in the bands'
+then X jumps, too). Measured with the best linear score, NFE 50 and ten windows: errors of 1 % in the bands'
 power for α1 up to 2 (3 % if nothing is taken over), 10 % at the paper's α1 up to 64 (6 % with nothing, 20 % with all;
-at 100 evaluations 2, 4 and 1 %).
+at NFE 100 2, 4 and 1 %).
 """
 
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple, Self
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
 
 from anisodiff.equation import Equation
 from anisodiff.gaussian_kernel import quadrature
-from anisodiff.models.coefficients import Coefficients
 from anisodiff.models.score import ScoreModel
 from anisodiff.noise import Randomness, white
-from anisodiff.processes import Process
-from anisodiff.samplers.base import Sampler, Step, option, require_additive, whole
+from anisodiff.samplers.base import Memory, Sampler, option, whole
 from anisodiff.samplers.reference import Reference, growth, predictions, reference
+from anisodiff.statistics import Coefficients
 
 
 class Evaluation(NamedTuple):
@@ -72,7 +71,7 @@ def _change(z: Tensor, f: Tensor, c: Coefficients, before: Evaluation, theta: fl
     """√S (X − X_prev).
 
     X_prev belongs to the same solution M of the reference: M̃ = B²M + Q and S̃ = B²S at the time before. Where the step
-    between was stiff the tables' own M and S there stand for them.
+    between was stiff the statistics' own M and S are used.
     """
     old, high = before.step, before.c
     lifted = old.decay.square() * _mixed(c, theta) + old.gained
@@ -85,19 +84,19 @@ def exponential_step(
     model: ScoreModel,
     z: Tensor,
     t: Tensor,
-    after: Tensor,
-    source: Randomness,
+    t_next: Tensor,
+    rng: Randomness,
     *,
     wiener: float,
     before: Evaluation | None = None,
 ) -> tuple[Tensor, Evaluation]:
-    """û' at ``after`` from û at ``t`` (both [1]), and the evaluation made; second order where ``before`` is given.
+    """û' at ``t_next`` from û at ``t`` (both [1]), and the evaluation made; second order where ``before`` is given.
 
     ``wiener`` is θ.
     """
-    c, below = model.coefficients(t), model.coefficients(after)
+    c, below = model.coefficients(t), model.coefficients(t_next)
     f, d = predictions(model, z, c)
-    step = reference(model, c, after, t)
+    step = reference(model, c, t_next, t)
     kept, mixed = step.back(c.power, below.power), _mixed(c, wiener)
     mixed_kept, grown = step.back(mixed, _mixed(below, wiener)), step.signal(c, below).sqrt()
     mean = step.decay * kept * z + step.gained * grown * c.scale * f
@@ -106,7 +105,7 @@ def exponential_step(
         mean = mean - drift_weight * d
     clock = accumulated(model.equation, t)
     if before is not None:
-        gap = clock - accumulated(model.equation, after)
+        gap = clock - accumulated(model.equation, t_next)
         ratio = 0.5 * (gap / (before.clock - clock)).clamp(max=2.0).to(z.dtype)
         weight = step.gained / mixed * grown
         change = weight * _change(z, f, c, before, wiener)
@@ -117,15 +116,16 @@ def exponential_step(
             change = torch.where(same, 1.0, taken) * change
             change = change - same * drift_weight * (d - before.d)
         mean = mean + ratio * change
-    return mean + (step.gained * mixed_kept).sqrt() * white(z, source), Evaluation(c, clock, z, f, d, step)
+    return mean + (step.gained * mixed_kept).sqrt() * white(z, rng), Evaluation(c, clock, z, f, d, step)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Exponential(Sampler):
-    """``exponential(order=2, wiener=0)``: one evaluation a step, stable for any α1."""
+    """``exponential(order=2, wiener=0)``: NFE 1 a step, stable for any α1."""
 
     name: ClassVar[str] = "exponential"
     cost: ClassVar[int] = 1
+    requires: ClassVar[frozenset[str]] = frozenset({"equation", "isotropic_noise", "reverse_drift"})
 
     order: int = 2
     """2: the residuals are extrapolated from the previous evaluation; 1: they are held."""
@@ -137,25 +137,12 @@ class Exponential(Sampler):
         object.__setattr__(self, "order", whole(self.order, "order", (1, 2)))
         object.__setattr__(self, "wiener", option(self.wiener, "wiener", 0.0, 1.0))
 
-    @property
-    def uses_drift(self) -> bool:
-        """As a residual of the linear one."""
-        return True
-
-    def prepared(self, process: Process) -> Self:
-        """For isotropic noise, white or not."""
-        require_additive(process, self.name, white=False)
-        return self
-
-    def stepper(self, model: ScoreModel, source: Randomness) -> Step:
-        """Steps that remember, if of second order, the evaluation before."""
-        last: list[Evaluation] = []
-
-        def step(z: Tensor, t: Tensor, after: Tensor) -> Tensor:
-            before = last.pop() if last else None
-            z, made = exponential_step(model, z, t, after, source, wiener=self.wiener, before=before)
-            if self.order == 2:
-                last.append(made)
-            return z
-
-        return step
+    def step(
+        self, model: ScoreModel, z: Tensor, t: Tensor, t_next: Tensor, rng: Randomness, memory: Memory
+    ) -> Tensor:
+        """If of second order, the evaluation before is remembered."""
+        before = memory.pop("evaluation", None)
+        z, made = exponential_step(model, z, t, t_next, rng, wiener=self.wiener, before=before)
+        if self.order == 2:
+            memory["evaluation"] = made
+        return z

@@ -3,7 +3,7 @@
     heun       z̃ = z − h w(z, t),        z' = z − h (w(z, t) + w(z̃, t'))/2         h = t − t'
     midpoint   z̃ = z − ½h w(z, t),       z' = z − h w(z̃, t − ½h)
 
-Two evaluations a step and second order, both. Steps are even in t, where straight paths move evenly.
+NFE 2 a step and second order, both. Steps are even in t, where straight paths move evenly.
 """
 
 from dataclasses import dataclass
@@ -14,22 +14,20 @@ from torch import Tensor
 
 from anisodiff.models.velocity import VelocityModel
 from anisodiff.noise import Randomness
-from anisodiff.processes import FlowMatching, Process
-from anisodiff.samplers.base import Step
-from anisodiff.samplers.own_times import OwnTimes
+from anisodiff.samplers.base import Memory, OwnTimes
 
 
-def heun_flow(model: VelocityModel, z: Tensor, t: Tensor, after: Tensor) -> Tensor:
-    """z' at ``after`` from z at ``t`` (both [1]); two evaluations."""
-    h = (t - after).to(z.dtype)
-    first = model.answer(z, t)
-    return z - 0.5 * h * (first + model.answer(z - h * first, after))
+def heun_flow(model: VelocityModel, z: Tensor, t: Tensor, t_next: Tensor) -> Tensor:
+    """z' at ``t_next`` from z at ``t`` (both [1]); NFE 2."""
+    h = (t - t_next).to(z.dtype)
+    first = model.velocity(z, t)
+    return z - 0.5 * h * (first + model.velocity(z - h * first, t_next))
 
 
-def midpoint_flow(model: VelocityModel, z: Tensor, t: Tensor, after: Tensor) -> Tensor:
-    """z' at ``after`` from z at ``t`` (both [1]); two evaluations."""
-    h = (t - after).to(z.dtype)
-    return z - h * model.answer(z - 0.5 * h * model.answer(z, t), 0.5 * (t + after))
+def midpoint_flow(model: VelocityModel, z: Tensor, t: Tensor, t_next: Tensor) -> Tensor:
+    """z' at ``t_next`` from z at ``t`` (both [1]); NFE 2."""
+    h = (t - t_next).to(z.dtype)
+    return z - h * model.velocity(z - 0.5 * h * model.velocity(z, t), 0.5 * (t + t_next))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +35,7 @@ class _Fixed(OwnTimes):
     """Even steps in t."""
 
     cost: ClassVar[int] = 2
-    serves: ClassVar[tuple[type[Process], ...]] = (FlowMatching,)
+    requires: ClassVar[frozenset[str]] = frozenset({"velocity"})
 
     def down(self, model: VelocityModel, nfe: int, top: float, t_min: float) -> Tensor:
         """Evenly from ``top`` to 0."""
@@ -50,9 +48,10 @@ class Heun(_Fixed):
 
     name: ClassVar[str] = "heun"
 
-    def stepper(self, model: VelocityModel, source: Randomness) -> Step:
-        """Without any noise."""
-        return lambda z, t, after: heun_flow(model, z, t, after)
+    def step(
+        self, model: VelocityModel, z: Tensor, t: Tensor, t_next: Tensor, rng: Randomness, memory: Memory
+    ) -> Tensor:
+        return heun_flow(model, z, t, t_next)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,6 +60,7 @@ class Midpoint(_Fixed):
 
     name: ClassVar[str] = "midpoint"
 
-    def stepper(self, model: VelocityModel, source: Randomness) -> Step:
-        """Without any noise."""
-        return lambda z, t, after: midpoint_flow(model, z, t, after)
+    def step(
+        self, model: VelocityModel, z: Tensor, t: Tensor, t_next: Tensor, rng: Randomness, memory: Memory
+    ) -> Tensor:
+        return midpoint_flow(model, z, t, t_next)

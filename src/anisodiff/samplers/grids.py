@@ -6,11 +6,11 @@
 | `level` | ln(σ/σ_d), the noise level of `precondition`; for ρ > 1 (σ/σ_d)^{1/ρ} (Karras et al. 2022) |
 | `adapted` | length of the curve √(N_k/V_k) over all frequencies k: made from the spectrum of the data |
 
-**Why `adapted`.** If the modes of an image are Gaussian and their predictor is Wiener's, an ancestral step of size Q
-leaves the variance of û' too small by the fraction Q(V'/V − N'/N)/V', which is 4(Δϑ)² to leading order with
-tan²ϑ = N/S. On the way to t_min the fraction shrinks by cos²ϑ (where little noise is left there), so that the image's
-variance is wrong by 4 Σ_steps cos²ϑ (Δϑ)² = 4 Σ_steps (Δ sin ϑ)². The mean of this over all frequencies is least when
-all steps are equally long in the metric Σ_k (d sin ϑ_k)², sin ϑ_k = √(N_k/V_k).
+**Why `adapted`.** If the modes of an image are Gaussian and their predictor is the Wiener filter, an ancestral step
+of size Q leaves the variance of û' too small by the fraction Q(V'/V − N'/N)/V', which is 4(Δϑ)² to leading order
+with tan²ϑ = N/S. On the way to t_min the fraction shrinks by cos²ϑ (where little noise is left there), so that the
+image's variance is wrong by 4 Σ_steps cos²ϑ (Δϑ)² = 4 Σ_steps (Δ sin ϑ)². The mean of this over all frequencies is
+least when all steps are equally long in the metric Σ_k (d sin ϑ_k)², sin ϑ_k = √(N_k/V_k).
 
 Where a drift is learned, its edges inside (t_min, t_max) are always among the times: the steps are dealt out to the
 pieces between edges so that the longest (in the clock) is as short as can be, and are even within each piece.
@@ -76,7 +76,7 @@ def grid_between(model: ScoreModel, kind: str, steps: int, t_min: float, t_max: 
     fine = torch.cat([low + (high - low) * part, low * (high / low) ** part, inner, low, high])
     fine = torch.unique(fine.clamp(t_min, t_max))
     clock = GRIDS[kind](model, fine, rho)
-    # a clock may stand still (what tables cannot tell apart); a little of the time itself keeps it moving
+    # a clock may stand still (what the statistics cannot tell apart); a little of the time itself keeps it moving
     clock = (clock - clock[0]) / (clock[-1] - clock[0]).clamp(min=1e-12) + 1e-6 * (fine - low) / (high - low)
     ends = torch.cat([low, inner, high])
     place = torch.searchsorted(fine, ends)

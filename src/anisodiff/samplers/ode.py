@@ -1,4 +1,4 @@
-"""Probability flow: the deterministic path with the law of the process, by Heun's method (two evaluations a step).
+"""Probability flow: the deterministic path with the law of the process, by Heun's method (NFE 2 a step).
 
     dû/dt = b_ref − α2² (s/2 − D) = −α1 w z û + α2² (û/V − c F)/2 + α2² D
 
@@ -18,23 +18,22 @@ instead of forgotten, as the flow has no noise that would bring a state back to 
 """
 
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from anisodiff.models.coefficients import Coefficients
 from anisodiff.models.score import ScoreModel
 from anisodiff.noise import Randomness
-from anisodiff.processes import Process
-from anisodiff.samplers.base import Sampler, Step, require_additive
+from anisodiff.samplers.base import Memory, Sampler
 from anisodiff.samplers.reference import Reference, growth, predictions, reference
+from anisodiff.statistics import Coefficients
 
 
-def heun_step(model: ScoreModel, z: Tensor, t: Tensor, after: Tensor) -> Tensor:
-    """û' at ``after`` from û at ``t`` (both [1]); two evaluations."""
-    c, below = model.coefficients(t), model.coefficients(after)
-    step = reference(model, c, after, t)
+def heun_step(model: ScoreModel, z: Tensor, t: Tensor, t_next: Tensor) -> Tensor:
+    """û' at ``t_next`` from û at ``t`` (both [1]); NFE 2."""
+    c, below = model.coefficients(t), model.coefficients(t_next)
+    step = reference(model, c, t_next, t)
     return (_learned if model.learns_drift else _known)(model, z, c, below, step)
 
 
@@ -47,7 +46,7 @@ def _known(model: ScoreModel, z: Tensor, c: Coefficients, below: Coefficients, s
     f, _ = model.residuals(z, c)
     there = linear + weight * f
     f_low, _ = model.residuals(there, below)
-    # F at t' is wanted about the step's own V' and S', not about the tables'
+    # F at t' is wanted about the step's own V' and S', not about the statistics'
     score = -there / below.power + below.scale * f_low
     own = (score + there / power) * (noise * power / signal).sqrt()
     return linear + 0.5 * weight * (f + torch.where(step.gained < 0.5 * c.noise, own, f_low))
@@ -74,26 +73,15 @@ def _learned(model: ScoreModel, z: Tensor, c: Coefficients, below: Coefficients,
 
 @dataclass(frozen=True, kw_only=True)
 class Ode(Sampler):
-    """``ode``: two evaluations a step, no noise."""
+    """``ode``: NFE 2 a step, no noise."""
 
     name: ClassVar[str] = "ode"
     cost: ClassVar[int] = 2
+    requires: ClassVar[frozenset[str]] = frozenset(
+        {"equation", "isotropic_noise", "white_noise", "score", "reverse_drift"}
+    )
 
-    @property
-    def uses_score(self) -> bool:
-        """Half of it."""
-        return True
-
-    @property
-    def uses_drift(self) -> bool:
-        """All of it."""
-        return True
-
-    def prepared(self, process: Process) -> Self:
-        """For white, isotropic noise."""
-        require_additive(process, self.name)
-        return self
-
-    def stepper(self, model: ScoreModel, source: Randomness) -> Step:
-        """Heun's method; the source is for the corrector alone."""
-        return lambda z, t, after: heun_step(model, z, t, after)
+    def step(
+        self, model: ScoreModel, z: Tensor, t: Tensor, t_next: Tensor, rng: Randomness, memory: Memory
+    ) -> Tensor:
+        return heun_step(model, z, t, t_next)

@@ -1,4 +1,4 @@
-"""The predictor–corrector sampler of Song et al. 2021 for `ve`, in their own form: 2N evaluations for N noise levels.
+"""The predictor–corrector sampler of Song et al. 2021 for `ve`, in their own form: NFE 2N for N noise levels.
 
 On the geometric grid σ_N > … > σ_1 of noise levels, σ_0 = 0, from i = N to 1:
 
@@ -7,11 +7,11 @@ On the geometric grid σ_N > … > σ_1 of noise levels, σ_0 = 0, from i = N to
 
 and without the noise of the last predictor: then it is Tweedie's formula. σ is the noise that the state has, which
 for `ve` is √(σ(t)² − σ(0)²): the grid is geometric in that, so that the two formulations see the same levels.
-The published run for CIFAR-10 is N = 1000, r = 0.16, σ_1 = 0.01: ``pc`` with 2000 evaluations.
+The published run for CIFAR-10 is N = 1000, r = 0.16, σ_1 = 0.01: ``pc`` with NFE 2000.
 """
 
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -20,10 +20,8 @@ from anisodiff.equation import Equation
 from anisodiff.gaussian_kernel import quadrature
 from anisodiff.models.score import ScoreModel
 from anisodiff.noise import Randomness, white
-from anisodiff.processes import ClosedForm, Process
-from anisodiff.samplers.base import Step, option, require_additive
+from anisodiff.samplers.base import Memory, OwnTimes, option
 from anisodiff.samplers.corrector import langevin
-from anisodiff.samplers.own_times import OwnTimes
 
 _HALVINGS = 60
 
@@ -43,22 +41,22 @@ def times_of(equation: Equation, variance: Tensor) -> Tensor:
     return 0.5 * (low + high)
 
 
-def reverse_diffusion(model: ScoreModel, z: Tensor, t: Tensor, after: Tensor, source: Randomness) -> Tensor:
-    """û' at ``after`` from û at ``t`` (both [1]); one evaluation, and no noise where ``after`` is 0."""
-    c = model.coefficients(t)
-    f, _ = model.residuals(z, c)
-    gained = (noise_variance(model.equation, t) - noise_variance(model.equation, after)).to(z.dtype)
-    noise = gained.sqrt() * (after > 0).to(z.dtype)
-    return z + gained * (-z / c.power + c.scale * f) + noise * white(z, source)
+def reverse_diffusion(model: ScoreModel, z: Tensor, t: Tensor, t_next: Tensor, rng: Randomness) -> Tensor:
+    """û' at ``t_next`` from û at ``t`` (both [1]); one evaluation, and no noise where ``t_next`` is 0."""
+    gained = (noise_variance(model.equation, t) - noise_variance(model.equation, t_next)).to(z.dtype)
+    noise = gained.sqrt() * (t_next > 0).to(z.dtype)
+    return z + gained * model.score(z, t) + noise * white(z, rng)
 
 
 @dataclass(frozen=True, kw_only=True)
 class PredictorCorrector(OwnTimes):
-    """``pc(snr=0.16)``: two evaluations for each noise level."""
+    """``pc(snr=0.16)``: NFE 2 for each noise level."""
 
     name: ClassVar[str] = "pc"
     cost: ClassVar[int] = 2
-    serves: ClassVar[tuple[type[Process], ...]] = (ClosedForm,)
+    requires: ClassVar[frozenset[str]] = frozenset(
+        {"closed_form", "no_drift", "isotropic_noise", "white_noise", "score"}
+    )
 
     snr: float = 0.16
     """r, the corrector's signal-to-noise ratio."""
@@ -70,15 +68,8 @@ class PredictorCorrector(OwnTimes):
         object.__setattr__(self, "snr", option(self.snr, "snr", 1e-6, 1.0))
         object.__setattr__(self, "sigma_min", option(self.sigma_min, "sigma_min", 1e-9, 1e6))
 
-    def prepared(self, process: Process) -> Self:
-        """For white noise without a drift."""
-        require_additive(process, self.name)
-        if not isinstance(process, ClosedForm) or process.equation.smooths:
-            raise ValueError(f"the sampler {self.name!r} is for noise without a drift (ve); take 'ancestral'")
-        return self
-
     def down(self, model: ScoreModel, nfe: int, top: float, t_min: float) -> Tensor:
-        """N = evaluations/2 times with geometric noise levels, and 0."""
+        """N = NFE/2 times with geometric noise levels, and 0."""
         equation = model.equation
         ends = noise_variance(equation, torch.tensor([t_min, top], dtype=torch.float64)).sqrt()
         low, high = float(ends[0].clamp(min=self.sigma_min)), float(ends[1])
@@ -88,11 +79,8 @@ class PredictorCorrector(OwnTimes):
         times[0] = top
         return torch.cat([times, times.new_zeros(1)])
 
-    def stepper(self, model: ScoreModel, source: Randomness) -> Step:
-        """The corrector where the state stands, then the predictor."""
-
-        def step(z: Tensor, t: Tensor, after: Tensor) -> Tensor:
-            z = langevin(model, z, t, self.snr, source)
-            return reverse_diffusion(model, z, t, after, source)
-
-        return step
+    def step(
+        self, model: ScoreModel, z: Tensor, t: Tensor, t_next: Tensor, rng: Randomness, memory: Memory
+    ) -> Tensor:
+        z = langevin(model, z, t, self.snr, rng)
+        return reverse_diffusion(model, z, t, t_next, rng)

@@ -3,8 +3,8 @@
     B = e^{−w z ∫α1},     Q = q ∫ α2² e^{−2 w z ∫_r^t α1} dr,     m = ∫ α2² dr
 
 A moment X of the state that obeys it (noise N, power V, N + θS between them) has X = B²X' + Q, the signal S = B²S'.
-Going down, X' = (X − Q)/B² integrates the model's own reverse equation, whatever the tables say at t'; but where a
-step is stiff (Q ≈ X, B ≪ 1) it is a difference of measured numbers blown up by B⁻², and the tables' own X' is taken.
+In reverse, X' = (X − Q)/B² integrates the model's own reverse equation, whatever the statistics say at t'; but where
+a step is stiff (Q ≈ X, B ≪ 1) it is a difference of estimates blown up by B⁻², and the statistics' own X' is taken.
 Only V obeys it exactly. Where a process smooths image and noise unequally (frozen weights, `signal`) N and S do so to
 first order in the step, which is all that consistency asks of them.
 """
@@ -16,8 +16,8 @@ from torch import Tensor
 
 from anisodiff.dct import frequencies
 from anisodiff.gaussian_kernel import colored, quadrature
-from anisodiff.models.coefficients import Coefficients, Known
 from anisodiff.models.score import ScoreModel
+from anisodiff.statistics import Coefficients, Powers
 
 
 @dataclass(frozen=True)
@@ -25,34 +25,34 @@ class Reference:
     """One step of the linear reference."""
 
     decay: Tensor
-    """B, [1, H, W], or [C, H, W] where colors are pulled unequally."""
+    """B, [1, H, W], or [C, H, W] with channel PCA."""
     gained: Tensor
     """Q, alike."""
     mass: Tensor
     """m, a number."""
 
     def back(self, now: Tensor, then: Tensor) -> Tensor:
-        """X'/X of a moment with X = B²X' + Q: from Q where it is small, from the tables where the step is stiff."""
+        """X'/X of a moment with X = B²X' + Q: from Q where it is small, else from the statistics."""
         return torch.where(self.gained < 0.5 * now, (1 - self.gained / now) / self.decay.square(), then / now)
 
     def signal(self, c: Coefficients, below: Coefficients) -> Tensor:
-        """S'/S: B⁻², from the tables where the step is stiff."""
+        """S'/S: B⁻², from the statistics where the step is stiff."""
         return torch.where(self.gained < 0.5 * c.power, self.decay.square().reciprocal(), below.signal / c.signal)
 
 
-def reference(model: ScoreModel, c: Coefficients, after: Tensor, t: Tensor) -> Reference:
-    """B, Q and m of the step from ``t`` (where ``c`` stands) down to ``after`` (both [1]).
+def reference(model: ScoreModel, c: Coefficients, t_next: Tensor, t: Tensor) -> Reference:
+    """B, Q and m of the step from ``t`` (where ``c`` stands) down to ``t_next`` (both [1]).
 
     w is the mean of its values at the two ends; at an edge of the drift that of the cell above it.
     """
     statistics = model.statistics
-    here, phase = statistics.locate(after)
-    own = torch.where(after == statistics.edges.double()[c.cell], c.cell, here)
-    low = Known.at(statistics, own, torch.where(own == here, phase, 0.0), plain_noise=model.plain_noise)
+    here, phase = statistics.locate(t_next)
+    own = torch.where(t_next == statistics.edges.double()[c.cell], c.cell, here)
+    low = Powers.at(statistics, own, torch.where(own == here, phase, 0.0), plain_noise=model.plain_noise)
     weight = 0.5 * (low.weight + c.weight)[0]
     rate = weight * frequencies(weight.shape[-2], weight.shape[-1], weight.dtype, weight.device)
-    decay = torch.exp(-model.equation.smoothing(after, t).to(rate.dtype) * rate)
-    mass, speed = (x[0].to(rate.dtype) for x in quadrature(model.equation, after, t))
+    decay = torch.exp(-model.equation.smoothing(t_next, t).to(rate.dtype) * rate)
+    mass, speed = (x[0].to(rate.dtype) for x in quadrature(model.equation, t_next, t))
     left = torch.exp(-speed[:, None, None, None] * rate)
     gained = colored(model.equation, torch.einsum("q,qchw->chw", mass, left))
     return Reference(decay, gained, mass.sum())

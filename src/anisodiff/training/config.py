@@ -6,19 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from anisodiff import notation, objectives
-from anisodiff.models.score import LEARNS, WEIGHTINGS, Learns, Weighting
-from anisodiff.models.time_density import TIMES, Times
-from anisodiff.networks import SIZES, NCSNppConfig
+from anisodiff import notation
+from anisodiff.models.base import CHOICES, Learns, ModelOptions, Parameterization, TimeDensity, Weighting
 from anisodiff.processes.config import check_keys
-from anisodiff.processes.presets import NAMES, OVERRIDES
+from anisodiff.registry import NETWORKS, PROCESS_NAMES, process_keys
 from anisodiff.training.ema import profile
 
+_KEY = {"process": "preset", "network": "name"}
+"""The key of a group that a bare name stands for."""
 PRECISIONS = ("fp32", "bf16", "fp64")
-PARAMETRISATIONS = ("residual", "scalar", "ve")
-_NETWORK_KEYS = tuple(
-    f.name for f in dataclasses.fields(NCSNppConfig) if f.name not in ("image_size", "in_channels", "out_channels")
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,30 +23,19 @@ class TrainConfig:
 
     process: Mapping[str, Any] = field(default_factory=lambda: {"preset": "anisotropic"})
     """A preset, and keys of `ProcessConfig` to override (of `ve` also sigma_max); a preset's name alone will do."""
-    network: Mapping[str, Any] = field(default_factory=lambda: {"size": "cifar10"})
-    """A size, and keys of `NCSNppConfig` to override (dropout, nf, …); the name of a size alone will do."""
+    network: Mapping[str, Any] = field(default_factory=lambda: {"name": "cifar10"})
+    """A registered network and its keyword arguments (dropout, nf, …); the name alone will do."""
     dataset: str = ""
     """The well-known set the recipe is made for; empty: any."""
     size: tuple[int, int] = (32, 32)
     """(H, W)."""
     channels: int = 3
-    objective: str = "auto"
-    """auto (the unbiased one that fits the process), local, exact, or an ablation: total-noise, x0."""
-    antithetic: bool = False
-    """The batch is pairs of one image, one time, one path up to its last piece, one dropout mask, and there ±ξ."""
-    parameterization: str = "residual"
-    """What the network is given and asked for: residual or scalar (see `ScoreModel`), or ve (see `VENetwork`)."""
+    parameterization: Parameterization = "residual"
+    """This and the next four: see `models.base.ModelOptions`."""
     learns: Learns = "score_and_drift"
-    """Where the drift is not known: score and drift are learned as two outputs (split) or as the one that sampling
-    needs (joint), or the score alone, as in the paper (score); see `ScoreModel`."""
     channel_pca: bool = False
-    """Whether tables and network have the principal axes of the colors instead of the channels; see `tables`."""
     weighting: Weighting = "state"
-    """Whose error counts: the noise-free state's, the score's, or the score's in units of noise; see `ScoreModel`."""
-    gamma: float = 1.0
-    """Exponent of that weight."""
-    times: Times = "level"
-    """Which times are drawn: normal in the noise level, as follows, or uniform between t_min and T."""
+    times: TimeDensity = "level"
     level_mean: float = -0.5
     """Density of t: noise level ln(σ/σ_d) ~ N(level_mean, level_std²), cut to [t_min, T]."""
     level_std: float = 1.2
@@ -91,8 +76,8 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         take = object.__setattr__
-        take(self, "process", _named(self.process, "process", "preset", OVERRIDES, NAMES))
-        take(self, "network", _named(self.network, "network", "size", _NETWORK_KEYS, SIZES))
+        take(self, "process", _named(self.process, "process", _KEY["process"], process_keys(), PROCESS_NAMES))
+        take(self, "network", _named(self.network, "network", _KEY["network"], None, tuple(NETWORKS)))
         if not isinstance(self.dataset, str):
             raise ValueError(f"dataset: got {self.dataset!r}, expected a name, or nothing for any")
         sides = _sequence(self.size, "size")
@@ -115,32 +100,26 @@ class TrainConfig:
                 raise ValueError(f"{f.name}: got {getattr(self, f.name)!r}, expected true or false")
         if self.precision not in PRECISIONS:
             raise ValueError(f"precision: got {self.precision!r}, expected fp32, bf16 (on CUDA) or fp64 (for tests)")
-        words = {
-            "objective": objectives.NAMES, "parameterization": PARAMETRISATIONS, "weighting": WEIGHTINGS,
-            "times": TIMES, "learns": LEARNS,
-        }  # fmt: skip
-        for name, known in words.items():
+        for name, known in CHOICES.items():
             if getattr(self, name) not in known:
                 value = getattr(self, name)
                 raise ValueError(f"{name}: unknown {value!r}; {notation.nearest(str(value), known)}")
         self.check_batch(1)
 
     def check_batch(self, world: int) -> None:
-        """Each of ``world`` processes gets an equal share of the batch, cut into equal parts, no pair apart."""
-        parts = world * self.accumulation * (2 if self.antithetic else 1)
+        """Each of ``world`` processes gets an equal share of the batch, cut into equal parts."""
+        parts = world * self.accumulation
         if self.batch % parts:
             reasons = [f"accumulation = {self.accumulation}"] * (self.accumulation > 1)
-            reasons += [f"{world} processes"] * (world > 1) + ["antithetic pairs"] * self.antithetic
-            remedy = "; or set antithetic=false" if self.antithetic else ""
+            reasons += [f"{world} processes"] * (world > 1)
             raise ValueError(
                 f"batch: got {self.batch} with {', '.join(reasons)}, expected a multiple of {parts}, such as "
-                f"{-(-self.batch // parts) * parts}{remedy}"
+                f"{-(-self.batch // parts) * parts}"
             )
 
     @property
-    def parents(self) -> int:
-        """Different images a step, over all processes: half the batch in pairs."""
-        return self.batch // 2 if self.antithetic else self.batch
+    def model_options(self) -> ModelOptions:
+        return ModelOptions(**{f.name: getattr(self, f.name) for f in dataclasses.fields(ModelOptions)})
 
     @property
     def steps(self) -> int:
@@ -168,7 +147,9 @@ class TrainConfig:
         for key, value in changes.items():
             group, dot, inner = str(key).partition(".")
             if dot and group in ("process", "network"):
-                values[group] = {**values[group], inner: value}
+                given = values[group]
+                named = {_KEY[group]: given} if isinstance(given, str) else given
+                values[group] = {**named, inner: value}
             else:
                 values[str(key)] = value
         return TrainConfig.from_dict(values)
@@ -191,17 +172,17 @@ _WHOLE = {
     "log_every": 1, "checkpoint_every": 0, "sample_every": 0,
 }  # fmt: skip
 _REAL = {
-    "gamma": (0.0, 4.0), "level_mean": (-20.0, 20.0), "level_std": (0.01, 20.0), "t_min": (1e-9, 1e6),
+    "level_mean": (-20.0, 20.0), "level_std": (0.01, 20.0), "t_min": (1e-9, 1e6),
     "lr": (0.0, 10.0), "eps": (0.0, 1.0), "clip": (0.0, 1e9),
 }  # fmt: skip
 
 
-def _named(value: Any, what: str, key: str, keys: tuple[str, ...], names: tuple[str, ...]) -> dict[str, Any]:
-    """A group of keys around a name, with the name known and the keys known."""
+def _named(value: Any, what: str, key: str, keys: tuple[str, ...] | None, names: tuple[str, ...]) -> dict[str, Any]:
+    """A group of keys around a name, with the name known and the keys known; None: any."""
     group = {key: value} if isinstance(value, str) else value
     if not isinstance(group, Mapping):
         raise ValueError(f"{what}: got {value!r}, expected a name, or keys and values")
-    group = check_keys(group, (key, *keys), what)
+    group = check_keys(group, (key, *(group if keys is None else keys)), what)
     if group.get(key) not in names:
         raise ValueError(f"{what}.{key}: unknown {group.get(key)!r}; {notation.nearest(str(group.get(key)), names)}")
     return group

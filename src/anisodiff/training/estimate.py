@@ -1,4 +1,4 @@
-"""What a run will take, before it is started: parameters, memory, time per thousand images."""
+"""What a run will cost: parameters, memory, time per thousand images."""
 
 import time
 from collections.abc import Callable
@@ -10,8 +10,8 @@ from torch import Tensor
 
 from anisodiff.runtime.distributed import Distributed
 from anisodiff.training.config import TrainConfig
-from anisodiff.training.model import Plan
-from anisodiff.training.setup import assemble, memory_named, prepare_device
+from anisodiff.training.model import Plan, assemble
+from anisodiff.training.setup import memory_named, prepare_device
 from anisodiff.training.step import Stepper
 
 _STEPS = 3
@@ -23,9 +23,9 @@ class Estimate:
 
     parameters: int
     state_bytes: int
-    """Weights, gradients, Adam's moments, averages."""
+    """Weights, gradients, Adam's moments, EMA."""
     activation_bytes: int
-    """What one part of a batch keeps for the backward pass."""
+    """Kept for the backward pass of one part of a batch."""
     measured_bytes: int | None
     """Peak of the device's memory, where it can be read."""
     batch: int
@@ -44,8 +44,8 @@ def estimate(
 ) -> Estimate:
     """Build the run on a few ``images`` [N, C, H, W] and time its steps; nothing is written.
 
-    A CPU times steps of at most four images (of more than 64² two) and measures its tables on no more than sixteen
-    (two), so that the answer comes soon, and scales: neither time nor memory depends on what the tables say.
+    A CPU times steps of at most four images (two above 64²), estimates the statistics on at most sixteen (two), and
+    scales: neither time nor memory depends on the values of the statistics.
     """
     part = timed = config.batch // config.accumulation
     if device.type != "cuda":
@@ -61,14 +61,13 @@ def estimate(
 def _measured(config: TrainConfig, plan: Plan, images: Tensor, timed: int, distributed: Distributed) -> Estimate:
     """The estimate, by doing ``timed`` images a step."""
     device, part = distributed.device, config.batch // config.accumulation
-    statistics = plan.method.estimate_statistics(images.to(device), seed=config.seed)
-    network, model = assemble(plan, statistics, distributed)
-    stepper = Stepper(plan.config, plan.objective, model, network, distributed)
-    shown = images.to(device, plan.dtype)[torch.arange(plan.config.parents) % len(images)]
-    if device.type == "cuda":
-        torch.cuda.reset_peak_memory_stats(device)
+    statistics = plan.statistics(images.to(device))
+    network, execution, model = assemble(plan, statistics, distributed)
+    stepper = Stepper(plan, model, network, execution, distributed)
+    shown = images.to(device, plan.dtype)[torch.arange(plan.config.batch) % len(images)]
     kept = 0
     if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
         stepper.step(0, shown)  # compiles; its peak is read below
     else:
         kept = _saved_bytes(lambda: stepper.step(0, shown))
@@ -81,7 +80,7 @@ def _measured(config: TrainConfig, plan: Plan, images: Tensor, timed: int, distr
     _wait(device)
     seconds = (time.perf_counter() - begin) / (_STEPS * timed)
     parameters = sum(p.numel() for p in network.parameters())
-    copies = 4 + len(config.ema)  # weights, gradients, two moments, averages
+    copies = 4 + len(config.ema)  # weights, gradients, two moments, EMA
     state = copies * parameters * torch.finfo(plan.dtype).bits // 8
     measured = torch.cuda.max_memory_allocated(device) if device.type == "cuda" else None
     return Estimate(
@@ -96,7 +95,7 @@ def _measured(config: TrainConfig, plan: Plan, images: Tensor, timed: int, distr
 
 
 class _Single(Distributed):
-    """One process, whoever started it."""
+    """One process, even under `accelerate launch`."""
 
     def __init__(self, device: torch.device) -> None:
         self.world, self.rank, self.device, self._accelerator = 1, 0, device, None

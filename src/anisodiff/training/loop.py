@@ -1,8 +1,9 @@
-"""The run: from a config and a dataset to a folder with checkpoints and a log, stopped and continued at will."""
+"""The run: from a config and a dataset to a folder with checkpoints and a log; it can be stopped and resumed."""
 
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,21 +15,18 @@ from anisodiff.io.checkpoint import Checkpoint, Snapshot, Store, alone, folder_o
 from anisodiff.models.base import Model
 from anisodiff.runtime.distributed import Distributed
 from anisodiff.training.config import TrainConfig
-from anisodiff.training.contract import Hooks, OnInterval, Outcome
-from anisodiff.training.logging import Log
-from anisodiff.training.model import Plan, calibration_images, model_tensors, statistics_from
+from anisodiff.training.hooks import Hooks, Log, OnInterval, StopRequest, TrainingOutcome, on_signals
+from anisodiff.training.model import Plan, assemble, calibration_images, model_tensors, statistics_from
 from anisodiff.training.setup import (
-    assemble,
     check_data,
     describe,
     differences,
+    load_start,
     memory_named,
     prepare_device,
     remarks,
-)
-from anisodiff.training.start import load_start
+)  # fmt: skip
 from anisodiff.training.step import Stepper
-from anisodiff.training.stopping import Stop, on_signals
 
 
 def train(
@@ -41,11 +39,11 @@ def train(
     start: str | Path | None = None,
     hooks: Hooks = Hooks(),
     tensorboard: bool = True,
-) -> Outcome:
-    """Train until ``config.images`` are seen; with ``resume`` from the newest whole checkpoint below ``output``.
+) -> TrainingOutcome:
+    """Train until ``config.images`` are seen; with ``resume`` from the newest complete checkpoint below ``output``.
 
-    A new run begins with the averaged weights of ``start``, if given: a run, a checkpoint, or a file with a published
-    network (`parameterization` ve). Adam begins anew.
+    A new run starts from the EMA weights of ``start``, if given: a run, a checkpoint, or a file with a published
+    network (`parameterization` ve). Adam's moments start at 0.
     """
     check_data(config, dataset)
     distributed = Distributed(torch.device(device))
@@ -53,79 +51,67 @@ def train(
     config.check_batch(distributed.world)
     notes = [*prepare_device(config, distributed.device), *remarks(config)]
     if not distributed.leads:
-        with memory_named(config, distributed.world):
-            return _Run(plan, dataset, Path(output), distributed, resume, start, Hooks(), False).go()
+        hooks, tensorboard = Hooks(), False
     for note in notes:
         hooks.say(note)
-    with alone(Path(output)), memory_named(config, distributed.world):
-        return _Run(plan, dataset, Path(output), distributed, resume, start, hooks, tensorboard).go()
+    with alone(Path(output)) if distributed.leads else nullcontext(), memory_named(config, distributed.world):
+        run = _Run(plan, dataset, Path(output), distributed, hooks)
+        run.set_up(resume, start)
+        return run.go(tensorboard)
 
 
 class _Run:
     """One process's part of a run."""
 
-    def __init__(
-        self,
-        plan: Plan,
-        dataset: Dataset,
-        run: Path,
-        distributed: Distributed,
-        resume: bool,
-        start: str | Path | None,
-        hooks: Hooks,
-        tensorboard: bool,
-    ) -> None:
-        self.plan, self.config, self.dataset, self.run, self.distributed = (
-            plan,
-            plan.config,
-            dataset,
-            run,
-            distributed,
-        )
+    def __init__(self, plan: Plan, dataset: Dataset, run: Path, distributed: Distributed, hooks: Hooks) -> None:
+        self.plan, self.config, self.dataset, self.run = plan, plan.config, dataset, run
+        self.distributed = distributed
         self.hooks, self.store = hooks, Store(run, observe=hooks.observe)
         self.about = describe(plan, dataset)
-        saved = self._saved(resume)
         self.prior: Mapping[str, Tensor] | None = None
-        begun = None if saved is not None or start is None else load_start(start, plan, self.about)
+        self.log: Log | None = None
+        self.loss: float | None = None
+        self.done, self.idle, self.since, self.first = 0, 0.0, 0.0, 0
+        self.shown: tuple[Model, dict[str, Tensor]] | None = None
+
+    def set_up(self, resume: bool, start: str | Path | None) -> None:
+        """Build model and stepper: from a checkpoint of the run, from ``start``, or anew."""
+        saved, device = self._saved(resume), self.distributed.device
+        begun = None if saved is not None or start is None else load_start(start, self.plan, self.about)
         if saved is not None:
-            statistics = statistics_from(saved.tensors("model"), distributed.device)
+            statistics = statistics_from(saved.tensors("model"), device)
             self.prior = saved.tensors("prior") if saved.has("prior") else None
             self.about["start"] = saved.meta.get("start")
         elif begun is not None and begun.statistics is not None:
-            statistics, self.prior = begun.statistics.to(distributed.device), begun.prior
+            statistics, self.prior = begun.statistics.to(device), begun.prior
         else:
-            images = calibration_images(self.config, dataset, distributed.device)
-            hooks.say(f"measuring the preconditioning on {len(images)} images")
-            statistics = plan.method.estimate_statistics(images, seed=self.config.seed, progress=hooks.progress)
-            if hooks.fit_prior is not None:
-                self.prior = hooks.fit_prior(plan.process, images)
-        self.network, self.model = assemble(plan, statistics, distributed)
-        self.stepper = Stepper(self.config, plan.objective, self.model, self.network, distributed)
-        self.done = 0
+            images = calibration_images(self.config, self.dataset, device)
+            self.hooks.say(f"measuring the preconditioning on {len(images)} images")
+            statistics = self.plan.statistics(images, partial(self.hooks.progress, "preconditioning"))
+            if self.hooks.fit_prior is not None:
+                self.prior = self.hooks.fit_prior(self.plan.process, images)
+        self.network, execution, self.model = assemble(self.plan, statistics, self.distributed)
+        self.stepper = Stepper(self.plan, self.model, self.network, execution, self.distributed)
         if begun is not None:
             self.stepper.begin(begun.tensors)
             self.about["start"] = begun.about
-            hooks.say(begun.words)
+            self.hooks.say(begun.words)
         if saved is not None:
             names = ("weights", "optimizer", "counters", *(f"ema-{i}" for i in range(1, len(self.config.ema))))
             self.stepper.load(saved.tensors("model"), {name: saved.tensors(f"state/{name}") for name in names})
             self.done = saved.step
-        self.log = Log(run, self.done, tensorboard=tensorboard) if distributed.leads else None
-        self.loss: float | None = None
-        self.idle, self.since, self.first = 0.0, 0.0, 0
-        self.shown: tuple[Model, dict[str, Tensor]] | None = None
 
     def _saved(self, resume: bool) -> Checkpoint | None:
-        """Where to continue, agreed upon by all processes; a run with another meaning is refused."""
+        """The checkpoint to resume from, the same in all processes; a run of another config is refused."""
 
         def choose() -> str | None:
             saved = self.store.newest(self.hooks.say)
             if saved is None:
                 if any(folder_of(self.run).glob("step-*")):
-                    raise ValueError(f"no checkpoint of {self.run} is whole; choose another folder to start again")
+                    raise ValueError(f"no checkpoint of {self.run} is complete; choose another folder to start again")
                 return None
             if not saved.has("state/weights"):
-                raise ValueError(f"{saved.path} holds weights alone; start a new run from them with --from")
+                raise ValueError(f"{saved.path} holds only weights; start a new run from them with --from")
             if not resume:
                 raise ValueError(
                     f"{self.run} already holds a run ({saved.path.name}); continue it with --resume auto, "
@@ -139,10 +125,12 @@ class _Run:
         path = self.distributed.agree(choose)
         return None if path is None else read(path)
 
-    def go(self) -> Outcome:
-        """Run to the end, or until asked to stop."""
+    def go(self, tensorboard: bool) -> TrainingOutcome:
+        """Train to the end, or until asked to stop."""
+        if self.distributed.leads:
+            self.log = Log(self.run, self.done, tensorboard=tensorboard)
         loader = Loader(
-            self.dataset, batch=self.config.parents, seed=self.config.seed, flip=self.config.flip,
+            self.dataset, batch=self.config.batch, seed=self.config.seed, flip=self.config.flip,
             dequantize=self.config.dequantize, rank=self.distributed.rank, world=self.distributed.world,
             device=self.distributed.device,
         )  # fmt: skip
@@ -155,7 +143,7 @@ class _Run:
             if self.log is not None:
                 self.log.close()
 
-    def _loop(self, batches: Iterator[tuple[Tensor, Tensor]], stop: Stop) -> Outcome:
+    def _loop(self, batches: Iterator[tuple[Tensor, Tensor]], stop: StopRequest) -> TrainingOutcome:
         config, steps = self.config, self.config.steps
         self.since, self.first, stopped = time.perf_counter(), self.done, False
         while self.done < steps and not stopped:
@@ -163,23 +151,23 @@ class _Run:
                 prepared = self.stepper.prepare(self.done, next(batches)[0].to(self.plan.dtype))
             self.stepper.step(self.done, prepared)
             self.done += 1
-            if self.hooks.stop():  # never taken back: a signal may come while it is asked
+            if self.hooks.stop():  # never reset: a signal may come meanwhile
                 stop.asked = True
             last, stopped = self.done == steps, stop.now(self.done, self.distributed)
             if self._due(config.log_every) or last or stopped:
                 self._report()
             elif self.distributed.device.type == "cpu":
                 self.stepper.check()
-            self.hooks.progress(min(self.done * config.batch, config.images), config.images)
+            self.hooks.progress("training", min(self.done * config.batch, config.images), config.images)
             if self._due(config.checkpoint_every) and not last and not stopped:
                 self._save(final=False)
             if self.hooks.on_interval is not None and self._due(config.sample_every):
                 self._show(self.hooks.on_interval)
         if stopped and self.done < steps:
-            self.hooks.say(f"asked to stop: saving at step {self.done}, to be continued with --resume auto")
-        return Outcome(
+            self.hooks.say(f"asked to stop: saving at step {self.done}; resume with --resume auto")
+        return TrainingOutcome(
             step=self.done, images=self.done * config.batch, finished=self.done >= steps,
-            skipped=int(self.stepper.tally.skipped[0]), loss=self.loss, checkpoint=self._save(final=True),
+            skipped=int(self.stepper.sums.skipped[0]), loss=self.loss, checkpoint=self._save(final=True),
         )  # fmt: skip
 
     def _due(self, interval: int) -> bool:
@@ -188,12 +176,12 @@ class _Run:
         return interval > 0 and seen // interval > (seen - batch) // interval
 
     def _show(self, on_interval: OnInterval) -> None:
-        """Sample grids. Where there is no room or no memory for them, training goes on: weights are worth more."""
+        """Sample grids; where disk or memory is full, training continues without them."""
         with self._aside():
             try:
                 on_interval(self.averaged(), self.done, self.prior)
             except (OSError, ValueError, MemoryError, torch.OutOfMemoryError) as error:
-                self.hooks.say(f"no samples at step {self.done}: {' '.join(str(error).split())}; training goes on")
+                self.hooks.say(f"no samples at step {self.done}: {' '.join(str(error).split())}; training continues")
 
     @contextmanager
     def _aside(self) -> Iterator[None]:
@@ -205,12 +193,9 @@ class _Run:
     def _report(self) -> None:
         """A line of the log; here the host waits for the device."""
         self.stepper.check()
-        tally = self.stepper.tally
-        loss, count = (
-            self.distributed.total(tally.loss.clone()).tolist(),
-            self.distributed.total(tally.count.clone()).tolist(),
-        )
-        norm, skipped = tally.norm.tolist(), int(tally.skipped[0])
+        sums = self.stepper.sums
+        loss, count = (self.distributed.total(x.clone()).tolist() for x in (sums.loss, sums.count))
+        norm = sums.norm.tolist()
         elapsed = time.perf_counter() - self.since - self.idle
         self.loss = sum(loss) / sum(count) if sum(count) else None
         record = {
@@ -222,20 +207,20 @@ class _Run:
             "images_per_second": (self.done - self.first) * self.config.batch / max(elapsed, 1e-9),
             "lr": self.stepper.lr(self.done - 1),
             "grad_norm": norm[0] / norm[1] if norm[1] else None,
-            "skipped": skipped,
+            "skipped": int(sums.skipped[0]),
         }
-        for sums in (tally.loss, tally.count, tally.norm, tally.skipped[2:]):
-            sums.zero_()
+        for summed in (sums.loss, sums.count, sums.norm, sums.skipped[2:]):
+            summed.zero_()
         self.since, self.idle, self.first = time.perf_counter(), 0.0, self.done
         if self.log is not None:
             self.log.write(record)
             self.hooks.on_log(record)
 
     def averaged(self) -> Model:
-        """The model with the first average of the weights; the same object every time."""
+        """The model with the first EMA of the weights; the same object every time."""
         if self.shown is None:
             network = self.plan.build(self.distributed.device).requires_grad_(False)
-            network.load_state_dict(self.network.state_dict())  # also what is frozen, which may not be of our seed
+            network.load_state_dict(self.network.state_dict())  # also frozen buffers, which may be of another seed
             self.shown = self.plan.model(network, self.model.statistics), dict(network.named_parameters())
         with torch.no_grad():
             for name, value in self.stepper.ema_weights.of(0).items():
@@ -244,13 +229,12 @@ class _Run:
 
     def _snapshot(self) -> Snapshot:
         meta: dict[str, Any] = {**self.about, "step": self.done, "images": self.done * self.config.batch}
-        return Snapshot(
-            step=self.done, meta=meta, prior=self.prior, state=self.stepper.state(),
-            model=model_tensors(self.model, self.stepper.ema_weights.of(0), self.network),
-        )  # fmt: skip
+        network = {**dict(self.network.named_buffers()), **self.stepper.ema_weights.of(0)}
+        model = model_tensors(self.model, network)
+        return Snapshot(step=self.done, meta=meta, prior=self.prior, state=self.stepper.state(), model=model)
 
     def _save(self, *, final: bool) -> Path | None:
-        """A checkpoint, by rank 0. Where the disk fails, training goes on and tries again at the next interval."""
+        """A checkpoint, by rank 0. Where the disk fails, training continues and tries again at the next interval."""
         if not self.distributed.leads:
             return None
         with self._aside():
@@ -262,5 +246,5 @@ class _Run:
                 line = f"cannot write a checkpoint at step {self.done}: {why}; last good: {stands}"
                 if final:
                     raise OSError(error.errno, line) from None
-                self.hooks.say(f"{line}; training goes on and tries again at the next interval")
+                self.hooks.say(f"{line}; training continues and tries again at the next interval")
                 return None

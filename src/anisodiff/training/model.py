@@ -1,6 +1,7 @@
-"""From a config, or a checkpoint, to the objects of a run: process, objective, network, preconditioned model."""
+"""From a config, or a checkpoint, to the objects of a run: process, network, model."""
 
 import dataclasses
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -8,49 +9,27 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from anisodiff import registry
 from anisodiff.data import Dataset
-from anisodiff.data.permutation import key, permute
-from anisodiff.integrators import Exponential, Signal, TamedEuler
+from anisodiff.data.loader import key, permute
 from anisodiff.io.checkpoint import Checkpoint, find
 from anisodiff.models.base import Model
-from anisodiff.networks import NCSNpp, NCSNppConfig, ncsnpp_config
-from anisodiff.objectives import Regression
-from anisodiff.processes import SPDE, Process
-from anisodiff.processes.presets import process as process_named
-from anisodiff.statistics import SpectralStatistics, channel_axes
+from anisodiff.networks.base import NetworkSpec
+from anisodiff.processes import Process
+from anisodiff.runtime.distributed import Distributed
+from anisodiff.statistics import SpectralStatistics
 from anisodiff.training.config import TrainConfig
-from anisodiff.training.methods import Method, method_for
 
-_CALIBRATION = 3  # a stream of the data's keys: which images the tables are measured on
+_CALIBRATION = 3  # a stream of the data's keys: which images the statistics are estimated on
 
 
 def process_of(config: TrainConfig) -> Process:
     """The forward process."""
     keys = dict(config.process)
-    process = process_named(str(keys.pop("preset")), max(config.size), **keys)
+    process = registry.process(str(keys.pop("preset")), max(config.size), **keys)
     if config.t_min >= process.T:
         raise ValueError(f"t_min: got {config.t_min:g}, expected less than T = {process.T:g}")
     return process
-
-
-def network_config(config: TrainConfig, outputs: int) -> NCSNppConfig:
-    """The network's configuration: a named size for these images, with the run's own keys over it."""
-    keys = dict(config.network)
-    size = str(keys.pop("size"))
-    channels = {"in_channels": config.channels, "out_channels": config.channels * outputs}
-    # of a rectangle either side may be the nominal one: the first whose levels fit both
-    for side in (max(config.size), min(config.size)):
-        try:
-            found = dataclasses.replace(ncsnpp_config(size, image_size=side, **channels), **keys)
-        except TypeError as error:
-            raise ValueError(f"network: {error}") from None
-        if all(length % found.factor == 0 for length in config.size):
-            return found
-    height, width = config.size
-    raise ValueError(
-        f"network: images of {height}×{width} cannot be halved {found.levels - 1} times; "
-        f"choose sides that are multiples of {found.factor}, or fewer network.multipliers"
-    )
 
 
 class Execution(nn.Module):
@@ -66,101 +45,124 @@ class Execution(nn.Module):
         """The network, compiled or distributed as it may be."""
         return self._run[0]
 
-    def forward(self, x: Tensor, condition: Tensor, dropout_key: Tensor | None = None) -> Tensor:
+    def forward(
+        self, x: Tensor, noise_level: Tensor, labels: Tensor | None = None, dropout_key: Tensor | None = None
+    ) -> Tensor:
         """The network's output in the precision of ``x``."""
         if self.channels_last:
             x = x.contiguous(memory_format=torch.channels_last)
         with torch.autocast(x.device.type, torch.bfloat16, enabled=self.half_precision):
-            out: Tensor = self.run(x, condition, dropout_key)
+            out: Tensor = self.run(x, noise_level, labels, dropout_key)
         return out.to(x.dtype)
-
-
-def _compiled(process: Process) -> Process:
-    """The same law with compiled steps."""
-    if not isinstance(process, SPDE) or not isinstance(process.step, Exponential | Signal | TamedEuler):
-        return process
-    return dataclasses.replace(process, step=dataclasses.replace(process.step, compile=True))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What a config says before any data is seen."""
+    """The objects of a config that need no data: process, kind of model, network."""
 
     config: TrainConfig
     process: Process
-    method: Method
-    network: NCSNppConfig
-
-    @property
-    def objective(self) -> Regression:
-        """What is drawn for training."""
-        return self.method.objective
+    kind: type[Model]
+    network: NetworkSpec
 
     @classmethod
     def of(cls, config: TrainConfig, device: torch.device | None = None) -> "Plan":
-        """Contradictions are refused here. ``device``: where the process will run.
+        """Refuses contradictions. ``device``: where the process will run.
 
-        On CUDA its steps are compiled even where the network is not: seconds, and at 256² six times as fast.
+        On CUDA its steps are compiled even where the network is not: it takes seconds, and at 256² they are six
+        times as fast.
         """
-        process = process_of(config)
+        process, options = process_of(config), config.model_options
         if device is not None and device.type == "cuda":
-            process = _compiled(process)
-        method = method_for(process, config)
-        network = network_config(config, method.outputs)
-        return cls(config=config, process=process, method=method, network=network)
+            process = process.compiled()
+        kind = registry.model_of(str(config.process["preset"]))
+        kind.check(process, options)
+        keys = dict(config.network)
+        outputs = config.channels * kind.outputs(process, options)
+        network = registry.build_network(str(keys.pop("name")), config.size, config.channels, outputs, keys)
+        return cls(config=config, process=process, kind=kind, network=network)
+
+    @property
+    def provided(self) -> frozenset[str]:
+        """What samplers may ask of the model, see `samplers.base.CAPABILITIES`."""
+        return self.kind.provides(self.process, self.config.model_options)
 
     @property
     def dtype(self) -> torch.dtype:
         """The precision of everything but the inside of the network."""
         return torch.float64 if self.config.precision == "fp64" else torch.float32
 
-    def build(self, device: torch.device) -> NCSNpp:
+    def build(self, device: torch.device) -> nn.Module:
         """The network with its first weights, drawn from the seed."""
         generator = torch.Generator().manual_seed(self.config.seed)
-        network = NCSNpp(self.network, generator=generator, checkpoint=self.config.recompute)
-        placed = network.to(device, self.dtype)
+        network = self.network.build(generator, recompute=self.config.recompute).to(device, self.dtype)
         if device.type == "cuda":
-            placed = placed.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        assert isinstance(placed, NCSNpp)
-        return placed
+            network = network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        return network
+
+    def statistics(self, images: Tensor, progress: Callable[[int, int], None] | None = None) -> SpectralStatistics:
+        """Estimated on ``images`` [N, C, H, W] in [0, 1]."""
+        return self.process.estimate_statistics(
+            images, seed=self.config.seed, channel_pca=self.config.channel_pca, progress=progress
+        )
 
     def model(self, network: nn.Module, statistics: SpectralStatistics) -> Model:
-        """The model around a network; the tables' place and precision are the model's."""
+        """The model around a network, with the statistics in its precision."""
         tables = {
             f.name: value if value.dtype == torch.float64 else value.to(self.dtype)
             for f in dataclasses.fields(statistics)
             for value in [getattr(statistics, f.name)]
         }
-        return self.method.model(network, SpectralStatistics(**tables))
+        return self.kind.build(network, self.process, SpectralStatistics(**tables), self.config.model_options)
+
+
+def assemble(
+    plan: Plan, statistics: SpectralStatistics, distributed: Distributed
+) -> tuple[nn.Module, Execution, Model]:
+    """The network with its first weights, how it is run (compiled, distributed, in half precision), and its model."""
+    network = plan.build(distributed.device)
+    cuda = distributed.device.type == "cuda"
+    running: nn.Module = network
+    if plan.config.compile and cuda:
+        compiled = torch.compile(network, dynamic=False)
+        assert isinstance(compiled, nn.Module)
+        running = compiled
+    half = plan.config.precision == "bf16" and cuda
+    execution = Execution(distributed.wrap(running), half=half, channels_last=cuda)
+    model = plan.model(execution, statistics)
+    distributed.equalize(model.buffers())
+    return network, execution, model
 
 
 def calibration_images(config: TrainConfig, dataset: Dataset, device: torch.device) -> Tensor:
-    """Images [N, C, H, W] in [0, 1], chosen by the seed: what tables and prior are fitted to.
+    """Images [N, C, H, W] in [0, 1], chosen by the seed: statistics and prior are estimated on them.
 
-    A small set is repeated: its images meet other noise each time, so the tables still gain in precision.
+    A small set is repeated: its images get new noise each time, so the estimates still gain precision.
     """
     places = torch.arange(config.calibration).numpy() % len(dataset)
     chosen = permute(places, len(dataset), key(config.seed, _CALIBRATION))
     return torch.from_numpy(dataset.images[chosen].copy()).to(device).float() / 255
 
 
-def statistics_from(tensors: dict[str, Tensor], device: torch.device) -> SpectralStatistics:
-    """The tables of a checkpoint's model file; an older one knows of no axes of the colors."""
-    found = {
-        name.removeprefix("statistics_"): value for name, value in tensors.items() if name.startswith("statistics_")
-    }
+def stripped(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    """The tensors whose names begin with ``prefix``, without it."""
+    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
+
+
+def statistics_from(tensors: Mapping[str, Tensor], device: torch.device) -> SpectralStatistics:
+    """The statistics in a checkpoint's model file."""
+    found = stripped(tensors, "statistics_")
     try:
-        found = {**channel_axes(len(found["mean"]), found["data"]), **found}
         return SpectralStatistics(
             **{f.name: found[f.name].to(device) for f in dataclasses.fields(SpectralStatistics)}
         )
     except KeyError as error:
-        raise ValueError(f"the checkpoint's model has no table {error}: it is of another version") from None
+        raise ValueError(f"the checkpoint's model lacks the table {error}: it is of another version") from None
 
 
-def model_tensors(model: Model, weights: dict[str, Tensor], network: NCSNpp) -> dict[str, Tensor]:
-    """The model file: weights and frozen buffers of the network, tables of the preconditioning."""
-    named = {f"network.{name}": value for name, value in {**dict(network.named_buffers()), **weights}.items()}
+def model_tensors(model: Model, network: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The model file: weights and frozen buffers of the network, and the statistics."""
+    named = {f"network.{name}": value for name, value in network.items()}
     return {**named, **{name: value for name, value in model.named_buffers() if not name.startswith("network.")}}
 
 
@@ -180,9 +182,8 @@ def load_model(path: str | Path | Checkpoint, device: torch.device | str = "cpu"
     where = torch.device(device)
     plan = Plan.of(TrainConfig.from_dict(saved.meta["config"]))
     tensors = saved.tensors("model")
-    network = NCSNpp(plan.network).to(plan.dtype)
-    weights = {name.removeprefix("network."): t for name, t in tensors.items() if name.startswith("network.")}
-    network.load_state_dict(weights)
+    network = plan.network.build().to(plan.dtype)
+    network.load_state_dict(stripped(tensors, "network."))
     model = plan.model(network, statistics_from(tensors, torch.device("cpu"))).to(where).eval()
     prior = saved.tensors("prior") if saved.has("prior") else None
     return Trained(plan=plan, model=model, prior=prior, meta=saved.meta)

@@ -14,7 +14,7 @@ from anisodiff.models.base import Model
 from anisodiff.noise import KeyedNoise, combine
 from anisodiff.priors import GaussianPrior
 from anisodiff.processes import Process
-from anisodiff.samplers import usual
+from anisodiff.registry import default_sampler
 
 
 def fit_prior(process: Process, images: Tensor) -> Mapping[str, Tensor]:
@@ -28,24 +28,21 @@ def sample_grid(
     prior: Mapping[str, Tensor],
     *,
     t_min: float,
-    process: Process | None = None,
+    process: Process,
     side: int = 8,
     nfe: int = 32,
     seed: int = 0,
 ) -> Tensor:
-    """side² images [side², C, H, W] from the Gaussian prior; the same seeds every time, so that grids compare.
-
-    ``process`` is needed where its noise is anisotropic: the usual sampler takes Σ for α2².
-    """
+    """side² images [side², C, H, W] from the Gaussian prior; the same seeds every time, so that grids compare."""
     device = model.level.device
     place = torch.arange(side * side, device=device)
     gaussian = GaussianPrior(prior["mean"].to(device).float(), prior["root"].to(device).float())
     start = gaussian.draw(side * side, KeyedNoise(combine(seed, 1, place)))
     dtype = next(model.network.parameters()).dtype
     start = start.to(dtype) if dtype == torch.float64 else start
-    chosen = usual(model, process)
+    chosen = default_sampler(type(model), process, model.provided)
     times = chosen.times(model, max(nfe, chosen.least(model, t_min, model.T)), t_min=t_min)
-    return chosen.run(model, start, times, KeyedNoise(combine(seed, 2, place)))
+    return chosen.run(model, start, times, KeyedNoise(combine(seed, 2, place))).images
 
 
 def write_grid(images: Tensor, path: Path) -> None:

@@ -1,23 +1,25 @@
-"""Before the first step: does the data fit, what is this run called, is it the run that lies in the folder."""
+"""Before the first step: checks of data and device, the description of a run, weights to start from."""
 
-import dataclasses
 import json
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor
 
-import anisodiff
 from anisodiff.data import Dataset
-from anisodiff.models.base import Model
-from anisodiff.networks import NCSNpp
-from anisodiff.runtime.distributed import Distributed
+from anisodiff.io import records
+from anisodiff.io.checkpoint import find
+from anisodiff.networks import NCSNppConfig, load_score_sde
+from anisodiff.networks.published import widened
 from anisodiff.statistics import SpectralStatistics
 from anisodiff.training.config import FREE, TrainConfig, completed
-from anisodiff.training.model import Execution, Plan
+from anisodiff.training.model import Plan, load_model, stripped
+from anisodiff.version import __version__
 
 
 def check_data(config: TrainConfig, dataset: Dataset) -> None:
@@ -31,7 +33,7 @@ def check_data(config: TrainConfig, dataset: Dataset) -> None:
 
 
 def prepare_device(config: TrainConfig, device: torch.device) -> list[str]:
-    """Global switches; what of the config does not apply here, in words."""
+    """Set torch's global switches; returns what of the config does not apply here."""
     if device.type == "cuda":
         # TF32 for convolutions only: the DCT of the preconditioning is a matrix product and needs all of float32
         torch.backends.cudnn.allow_tf32 = True
@@ -47,7 +49,7 @@ def prepare_device(config: TrainConfig, device: torch.device) -> list[str]:
 
 
 def remarks(config: TrainConfig) -> list[str]:
-    """What is allowed but hardly meant, in words."""
+    """What is allowed but hardly intended."""
     seen = config.steps * config.batch
     if seen >= config.warm_up or not seen:  # without a step there is no learning rate
         return []
@@ -59,15 +61,14 @@ def remarks(config: TrainConfig) -> list[str]:
 
 @contextmanager
 def memory_named(config: TrainConfig, world: int = 1) -> Iterator[None]:
-    """Too little memory as one line, with a remedy that changes no result: the run can be continued with it."""
+    """Lack of memory as one line, with a remedy that changes no result: the run can be resumed with it."""
     try:
         yield
     except RuntimeError as error:
         if not isinstance(error, torch.OutOfMemoryError) and "can't allocate memory" not in str(error):
             raise
-        share = world * (2 if config.antithetic else 1)
-        finer = [n for n in range(config.accumulation + 1, config.batch + 1) if config.batch % (n * share) == 0]
-        remedy = "take a smaller network or smaller images" if config.recompute else "--set recompute=true"
+        finer = [n for n in range(config.accumulation + 1, config.batch + 1) if config.batch % (n * world) == 0]
+        remedy = "use a smaller network or smaller images" if config.recompute else "--set recompute=true"
         if finer:
             remedy = f"--set accumulation={finer[0]} or more: smaller parts of the same batch"
         raise MemoryError(
@@ -75,29 +76,13 @@ def memory_named(config: TrainConfig, world: int = 1) -> Iterator[None]:
         ) from error
 
 
-def assemble(plan: Plan, statistics: SpectralStatistics, distributed: Distributed) -> tuple[NCSNpp, Model]:
-    """The network with its weights, and the model that runs it: compiled, distributed, in half precision."""
-    network = plan.build(distributed.device)
-    cuda = distributed.device.type == "cuda"
-    running: nn.Module = network
-    if plan.config.compile and cuda:
-        compiled = torch.compile(network, dynamic=False)
-        assert isinstance(compiled, nn.Module)
-        running = compiled
-    half = plan.config.precision == "bf16" and cuda
-    model = plan.model(Execution(distributed.wrap(running), half=half, channels_last=cuda), statistics)
-    distributed.equalize(model.buffers())
-    return network, model
-
-
 def describe(plan: Plan, dataset: Dataset) -> dict[str, Any]:
-    """What config.json says of a run, whatever its step."""
-    network = dataclasses.asdict(plan.network)
+    """What config.json says of a run, at every step."""
     described = {
-        "version": anisodiff.__version__,
+        "version": __version__,
         "config": plan.config.to_dict(),
         "process": plan.process.identity(),
-        "network": network,
+        "network": dict(plan.network.arguments),
         "data": {
             "fingerprint": dataset.fingerprint,
             "images": len(dataset),
@@ -110,17 +95,86 @@ def describe(plan: Plan, dataset: Dataset) -> dict[str, Any]:
 
 
 def differences(saved: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]:
-    """What keeps a run from being continued as another, each difference in words."""
-    found = []
-    saved = {**saved, "config": completed(saved.get("config", {}))}
-    # process and network as resolved: other words for the same thing are the same
-    for what, free in (("process", ()), ("config", (*FREE, "process", "network")), ("network", ())):
-        old, new = saved.get(what, {}), wanted[what]
-        for key in sorted({*old, *new} - set(free)):
-            if old.get(key) != new.get(key):
-                name = key if what == "config" else f"{what}.{key}"
-                found.append(f"{name} was {old.get(key)!r}, now {new.get(key)!r}")
-    before, now = (str(x.get("data", {}).get("fingerprint")) for x in (saved, wanted))
-    if before != now:
-        found.append(f"data had fingerprint {before[:12]}, now {now[:12]}")
-    return found
+    """What keeps a run from being resumed as another, one line per difference."""
+    # process and network are compared as resolved: two notations of one process are equal
+    old, new = (
+        {key: record.get(key, {}) for key in ("process", "config", "network", "data")} for record in (saved, wanted)
+    )
+    old["config"] = completed(old["config"])
+    free = (*(f"config.{key}" for key in (*FREE, "process", "network")), "data.images", "data.source")
+    return [line.removeprefix("config.") for line in records.differences(old, new, may_change=free)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class InitialWeights:
+    """The first weights of a run, with what else it can reuse."""
+
+    tensors: Mapping[str, Tensor]
+    """Weights and frozen buffers of the network, by its own names."""
+    statistics: SpectralStatistics | None
+    """If process and data are those of the new run."""
+    prior: dict[str, Tensor] | None
+    about: dict[str, Any]
+    """For config.json."""
+    words: str
+    """For the terminal."""
+
+
+def load_start(path: str | Path, plan: Plan, about: Mapping[str, Any]) -> InitialWeights:
+    """The EMA weights of a run, a checkpoint, or a file of score_sde_pytorch, for the run that ``about`` describes.
+
+    The network must be the same, but for its dropout, and for a second output, which then starts at 0.
+    """
+    return _from_published(Path(path), plan) if Path(path).is_file() else _from_run(path, plan, about)
+
+
+def _from_published(path: Path, plan: Plan) -> InitialWeights:
+    if plan.config.parameterization != "ve":
+        raise ValueError(
+            f"{path} is a file, so a network as published, which gives F(2u − 1, ln σ)/σ; "
+            f"got parameterization={plan.config.parameterization!r}, set parameterization=ve"
+        )
+    network, info = load_score_sde(path, NCSNppConfig(**plan.network.arguments))
+    also = "; its second output begins with 0" if info.outputs_added else ""
+    return InitialWeights(
+        tensors=network.state_dict(),
+        statistics=None,
+        prior=None,
+        about={"file": path.name, "step": info.step, "weights": info.weights},
+        words=f"starting from the averaged weights in {path}, after step {info.step}{also}",
+    )
+
+
+def _from_run(path: str | Path, plan: Plan, about: Mapping[str, Any]) -> InitialWeights:
+    saved = find(path)
+    begun = load_model(saved)
+    old, new = begun.meta["network"], about["network"]
+    more = new["out_channels"] == 2 * old["out_channels"]
+    free = ("dropout", "out_channels") if more else ("dropout",)
+    if 2 * new["out_channels"] == old["out_channels"]:
+        raise ValueError(
+            f"cannot start from {path}: its network has two outputs a channel, got one; where the drift is learned "
+            "set learns=score_and_drift"
+        )
+    if different := [key for key in new if key not in free and old.get(key) != new[key]]:
+        raise ValueError(f"cannot start from another network: {', '.join(different)} differ")
+    ours, theirs = plan.config, begun.plan.config
+    for key in ("parameterization", "channel_pca"):
+        had, got = getattr(theirs, key), getattr(ours, key)
+        if had != got:
+            raise ValueError(f"cannot start from {path}: its network has {key} {had!r}, got {got!r}; set {key}={had}")
+    network = stripped(saved.tensors("model"), "network.")
+    same = begun.meta["process"] == about["process"] and (
+        begun.meta["data"]["fingerprint"] == about["data"]["fingerprint"]  # wherever the images lie
+    )
+    also = "; its output was for score and drift together" if theirs.learns == "reverse_drift" != ours.learns else ""
+    return InitialWeights(
+        tensors=widened(network, NCSNppConfig(**plan.network.arguments)) if more else network,
+        statistics=begun.model.statistics if same else None,
+        prior=begun.prior if same else None,
+        about={
+            **{key: begun.meta[key] for key in ("step", "images", "process", "data")},
+            "model": saved.codes["model.safetensors"],
+        },
+        words=f"starting from the weights of {path}, after {begun.meta['images']} images{also}",
+    )

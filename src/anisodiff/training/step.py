@@ -1,64 +1,136 @@
-"""One step: which times, which noise, the gradient of the mean loss over the global batch, the update.
+"""One training step: times and noise, the gradient of the mean loss over the global batch, the update.
 
-Everything random about place j of batch k is a function of (seed, k, j): so the result depends neither on how the
-batch is cut, nor on the number of processes, nor on whether the run was stopped before.
+Everything random about sample j of batch k is a function of (seed, k, j): the result depends neither on how the batch
+is cut, nor on the number of processes, nor on whether the run was stopped before.
 
-Nothing here waits for the device: whether a batch was good is a tensor that the update is multiplied with. Nothing
+Nothing here waits for the device: whether a step was good is a tensor that the update is multiplied with. Nothing
 that is drawn depends on the weights: on a GPU a batch is prepared while the step before is still at work.
 """
 
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from anisodiff.models.base import Model
-from anisodiff.models.time_density import draw_times
-from anisodiff.networks import NCSNpp
+from anisodiff.models.time_density import draw_times, places_among
 from anisodiff.noise import KeyedNoise, combine
-from anisodiff.objectives import Draw, Regression
+from anisodiff.processes import TrainingPair
 from anisodiff.runtime.cuda_graphs import Replay
 from anisodiff.runtime.distributed import Distributed
 from anisodiff.tensors import send
-from anisodiff.training.batches import BINS, Batch, Prepared, Tally, Times
 from anisodiff.training.config import TrainConfig
-from anisodiff.training.contract import Diverged
 from anisodiff.training.ema import EMA, profile
-from anisodiff.training.model import Execution
+from anisodiff.training.hooks import Diverged
+from anisodiff.training.model import Execution, Plan
 
+BINS = 8
+"""Bins of the noise level, in the log."""
 BAD_IN_A_ROW = 5
-"""So many batches without a finite loss or gradient end a run."""
+"""A run ends after this many steps in a row without a finite loss and gradient."""
 _NOISE, _DROPOUT = 1, 2  # streams of keys: a dropout mask must not repeat the words the noise is made of
 
 
+@dataclass(frozen=True)
+class TimeTable:
+    """The density of t as a table, with the noise level at each entry; all on the CPU."""
+
+    times: Tensor
+    cumulative: Tensor
+    level: Tensor
+    edges: Tensor
+    """Seven levels between eight bins: mean ± std·(0, ½, 1, 3/2)."""
+
+    @classmethod
+    def of(cls, model: Model, config: TrainConfig) -> "TimeTable":
+        mean, std = config.level_mean, config.level_std
+        times, cumulative = model.time_density(mean=mean, std=std, t_min=config.t_min)
+        edges = mean + std * torch.linspace(-1.5, 1.5, BINS - 1, dtype=torch.float64)
+        return cls(times, cumulative, model.level_at(times), edges)
+
+    def level_at(self, t: Tensor) -> Tensor:
+        return self.level[places_among(self.times, t).clamp(max=len(self.times) - 1)]
+
+    def bin_of(self, t: Tensor) -> Tensor:
+        return places_among(self.edges, self.level_at(t))
+
+
+@dataclass(frozen=True)
+class BatchKeys:
+    """Time and random keys of every sample of this process, all [B]; on the device but for ``t_host``."""
+
+    t_host: Tensor
+    t: Tensor
+    bins: Tensor
+    noise: Tensor
+    dropout: Tensor
+
+
+@dataclass(frozen=True)
+class StepInputs:
+    """Everything that step ``k`` needs besides the weights."""
+
+    k: int
+    batch: BatchKeys
+    parts: tuple[tuple[Tensor, ...], ...]
+    """Arguments of `Stepper.passes`, for every part of the batch."""
+    ready: torch.cuda.Event | None
+    """Passed when the values are computed; None on a CPU, where they are."""
+
+    def claim(self) -> None:
+        """Make the current stream, not the host, wait for the values; their memory is kept until it has used them."""
+        if self.ready is None:
+            return
+        stream = torch.cuda.current_stream(self.batch.t.device)
+        stream.wait_event(self.ready)
+        for value in (self.batch.t, self.batch.bins, *(x for part in self.parts for x in part)):
+            value.record_stream(stream)
+
+
+@dataclass
+class LogSums:
+    """Sums on the device between two lines of the log."""
+
+    loss: Tensor
+    """[BINS], over this process's samples."""
+    count: Tensor
+    """[BINS], samples."""
+    norm: Tensor
+    """Sum of the gradient norms of good steps, and their number."""
+    skipped: Tensor
+    """Bad steps so far; bad steps in a row now; most in a row since the last check."""
+    where: Tensor
+    """The last bad step, and the smallest and largest t of its non-finite losses: (∞, −∞) if all are finite."""
+
+    @classmethod
+    def zeros(cls, device: torch.device) -> "LogSums":
+        return cls(*(torch.zeros(n, dtype=torch.float64, device=device) for n in (BINS, BINS, 2, 3, 3)))
+
+
 class Stepper:
-    """The state that training moves: weights, averages, Adam's moments; and the step that moves it."""
+    """The state of training (weights, EMA, Adam's moments) and the step that changes it."""
 
     def __init__(
-        self, config: TrainConfig, objective: Regression, model: Model, network: NCSNpp, distributed: Distributed
+        self, plan: Plan, model: Model, network: nn.Module, execution: Execution, distributed: Distributed
     ) -> None:
-        self.config, self.objective, self.model, self.network, self.distributed = (
-            config,
-            objective,
-            model,
-            network,
-            distributed,
-        )
+        config = plan.config
+        self.config, self.process, self.model, self.network = config, plan.process, model, network
+        self.execution, self.distributed = execution, distributed
         self.device = distributed.device
-        self.execution = next(part for part in model.modules() if isinstance(part, Execution))
-        self.times = Times.of(model, config)
+        self.times = TimeTable.of(model, config)
         self.weights: Mapping[str, Tensor] = dict(network.named_parameters())
         self.ema_weights = EMA(self.weights, tuple(profile(text) for text in config.ema))
-        # fused, because it can leave a step out on the device's own word (`found_inf`)
+        # fused: it skips a step where the tensor `found_inf` is 1, without asking the host
         self.adam = torch.optim.Adam(
             list(self.weights.values()), lr=config.lr, betas=config.betas, eps=config.eps, fused=True
         )
-        self.tally = Tally.zeros(self.device)
+        self.sums = LogSums.zeros(self.device)
         cuda = self.device.type == "cuda"
         self.side = torch.cuda.Stream(self.device) if cuda else None  # type: ignore[no-untyped-call]
         self._started: torch.cuda.Event | None = None
-        # recorded once and replayed, where one pass makes the whole gradient and nobody else has a share in it
+        # recorded once and replayed, where one pass of one process computes the whole gradient
         alone = cuda and config.compile and config.accumulation == 1 and distributed.world == 1
         self.replay = Replay(self.passes, lambda: self.adam.zero_grad(set_to_none=True)) if alone else None
 
@@ -67,30 +139,23 @@ class Stepper:
         rise = (k + 1) * self.config.batch / self.config.warm_up if self.config.warm_up else 1.0
         return self.config.lr * min(1.0, rise)
 
-    def draw(self, k: int) -> Batch:
-        """This process's places of batch k."""
+    def draw(self, k: int) -> BatchKeys:
+        """Times and keys of this process's share of batch k."""
         share = self.config.batch // self.distributed.world
         places = torch.arange(self.distributed.rank * share, (self.distributed.rank + 1) * share)
-        if self.config.antithetic:  # both of a pair have the keys of the first
-            places = places - places % 2
         keys = combine(self.config.seed, k, places)
         noise, dropout = combine(keys, _NOISE), combine(keys, _DROPOUT)
-        t = self.objective.snap_to_grid(
+        t = self.process.snap_to_grid(
             draw_times(self.times.times, self.times.cumulative, KeyedNoise(noise).uniform())
         )
         bins = self.times.bin_of(t)
-        return Batch(t, *(send(x, self.device) for x in (t, bins, noise, dropout)))
+        return BatchKeys(t, *(send(x, self.device) for x in (t, bins, noise, dropout)))
 
-    def simulate(self, images: Tensor, batch: Batch, rows: slice) -> Draw:
-        """States and targets of some places, from this process's images: one a place, or one a pair."""
-        paired = self.config.antithetic
-        take = slice(rows.start, rows.stop, 2) if paired else rows
-        noise = KeyedNoise(batch.noise[take])
-        noise.drawn = 1  # the first draw was the time's
+    def simulate(self, images: Tensor, batch: BatchKeys, rows: slice) -> TrainingPair:
+        """States and targets of some samples, from this process's images."""
+        noise = KeyedNoise(batch.noise[rows], skip=1)  # the first draw was the time's
         with torch.no_grad():
-            if paired:
-                return self.objective.pairs(images[rows.start // 2 : rows.stop // 2], batch.t_host[take], noise)
-            return self.objective.draw(images[rows], batch.t_host[rows], noise)
+            return self.process.training_pair(images[rows], batch.t_host[rows], noise)
 
     def ahead(self) -> AbstractContextManager[object]:
         """Inside, a GPU works beside the step launched last: for `prepare`, and for making the images it is given.
@@ -104,24 +169,24 @@ class Stepper:
         self.side.wait_event(self._started)
         return torch.cuda.stream(self.side)
 
-    def prepare(self, k: int, images: Tensor) -> Prepared:
+    def prepare(self, k: int, images: Tensor) -> StepInputs:
         """Draw what step k needs from this process's images of batch k; on the stream that is current."""
         batch, parts, ready = self.draw(k), [], None
         for part in torch.tensor_split(torch.arange(len(batch.t)), self.config.accumulation):
             rows = slice(int(part[0]), int(part[-1]) + 1)
-            drawn = self.simulate(images, batch, rows)
-            known = () if drawn.drift is None else (drawn.drift,)
-            parts.append((drawn.state, drawn.score, batch.t[rows], batch.dropout[rows], *known))
+            pair = self.simulate(images, batch, rows)
+            known = () if pair.drift is None else (pair.drift,)
+            parts.append((pair.state, pair.target, batch.t[rows], batch.dropout[rows], *known))
         if self.device.type == "cuda":
             stream = torch.cuda.current_stream(self.device)
             images.record_stream(stream)  # they may come from another
             ready = torch.cuda.Event()  # type: ignore[no-untyped-call]
             ready.record(stream)
-        return Prepared(k, batch, tuple(parts), ready)
+        return StepInputs(k, batch, tuple(parts), ready)
 
-    def step(self, k: int, images: Tensor | Prepared) -> None:
+    def step(self, k: int, images: Tensor | StepInputs) -> None:
         """Step number k = 0, 1, … with this process's share of batch k, or with what was prepared of it."""
-        prepared = images if isinstance(images, Prepared) else self.prepare(k, images)
+        prepared = images if isinstance(images, StepInputs) else self.prepare(k, images)
         assert prepared.k == k, f"step {k} was given what was prepared for step {prepared.k}"
         if self.device.type == "cuda":
             self._started = self._started or torch.cuda.Event()  # type: ignore[no-untyped-call]
@@ -135,13 +200,15 @@ class Stepper:
                 seen.append(self.passes(*values) if self.replay is None else self.replay(*values))
         self._update(k, torch.cat(seen).double(), prepared.batch)
 
-    def passes(self, state: Tensor, score: Tensor, t: Tensor, dropout: Tensor, drift: Tensor | None = None) -> Tensor:
-        """Losses of some places [B], and the share they have in the gradient of the batch's mean."""
-        losses = self.model.loss(Draw(state, score, drift), t, dropout)
+    def passes(
+        self, state: Tensor, target: Tensor, t: Tensor, dropout: Tensor, drift: Tensor | None = None
+    ) -> Tensor:
+        """Losses of some samples [B]; adds their share to the gradient of the batch's mean."""
+        losses = self.model.loss(TrainingPair(state, target, drift), t, dropout)
         torch.autograd.backward(losses.sum() / (self.config.batch // self.distributed.world))
         return losses.detach()
 
-    def _update(self, k: int, losses: Tensor, batch: Batch) -> None:
+    def _update(self, k: int, losses: Tensor, batch: BatchKeys) -> None:
         weights = list(self.weights.values())
         clip = self.config.clip or float("inf")
         norm = torch.nn.utils.clip_grad_norm_(weights, clip)
@@ -153,34 +220,39 @@ class Stepper:
         self.ema_weights.update(k + 1, 1 - bad)
         self._count(k, losses, norm.double(), batch, bad.double())
 
-    def _count(self, k: int, losses: Tensor, norm: Tensor, batch: Batch, bad: Tensor) -> None:
-        tally, good = self.tally, bad == 0
+    def _count(self, k: int, losses: Tensor, norm: Tensor, batch: BatchKeys, bad: Tensor) -> None:
+        sums, good = self.sums, bad == 0
         member = torch.nn.functional.one_hot(batch.bins, BINS).double()
-        tally.loss += torch.where(good, losses.nan_to_num() @ member, 0.0)
-        tally.count += torch.where(good, member.sum(0), 0.0)
-        tally.norm += torch.where(good, torch.stack([norm, torch.ones_like(norm)]), 0.0)
-        row = (tally.skipped[1] + 1) * bad
-        tally.skipped = torch.stack([tally.skipped[0] + bad, row, torch.maximum(tally.skipped[2], row)])
-        wrong = ~losses.isfinite() | losses.isfinite().all()  # all of them where only the gradient is wrong
+        sums.loss += torch.where(good, losses.nan_to_num() @ member, 0.0)
+        sums.count += torch.where(good, member.sum(0), 0.0)
+        sums.norm += torch.where(good, torch.stack([norm, torch.ones_like(norm)]), 0.0)
+        row = (sums.skipped[1] + 1) * bad
+        sums.skipped = torch.stack([sums.skipped[0] + bad, row, torch.maximum(sums.skipped[2], row)])
+        wrong = ~losses.isfinite()
         low, high = torch.where(wrong, batch.t, torch.inf).min(), torch.where(wrong, batch.t, -torch.inf).max()
         found = torch.stack([torch.full_like(low, k + 1), low, high])
-        tally.where = torch.where(good, tally.where, found)
+        sums.where = torch.where(good, sums.where, found)
 
     def check(self) -> None:
-        """End the run after too many bad batches in a row. Here the host waits for the device."""
-        bad = int(self.tally.skipped[2])
+        """End the run after too many bad steps in a row. Here the host waits for the device."""
+        bad = int(self.sums.skipped[2])
         if bad < BAD_IN_A_ROW:
             return
-        step, low, high = (float(x) for x in self.tally.where)
-        first, last = (float(x) for x in self.times.level_at(torch.tensor([low, high], dtype=torch.float64)))
+        step, low, high = self.sums.where
+        # over all processes, which all come here: the bad loss may have been another one's
+        low, high = -self.distributed.largest(-low), self.distributed.largest(high.clone())
+        what, where = "gradient (losses are finite)", ""
+        if low <= high:
+            first, last = self.times.level_at(torch.stack([low, high]).cpu()).tolist()
+            what = "loss"
+            where = f" for t from {low:.4g} to {high:.4g}, noise level from {first:.3g} to {last:.3g}"
         raise Diverged(
-            f"the loss or its gradient was not finite {bad} times in a row, last in step {int(step)} for t from "
-            f"{low:.4g} to {high:.4g}, noise level from {first:.3g} to {last:.3g}; none of it is in the weights, and "
-            "the last checkpoint stands; try a smaller lr, or precision fp32, in a new run --from this one"
+            f"non-finite {what} in {bad} steps in a row, last in step {int(step)}{where}; these steps were skipped, "
+            "the last checkpoint is intact; try a smaller lr, or precision fp32, in a new run --from this one"
         )
 
     def state(self) -> dict[str, dict[str, Tensor]]:
-        """What is needed to continue, besides the first average: files of tensors."""
+        """What is needed to resume, besides the first EMA: files of tensors."""
         moments = {p: self.adam.state[p] for p in self.weights.values() if p in self.adam.state}
         adam = {
             f"{part}.{name}": moments[p][part]
@@ -189,12 +261,12 @@ class Stepper:
             if p in moments
         }
         others = {f"ema-{i}": self.ema_weights.of(i) for i in range(1, len(self.config.ema))}
-        own = {"weights": dict(self.weights), "optimizer": adam, "counters": {"skipped": self.tally.skipped}}
+        own = {"weights": dict(self.weights), "optimizer": adam, "counters": {"skipped": self.sums.skipped}}
         return own | others
 
     @torch.no_grad()
     def begin(self, weights: Mapping[str, Tensor]) -> None:
-        """Take over the network's weights and frozen buffers: averages begin with them, Adam with nothing."""
+        """Start from the network's weights and frozen buffers: also the EMA; Adam's moments start at 0."""
         for name, p in (*self.weights.items(), *self.network.named_buffers()):
             p.copy_(weights[name])
         for i in range(len(self.config.ema)):
@@ -202,7 +274,7 @@ class Stepper:
 
     @torch.no_grad()
     def load(self, model: Mapping[str, Tensor], state: Mapping[str, Mapping[str, Tensor]]) -> None:
-        """Take over a state, bit by bit."""
+        """Restore a state, bit by bit."""
         for name, p in self.weights.items():
             p.copy_(state["weights"][name])
             if f"step.{name}" in state["optimizer"]:  # not before the first step
@@ -211,8 +283,11 @@ class Stepper:
                 self.adam.state[p] = {part: torch.empty_like(like[part]).copy_(v) for part, v in saved.items()}
         averaged = {name.removeprefix("network."): value for name, value in model.items()}
         self.ema_weights.load(0, averaged)
-        for name, buffer in self.network.named_buffers():  # frozen, and drawn from another seed where a run began so
+        for (
+            name,
+            buffer,
+        ) in self.network.named_buffers():  # frozen; of another seed after --from
             buffer.copy_(averaged[name])
         for i in range(1, len(self.config.ema)):
             self.ema_weights.load(i, state[f"ema-{i}"])
-        self.tally.skipped.copy_(state["counters"]["skipped"])
+        self.sums.skipped.copy_(state["counters"]["skipped"])

@@ -1,0 +1,88 @@
+"""A checkpoint with the pictures to edit, in its own size: several can edit the same pictures and be compared."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from anisodiff.editing.inputs import Painter, Picture, read_mask, read_pictures
+from anisodiff.editing.job import EditConfig, read_png, result_path
+from anisodiff.editing.strength import report, time_of
+from anisodiff.editing.sweep import Sweep, psnr, sweep
+from anisodiff.generation import Generator, load
+from anisodiff.runtime.progress import Progress
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Editor:
+    """A checkpoint with the pictures in its size."""
+
+    label: str
+    """The process, with the checkpoint's path."""
+    short: str
+    generator: Generator
+    pictures: tuple[Picture, ...]
+    mask: Tensor | None
+    notes: tuple[str, ...]
+
+    def times(self, asked: tuple[str, tuple[float, ...]]) -> tuple[float, ...]:
+        """The times given by ("t" or "strength", numbers), to six digits, as in the names of files."""
+        name, numbers = asked
+        T = self.generator.process.T
+        try:
+            found = [time_of(self.generator, x if name == "t" else None, None if name == "t" else x) for x in numbers]
+        except ValueError as error:
+            raise ValueError(f"{self.label}: {error}") from None
+        return tuple(dict.fromkeys(min(T, float(f"{t:g}")) for t in found))
+
+    def line(self, config: EditConfig) -> str:
+        """What will be done."""
+        route = self.generator.route(config.sampler, config.steps, config.times[0])
+        places = ", ".join(report(self.generator.model, t) for t in config.times)
+        what = "restore from" if config.restore else "edit at"
+        repeats = "" if config.repeats == 1 else f", {config.repeats} times"
+        return f"{self.label}: {what} {places}{repeats}; {route.sampler}, {route.nfe} NFE"
+
+    def sweep(
+        self, seeds: Sequence[int], most: int, *, steps: int, sampler: str, repeats: int, progress: Progress
+    ) -> Sweep:
+        """Over strengths, on the first ``most`` pictures."""
+        starts = torch.stack([picture.start for picture in self.pictures[:most]])
+        return sweep(
+            self.generator, starts, seeds=seeds, steps=steps, sampler=sampler, repeats=repeats, mask=self.mask,
+            progress=progress,
+        )  # fmt: skip
+
+    def measured(self, config: EditConfig, out: Path) -> list[dict[str, Any]]:
+        """Every result with its distance to what it started from."""
+        found = []
+        for t, picture, seed in product(config.times, self.pictures, config.seeds):
+            path = result_path(out, picture.name, t, seed)
+            error = float((read_png(path) - picture.start).double().square().mean().sqrt())
+            place = {"file": str(path), "picture": picture.name, "t": t, "seed": seed}
+            found.append({**place, "rmse": error, "psnr": psnr(error)})
+        return found
+
+
+def open_editor(
+    checkpoint: Path, images: Sequence[Path], mask: Path | None, painter: Painter, device: torch.device,
+    say: Callable[[str], None] | None,
+) -> Editor:  # fmt: skip
+    """Load a checkpoint and read the pictures for it; ``say`` gets a line for every change to them."""
+    tell = say or (lambda _: None)
+    generator = load(checkpoint, device, say=tell)
+    read = read_pictures(images, generator.channels, generator.size)
+    free, doubts = (None, ()) if mask is None else read_mask(mask, read, generator.size)
+    pictures = tuple(painter(picture, free) for picture in read)
+    notes = [*(line for picture in pictures for line in picture.notes), *doubts]
+    for line in notes:
+        tell(line)
+    short = str(generator.plan.config.process["preset"])
+    return Editor(
+        label=f"{short} ({checkpoint})", short=short, generator=generator, pictures=pictures, mask=free,
+        notes=tuple(notes),
+    )  # fmt: skip

@@ -1,0 +1,249 @@
+"""Priors by name: where sampling starts, and how much of their images it reveals.
+
+    gaussian      a Gaussian fitted to terminal states; usually stored in the checkpoint, then no image is needed
+    simulate      the forward process run from images
+    conditional   per DCT mode Û_T ≈ μ_T + g·(Û_0 − μ_0) + √R ξ̂ given an image; exact (g = e^{−A z}, R = q φ) for
+                  linear processes, else regressed on simulated pairs: g = E[x y]/E[x²], R = E(y − g x)² with x, y
+                  the centered modes, pooled over channels
+    heldout       as simulate, from images outside the training set
+
+A prior that starts from images carries them into the samples as far as the terminal state depends on its source.
+This dependence is measured (`anisodiff.forgetting`) on some of the same images and reported beside every result.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from anisodiff import notation
+from anisodiff.data import Dataset, is_dataset, open_dataset, open_source, read_images
+from anisodiff.data.dataset import fingerprint
+from anisodiff.dct import dct2
+from anisodiff.forgetting import forgetting
+from anisodiff.gaussian_kernel import grid_decay
+from anisodiff.noise import KeyedNoise, combine
+from anisodiff.priors import ConditionalPrior, GaussianPrior, Images, Prior, SimulatedPrior
+from anisodiff.processes import Process
+from anisodiff.runtime.progress import Progress
+
+PriorImages = str | Path | Dataset | Tensor
+"""A prepared dataset, or a folder, zip, npy or npz of pictures, or a tensor [N, C, H, W] in [0, 1]."""
+
+PRIORS = ("gaussian", "simulate", "conditional", "heldout")
+MOST_DECODED, MEASURED_ON, FITTED_TO, PAIRS = 200_000, 256, 2048, 512
+"""Images: decoded at once at most; to measure leakage on; to fit a Gaussian to; pairs to regress on."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pool:
+    """Images [N, C, H, W] of the model's shape."""
+
+    images: Images
+    fingerprint: str
+    """As a prepared dataset's: equal fingerprints mean equal images."""
+    name: str
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def some(self, count: int, device: torch.device) -> Tensor:
+        """At most ``count`` of them, evenly spread over the set, float32 or float64 in [0, 1]."""
+        index = np.linspace(0, len(self) - 1, min(count, len(self))).round().astype(np.int64)
+        if isinstance(self.images, Tensor):
+            return self.images[torch.from_numpy(index).to(self.images.device)].to(device)
+        return torch.from_numpy(np.array(self.images[index])).to(device).float() / 255
+
+
+def open_pool(source: PriorImages, channels: int, size: tuple[int, int]) -> Pool:
+    """The images of ``source``; pictures are cropped and resized, a prepared dataset or a tensor must fit."""
+    if isinstance(source, Tensor):
+        _check_shape("the images", tuple(source.shape[1:]), (channels, *size))
+        if not len(source) or not bool(((source >= 0) & (source <= 1)).all()):
+            raise ValueError("the images: expected a tensor [N, C, H, W] of numbers in [0, 1], one image at least")
+        pixels = (source * 255).round().to(torch.uint8).cpu().numpy()
+        return Pool(images=source, fingerprint=fingerprint(pixels), name=f"{len(source)} images")
+    if isinstance(source, Dataset) or is_dataset(source):
+        dataset = source if isinstance(source, Dataset) else open_dataset(source)
+        _check_shape(str(dataset.path), (dataset.channels, *dataset.size), (channels, *size))
+        name = _named(len(dataset), dataset.path)
+        return Pool(images=dataset.images, fingerprint=dataset.fingerprint, name=name)
+    return _decoded(Path(source), channels, size)
+
+
+def _decoded(path: Path, channels: int, size: tuple[int, int]) -> Pool:
+    """Images in memory, by the rule of `anisodiff data prepare`: the same pictures have the same fingerprint."""
+    source = open_source(path)
+    if len(source) > MOST_DECODED:
+        raise ValueError(
+            f"{path} holds {len(source)} pictures, expected at most {MOST_DECODED:,} to decode now; "
+            "prepare them once with 'anisodiff data prepare'"
+        )
+    images = read_images(source, size=size, channels=channels)
+    return Pool(images=images, fingerprint=fingerprint(images), name=_named(len(images), path))
+
+
+def _named(count: int, path: Path) -> str:
+    """The name without its folders: protocols are published."""
+    return f"{count} images of {path.resolve().name}"
+
+
+def _check_shape(what: str, got: tuple[int, ...], expected: tuple[int, ...]) -> None:
+    if got != expected:
+        shapes = ["×".join(map(str, shape)) for shape in (got, expected)]
+        raise ValueError(
+            f"{what}: got {shapes[0]} (channels, height, width), the model makes {shapes[1]}; prepare them again"
+        )
+
+
+def conditional_prior(process: Process, pool: Pool, device: torch.device, pairs: int = PAIRS) -> ConditionalPrior:
+    """Exact for a linear process; else regressed on ``pairs`` simulated pairs (of at most that many images)."""
+    if "closed_form" in process.capabilities:
+        return _exact(process, pool, device)
+    some = pool.some(pairs, device)
+    images = some.repeat(-(-pairs // len(some)), 1, 1, 1)[:pairs]  # a small set meets other noise each time
+    keys = combine(0xC09D, torch.arange(len(images), device=device))
+    parts = zip(torch.split(images, 128), torch.split(keys, 128))
+    states = torch.cat([process.simulate(part, process.T, KeyedNoise(key)) for part, key in parts])
+    before, after = images.double().mean((0, 2, 3)), states.double().mean((0, 2, 3))
+    x = dct2(images.double() - before[:, None, None])
+    y = dct2(states.double() - after[:, None, None])
+    gain = (x * y).mean((0, 1)) / x.square().mean((0, 1)).clamp(min=1e-300)
+    rest = (y - gain * x).square().mean((0, 1))
+    gain, rest, before, after = (value.to(images.dtype) for value in (gain, rest, before, after))
+    return ConditionalPrior(pool.images, gain, rest, before, after)
+
+
+def _exact(process: Any, pool: Pool, device: torch.device) -> ConditionalPrior:
+    one = pool.some(1, device)
+    end = torch.full((1,), process.T, dtype=torch.float64, device=device)
+    gain = grid_decay(process.equation, torch.zeros_like(end), end, one)[0, 0]
+    level = one.new_zeros(one.shape[1])
+    return ConditionalPrior(pool.images, gain, process.variance(one, 0.0, process.T)[0, 0], level, level)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Leakage:
+    """How much terminal states depend on the image they came from, measured on ``images`` of them."""
+
+    images: int
+    correlation: float
+    snr_of_the_mean: float | None
+    """Signal-to-noise ratio of the mean color; None where there is no noise."""
+    found_again: float
+    """How often the better of two detectors finds the source among the images; by chance 1/images."""
+
+    def line(self) -> str:
+        mean = "no noise" if self.snr_of_the_mean is None else f"signal-to-noise {self.snr_of_the_mean:.2g}"
+        return (
+            f"residual dependence on {self.images} images: correlation {self.correlation:.2f}, mean color {mean}, "
+            f"source found again in {100 * self.found_again:.1f} % (chance {100 / self.images:.1f} %)"
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NamedPrior:
+    """A prior with its name, its description, and the images behind it."""
+
+    name: str
+    prior: Prior
+    description: str
+    process: Process
+    pool: Pool | None = None
+    """The images it starts from, or was fitted to just now; None: it is stored in the checkpoint."""
+    heldout: bool = False
+    """Whether the images are known to lie outside the training set."""
+
+    @property
+    def starts_from_images(self) -> bool:
+        return self.pool is not None and not isinstance(self.prior, GaussianPrior)
+
+    def leakage(self, device: torch.device, progress: Progress | None = None) -> Leakage | None:
+        """Measured where samples start from images; None where they do not, or there is only one."""
+        if self.pool is None or len(self.pool) < 2 or not self.starts_from_images:
+            return None
+        found = forgetting(self.process, self.pool.some(MEASURED_ON, device), progress=progress)
+        return Leakage(
+            images=found.images,
+            correlation=found.correlation,
+            snr_of_the_mean=None if found.snr[0] == float("inf") else found.snr[0],
+            found_again=max(found.found_again, found.found_by_pixels),
+        )
+
+    def note(self, leakage: Leakage | None) -> str | None:
+        """What to report beside every number that used this prior; None where nothing leaks."""
+        if not self.starts_from_images:
+            return None
+        measured = leakage.line() if leakage is not None else "residual dependence not measured: one image only"
+        if self.heldout:
+            return f"note: samples depend on these held-out images; never score against them; {measured}"
+        return f"leakage: samples depend on the images they start from; report it beside any number; {measured}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class PriorInputs:
+    """What priors are built from."""
+
+    process: Process
+    stored: Mapping[str, Tensor] | None
+    """prior.safetensors of the checkpoint."""
+    source: PriorImages | None
+    """Opened only by the priors that need images."""
+    channels: int
+    size: tuple[int, int]
+    data: Mapping[str, Any]
+    """The training data as the checkpoint describes them: fingerprint, images, source."""
+    device: torch.device
+
+    def pool(self, reason: str) -> Pool:
+        """The images; where none were given, an error with the ``reason`` why they are needed."""
+        if self.source is None:
+            known = self.data.get("source") or "unknown"
+            raise ValueError(f"{reason}: give their place with --images (trained on: {known})")
+        return open_pool(self.source, self.channels, self.size)
+
+
+def build_prior(name: str, inputs: PriorInputs) -> NamedPrior:
+    """The prior of that name; an unknown name is refused with the nearest one."""
+    if name not in PRIORS:
+        raise ValueError(f"unknown prior {name!r}; {notation.nearest(str(name), PRIORS)}")
+    process = inputs.process
+    if name == "gaussian" and inputs.stored is not None:
+        missing = [key for key in ("mean", "root") if key not in inputs.stored]
+        if missing:
+            raise ValueError(
+                f"the checkpoint's prior has no {missing[0]!r}: it is of another version; train it again"
+            )
+        mean, root = (inputs.stored[key].to(inputs.device).float() for key in ("mean", "root"))
+        text = "a Gaussian fitted to terminal states of training images, from the checkpoint; no image is needed"
+        return NamedPrior(name=name, prior=GaussianPrior(mean, root), description=text, process=process)
+    fit = "the checkpoint holds no fitted prior, images are needed to fit one"
+    pool = inputs.pool(fit if name == "gaussian" else f"prior {name!r} starts from images")
+    same = pool.fingerprint == inputs.data.get("fingerprint")
+    shown = f"{pool.name} ({'the training set' if same else 'not the training set as such'})"
+    if name == "gaussian":
+        prior: Prior = process.prior(pool.some(FITTED_TO, inputs.device))
+        text = f"a Gaussian fitted just now to terminal states of {shown}"
+    elif name == "conditional":
+        exact = "closed_form" in process.capabilities
+        law = "exact: this process is linear" if exact else f"an approximation, regressed on {PAIRS} simulated pairs"
+        prior = conditional_prior(process, pool, inputs.device)
+        text = f"the Gaussian of the terminal state given one of {shown}; {law}"
+    else:
+        prior = SimulatedPrior(process, pool.images)
+        text = f"the forward process run from {shown}"
+        if name == "heldout":
+            if same:
+                raise ValueError(
+                    f"prior 'heldout' needs images outside the training set, but {pool.name} have its fingerprint "
+                    f"({pool.fingerprint[:12]}); give others, or use prior 'simulate'"
+                )
+            text = f"the forward process run from {pool.name}, which are not the training set"
+    return NamedPrior(name=name, prior=prior, description=text, process=process, pool=pool, heldout=name == "heldout")

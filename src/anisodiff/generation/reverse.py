@@ -1,0 +1,153 @@
+"""Seeds, and the reverse process from u_t to images, batch by batch.
+
+Every sample has a seed and depends on nothing else. Seeds are written as ``0-49999``, ``7``, ``0-99,500,1000-1999``;
+`parse_seeds` reads what `write_seeds` writes.
+"""
+
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from operator import index
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from anisodiff.models.base import Model
+from anisodiff.noise import KeyedNoise, combine
+from anisodiff.runtime.cuda_graphs import Replayed
+from anisodiff.samplers import Sampler, SampleResult
+from anisodiff.training.model import Execution
+
+MOST_SEEDS, LIMIT = 10_000_000, 2**62
+_CLIPPED = 0.5
+START, PATH = 1, 2
+"""Streams of a seed: the terminal state, and the noise of the reverse process."""
+
+
+def parse_seeds(text: str) -> tuple[int, ...]:
+    """The seeds of a text, ascending."""
+    remedy = f"--seeds expects whole numbers and ranges like 0-49999 or 0-9,20, got {text!r}"
+    ranges = []
+    for part in str(text).split(","):
+        first, dash, last = part.strip().partition("-")
+        if not first.strip().isdecimal() or (dash and not last.strip().isdecimal()):
+            raise ValueError(remedy)
+        low, high = int(first), int(last) if dash else int(first)
+        if high < low:
+            raise ValueError(f"{remedy}: {part.strip()} runs backwards")
+        if high >= LIMIT:
+            raise ValueError(f"seeds must lie below 2^62, got {high}")
+        ranges.append(range(low, high + 1))
+    if (count := sum(map(len, ranges))) > MOST_SEEDS:
+        raise ValueError(f"--seeds {text}: got {count} samples, expected at most {MOST_SEEDS:,}; cut the range")
+    found = sorted(seed for part in ranges for seed in part)
+    if len(set(found)) < len(found):
+        raise ValueError(f"--seeds {text}: a seed is given twice")
+    return tuple(found)
+
+
+def write_seeds(seeds: Sequence[int]) -> str:
+    """Ascending seeds in the notation of `parse_seeds`."""
+    parts: list[list[int]] = []
+    for seed in seeds:
+        if parts and seed == parts[-1][1] + 1:
+            parts[-1][1] = seed
+        else:
+            parts.append([seed, seed])
+    return ",".join(str(low) if low == high else f"{low}-{high}" for low, high in parts)
+
+
+def check_seeds(seeds: Iterable[int]) -> tuple[int, ...]:
+    """Seeds as whole numbers in [0, 2^62)."""
+    try:
+        found = tuple(index(seed) for seed in seeds)
+    except TypeError as error:
+        raise ValueError(f"seeds must be whole numbers, such as range(16): {error}") from None
+    wrong = [seed for seed in found if not 0 <= seed < LIMIT]
+    if wrong:
+        raise ValueError(f"seeds must lie {'from 0 on' if wrong[0] < 0 else 'below 2^62'}, got {wrong[0]}")
+    if not found:
+        raise ValueError("no samples: got 0 seeds, expected one at least")
+    return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class Route:
+    """A sampler, its time grid (descending, from the time it starts at), and the NFE per image that they cost."""
+
+    sampler: Sampler
+    times: Tensor
+    nfe: int
+
+
+class SamplingStep(NamedTuple):
+    """The argument of a callback: the start (number 0), every step, and the images (number = of, t = 0)."""
+
+    number: int
+    of: int
+    t: float
+    state: Tensor
+    """[B, C, H, W], on the device."""
+    seeds: tuple[int, ...]
+
+
+Callback = Callable[[SamplingStep], None]
+
+
+def keys_of(seeds: tuple[int, ...], stream: int, device: torch.device) -> Tensor:
+    """One key per sample, int64 [B]."""
+    return combine(stream, torch.tensor(seeds, dtype=torch.int64)).to(device)
+
+
+def batches(count: int, size: int, device: torch.device, *, fill: bool) -> Iterator[tuple[int, Tensor]]:
+    """Rows 0 … count−1 in batches: how many, and which; with ``fill`` the last one repeats its last row.
+
+    All batches of one shape run through the same kernels, compiled once.
+    """
+    if size < 1:
+        raise ValueError(f"batch: got {size}, expected 1 or more")
+    for rows in torch.split(torch.arange(count, device=device), size):
+        filled = torch.cat([rows, rows[-1:].expand(size - len(rows))]) if fill else rows
+        yield len(rows), filled
+
+
+def run_reverse(
+    model: Model, begin: Tensor, seeds: tuple[int, ...], keys: Tensor, route: Route, callback: Callback | None
+) -> SampleResult:
+    """Images [B, C, H, W] in [0, 1] and their NFE from states ``begin``, whose first B rows have ``seeds``."""
+    times, few = [*route.times.tolist(), 0.0], len(seeds)
+
+    def watch(step: int, state: Tensor) -> None:
+        if callback is not None:
+            callback(SamplingStep(step + 1, len(times) - 1, times[step + 1], state[:few], seeds))
+
+    watch(-1, begin)
+    found = route.sampler.run(model, begin, route.times, KeyedNoise(keys), callback=watch)
+    images = found.images[:few]
+    if not bool(images.isfinite().all()):
+        raise ValueError(
+            f"the images of seeds {seeds[0]} to {seeds[-1]} are not finite: {route.sampler} diverges with "
+            f"{route.nfe} NFE; take more steps, or another sampler"
+        )
+    if float(((images < 0) | (images > 1)).float().mean()) > _CLIPPED:
+        warnings.warn(
+            f"most pixels of seeds {seeds[0]} to {seeds[-1]} lie outside [0, 1]: {route.sampler} diverges with "
+            f"{route.nfe} NFE; take more steps, or another sampler",
+            stacklevel=2,
+        )
+    images = images.clamp(0, 1)
+    watch(len(times) - 2, images)
+    return SampleResult(images, found.nfe)
+
+
+def prepared(network: nn.Module, *, cuda: bool, half: bool, compile: bool) -> nn.Module:
+    """The network as training runs it: half precision inside, channels last, compiled; on CUDA as a graph."""
+    if cuda:
+        network = network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    if compile:
+        compiled = torch.compile(network, dynamic=False)
+        assert isinstance(compiled, nn.Module)
+        network = compiled
+    execution = Execution(network, half=half, channels_last=cuda)
+    return Replayed(execution) if cuda else execution

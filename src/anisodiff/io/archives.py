@@ -1,0 +1,137 @@
+"""Paths that must exist, zip archives (npz among them), and the files in a folder, a tar or a zip as bytes.
+
+Every error is one line that names the file.
+"""
+
+import os
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+DAMAGED = (tarfile.TarError, zipfile.BadZipFile, EOFError, zlib.error, OSError)
+
+
+def one_line(error: Exception, longest: int = 200) -> str:
+    """What an error says, on one line; its class where it says nothing.
+
+    TorchScript begins with its own traceback: there the last line says what went wrong.
+    """
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    if lines and "TorchScript interpreter" in lines[0]:
+        lines = [lines[-1].removeprefix("RuntimeError: ")]
+    return " ".join(lines)[:longest] or type(error).__name__
+
+
+def existing(path: str | Path, what: str) -> Path:
+    """The path, if it is a folder or a regular file; ``what`` was expected there."""
+    path = Path(path)
+    try:
+        path.stat()
+    except OSError as error:
+        raise ValueError(
+            f"cannot read {path} ({error.strerror}): expected {what}; check the path and its permissions"
+        ) from error
+    if not (path.is_dir() or path.is_file()):
+        raise ValueError(f"{path} is neither a folder nor a regular file: expected {what}")
+    return path
+
+
+@contextmanager
+def open_zip(path: Path) -> Iterator[zipfile.ZipFile]:
+    """The archive at ``path``; damage found while it is read counts too."""
+    try:
+        archive = zipfile.ZipFile(path)
+    except (zipfile.BadZipFile, OSError) as error:
+        raise ValueError(
+            f"cannot read {path} as a zip ({error}): truncated or no zip; fetch it again and compare its size"
+        ) from error
+    try:
+        with archive:
+            yield archive
+    # an encrypted member and an unknown compression are RuntimeErrors of zipfile
+    except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError) as error:
+        raise ValueError(f"{path}: damaged or unreadable ({one_line(error)})") from error
+
+
+@contextmanager
+def _damage_named(path: Path) -> Iterator[None]:
+    """Whatever a damaged archive raises, as one line."""
+    try:
+        yield
+    except DAMAGED as error:
+        raise ValueError(
+            f"cannot read {path} ({error}): truncated or no archive; fetch it again and compare its size"
+        ) from error
+
+
+@dataclass(frozen=True)
+class Blob:
+    """One file; `open` works until the next blob is asked for."""
+
+    archive: Path
+    name: str
+    size: int
+    open: Callable[[], IO[bytes]]
+
+    def head(self, count: int = 32) -> bytes:
+        with _damage_named(self.archive), self.open() as stream:
+            return stream.read(count)
+
+    def read(self) -> bytes:
+        with _damage_named(self.archive), self.open() as stream:
+            return stream.read()
+
+
+def _tar_blobs(path: Path) -> Iterator[Blob]:
+    with _damage_named(path), tarfile.open(path) as archive:
+        for member in archive:
+            if member.isfile():
+                yield Blob(path, member.name, member.size, lambda member=member: _member(archive, member))  # type: ignore[misc]
+
+
+def _member(archive: tarfile.TarFile, member: tarfile.TarInfo) -> IO[bytes]:
+    stream = archive.extractfile(member)
+    assert stream is not None, "asked for regular files only"
+    return stream
+
+
+def _zip_blobs(path: Path) -> Iterator[Blob]:
+    with open_zip(path) as archive, _damage_named(path):
+        for info in archive.infolist():
+            if not info.is_dir():
+                yield Blob(path, info.filename, info.file_size, lambda info=info: archive.open(info))  # type: ignore[misc]
+
+
+def _folder_blobs(path: Path) -> Iterator[Blob]:
+    for here, folders, files in os.walk(path):
+        folders.sort()
+        for file in sorted(files):
+            full = Path(here, file)
+            if full.is_file():
+                name = full.relative_to(path).as_posix()
+                yield Blob(path, name, full.stat().st_size, lambda full=full: full.open("rb"))  # type: ignore[misc]
+
+
+def blobs(path: str | Path) -> Iterator[Blob]:
+    """All files below a folder (sorted) or in an archive (as stored)."""
+    path = existing(path, "a folder or an archive")
+    if path.is_dir():
+        return _folder_blobs(path)
+    with path.open("rb") as file:
+        packed_as_zip = file.read(2) == b"PK"
+    return _zip_blobs(path) if packed_as_zip else _tar_blobs(path)
+
+
+def read_blob(path: str | Path, name: str) -> bytes:
+    """The content of one file of `blobs(path)`."""
+    if Path(path).is_dir():
+        return (Path(path) / name).read_bytes()
+    for blob in blobs(path):
+        if blob.name == name:
+            return blob.read()
+    raise ValueError(f"{path} no longer holds {name}: it changed while it was read; start again")

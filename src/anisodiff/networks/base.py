@@ -1,0 +1,65 @@
+"""What a network is: any module with this call. It needs no base class.
+
+A network is made from its registered name and plain keyword arguments, and these are what a checkpoint stores.
+"""
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+
+class Network(Protocol):
+    """F(x, noise_level) on x [B, C, H, W] and noise_level [B] → [B, C·outputs, H, W].
+
+    labels       classes int64 [B], or None
+    dropout_key  int64 [B] turns dropout on, one mask a key (`layers.keyed_mask`); None: no dropout
+    """
+
+    def __call__(
+        self, x: Tensor, noise_level: Tensor, labels: Tensor | None = None, dropout_key: Tensor | None = None
+    ) -> Tensor: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class NetworkSpec:
+    """A network before it is built."""
+
+    name: str
+    arguments: Mapping[str, Any]
+    """All keyword arguments, resolved: plain values."""
+    make: Callable[[Mapping[str, Any], torch.Generator, bool], nn.Module] = field(repr=False, compare=False)
+
+    def build(self, generator: torch.Generator | None = None, *, recompute: bool = False) -> nn.Module:
+        """With first weights drawn from ``generator``; ``recompute`` activations in the backward pass."""
+        return self.make(self.arguments, generator or torch.Generator().manual_seed(0), recompute)
+
+
+SpecFactory = Callable[[str, tuple[int, int], int, int, Mapping[str, Any]], NetworkSpec]
+"""(name, (H, W), in_channels, out_channels, keys of the config) → NetworkSpec."""
+
+
+def module_spec(kind: type[nn.Module]) -> SpecFactory:
+    """For a module class whose ``__init__`` takes in_channels, out_channels and further keyword arguments.
+
+    The torch default generator is seeded while it is built, so that a run's seed fixes its first weights.
+    """
+    known = [name for name in inspect.signature(kind).parameters if name != "self"]
+
+    def make(arguments: Mapping[str, Any], generator: torch.Generator, recompute: bool) -> nn.Module:
+        if recompute:
+            raise ValueError(f"{kind.__name__} cannot recompute its activations; set recompute=false")
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(generator.initial_seed())
+            return kind(**arguments)
+
+    def spec(name: str, size: tuple[int, int], inputs: int, outputs: int, keys: Mapping[str, Any]) -> NetworkSpec:
+        for key in keys:
+            if key not in known:
+                raise ValueError(f"network: {name} has no {key!r}; valid: {', '.join(known)}")
+        return NetworkSpec(name=name, arguments={"in_channels": inputs, "out_channels": outputs, **keys}, make=make)
+
+    return spec

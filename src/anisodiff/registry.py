@@ -1,0 +1,209 @@
+"""The one table of names: processes with their models, samplers, networks. Filled by hand, read by everyone.
+
+To add one, write its module, add one line here and one row to the test table of its kind (docs/extending.md). Entries
+are paths below `anisodiff`, imported when they are first used: listing names costs nothing.
+"""
+
+import dataclasses
+import functools
+import importlib
+import operator
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from anisodiff import notation
+
+if TYPE_CHECKING:
+    from anisodiff.models.base import Model
+    from anisodiff.networks.base import NetworkSpec
+    from anisodiff.processes.base import Process
+    from anisodiff.samplers.base import Sampler
+
+
+@dataclass(frozen=True)
+class Trainable:
+    """A process of a class of its own, whose fields are its keys, and the model that learns it."""
+
+    process: str
+    model: str
+
+
+PROCESSES: Mapping[str, Trainable] = MappingProxyType(
+    {
+        "flow-matching": Trainable("processes.flow_matching:FlowMatching", "models.velocity:VelocityModel"),
+        "heat-dissipation": Trainable(
+            "processes.heat_dissipation:HeatDissipation", "models.deblurring:DeblurringModel"
+        ),
+        "edge-preserving": Trainable(
+            "processes.edge_preserving:EdgePreserving", "models.scaled_noise:ScaledNoiseModel"
+        ),
+    }
+)
+
+PRESETS = ("ve", "heat", "anisotropic", "heat-paper", "anisotropic-paper")
+"""Choices of coefficients of the SPDE (`processes.presets`), learned by `models.score.ScoreModel`."""
+FIGURES = (
+    *(
+        f"gallery-{row}"
+        for row in ("isotropic-noise", "anisotropic-noise", "isotropic-drift", "anisotropic-drift", "both")
+    ),
+    *(f"design-{row}{column}" for row in "1234" for column in "abc"),
+)
+"""Presets of the paper's figures, which are not trained with."""
+
+SAMPLERS: Mapping[str, str] = MappingProxyType(
+    {
+        "exponential": "samplers.exponential:Exponential",
+        "ode": "samplers.ode:Ode",
+        "euler": "samplers.euler:Euler",
+        "ancestral": "samplers.ancestral:Ancestral",
+        "pc": "samplers.predictor_corrector:PredictorCorrector",
+        "heun": "samplers.flow:Heun",
+        "midpoint": "samplers.flow:Midpoint",
+        "dopri5": "samplers.dopri5:Dopri5",
+        "deblurring": "samplers.deblurring:Deblurring",
+        "posterior": "samplers.posterior:Posterior",
+    }
+)
+
+NETWORKS: Mapping[str, str] = MappingProxyType(
+    {
+        "cifar10": "networks.ncsnpp:ncsnpp_spec",
+        "cifar10-deep": "networks.ncsnpp:ncsnpp_spec",
+        "celeba64": "networks.ncsnpp:ncsnpp_spec",
+        "lsun256": "networks.ncsnpp:ncsnpp_spec",
+        "tiny": "networks.ncsnpp:ncsnpp_spec",
+        "small": "networks.ncsnpp:ncsnpp_spec",
+        "base": "networks.ncsnpp:ncsnpp_spec",
+    }
+)
+"""A module class, or a function that resolves a name and keys to a `NetworkSpec`."""
+
+TRAINED = (*PRESETS, *PROCESSES)
+"""Processes that models are trained with."""
+PROCESS_NAMES = (*TRAINED, *FIGURES)
+
+
+@functools.cache
+def resolve(path: str) -> Any:
+    """What ``module:name`` below `anisodiff` names."""
+    module, _, name = path.partition(":")
+    return getattr(importlib.import_module(f"anisodiff.{module}"), name)
+
+
+def process_keys(name: str | None = None) -> tuple[str, ...]:
+    """The keys of the process ``name``; without one, all keys that some process has."""
+    if name is not None and name in PROCESSES:
+        return tuple(f.name for f in dataclasses.fields(resolve(PROCESSES[name].process)))
+    own = [*resolve("processes.config:KEYS"), *resolve("processes.presets:OWN_KEYS")]
+    others = [] if name is not None else [key for other in PROCESSES for key in process_keys(other)]
+    return tuple(dict.fromkeys([*own, *others]))
+
+
+def build_process(name: str, size: int, overrides: Mapping[str, Any], what: str) -> "Process":
+    """The process ``name`` for images of ``size`` pixels (the longer side), with keys overridden.
+
+    ``what`` says in an error line whose keys they are.
+    """
+    if name not in PROCESS_NAMES:
+        raise ValueError(f"unknown process {name!r}; {notation.nearest(str(name), PROCESS_NAMES)}")
+    pixels, built = _pixels(size), None
+    if name not in PROCESSES:
+        built = resolve("processes.presets:configure")(name, pixels, overrides, what).build()
+    else:
+        kind = resolve(PROCESSES[name].process)
+        keys = resolve("processes.config:check_keys")(overrides, process_keys(name), what)
+        built = kind(**{**kind.sized(pixels), **keys})
+    found: Process = built
+    return found
+
+
+def process(name: str, size: int = 32, **overrides: Any) -> "Process":
+    """A process by name, with any of its keys overridden: ``process("anisotropic", diffusivity=4)``."""
+    return build_process(name, size, overrides, f"process {name!r}")
+
+
+def model_of(name: str) -> "type[Model]":
+    """The model that learns the process ``name``."""
+    path = PROCESSES[name].model if name in PROCESSES else "models.score:ScoreModel"
+    kind: type[Model] = resolve(path)
+    return kind
+
+
+def build_network(
+    name: str, size: tuple[int, int], in_channels: int, out_channels: int, keys: Mapping[str, Any]
+) -> "NetworkSpec":
+    """The network ``name`` for images of ``size`` (H, W), before it is built."""
+    if name not in NETWORKS:
+        raise ValueError(f"network.name: unknown {name!r}; {notation.nearest(str(name), NETWORKS)}")
+    found = resolve(NETWORKS[name])
+    make = resolve("networks.base:module_spec")(found) if isinstance(found, type) else found
+    spec: NetworkSpec = make(name, size, in_channels, out_channels, keys)
+    return spec
+
+
+def build_sampler(text: str, process: "Process", provided: frozenset[str] | None = None) -> "Sampler":
+    """A sampler for ``process`` from its notation: ``exponential(order=2)``, ``euler(corrector=0.16)``, ``ode``.
+
+    ``provided``: what the model has learned (`Model.provides`), where it is known. Unknown names and options are
+    refused with the nearest valid one, and what does not fit with the names of those that do.
+    """
+    return fit_sampler(notation.read(text, _samplers(), "sampler"), process, provided)
+
+
+def fit_sampler(given: "Sampler", process: "Process", provided: frozenset[str] | None = None) -> "Sampler":
+    """``given`` with what it takes from ``process`` filled in; refused if process or model lack what it requires."""
+    if provided is None:
+        provided = _model_for(process).provides(process, resolve("models.base:ModelOptions")())
+    missing = given.missing(process, provided)
+    if missing:
+        fitting = [name for name, kind in _samplers().items() if _fits(kind(), process, provided)]
+        remedy = f"use {' or '.join(map(repr, fitting))}" if fitting else "no sampler fits"
+        raise ValueError(f"the sampler {given.name!r} needs {missing}; {remedy}")
+    return given.prepared(process)
+
+
+def default_sampler(model: "type[Model]", process: "Process", provided: frozenset[str]) -> "Sampler":
+    """The sampler of a ``model`` of ``process`` that has learned what is ``provided``, where none is named.
+
+    Where the noise stops at edges (λ2 < ∞) only explicit steps can follow it, along the drift that was learned; where
+    none was learned, along the process's own.
+    """
+    euler = resolve(SAMPLERS["euler"])
+    for given in (resolve(SAMPLERS[model.default_sampler])(), euler(drift="projected"), euler()):
+        if _fits(given, process, provided):
+            fitting: Sampler = given.prepared(process)
+            return fitting
+    raise ValueError("no sampler fits this process and what was learned of it")
+
+
+def _samplers() -> "dict[str, type[Sampler]]":
+    return {name: resolve(path) for name, path in SAMPLERS.items()}
+
+
+def _model_for(process: "Process") -> "type[Model]":
+    """The model of a process that was built by hand."""
+    kinds = {resolve(entry.process): name for name, entry in PROCESSES.items()}
+    return model_of(kinds.get(type(process), ""))
+
+
+def _fits(given: "Sampler", process: "Process", provided: frozenset[str]) -> bool:
+    if given.missing(process, provided):
+        return False
+    try:
+        given.prepared(process)
+    except ValueError:
+        return False
+    return True
+
+
+def _pixels(size: int) -> int:
+    try:
+        pixels = operator.index(size)
+    except TypeError:
+        pixels = 0
+    if isinstance(size, bool) or pixels < 3:
+        raise ValueError(f"size is the image's longer side in pixels, a whole number ≥ 3; got {size!r}")
+    return pixels

@@ -1,0 +1,168 @@
+"""What surrounds the loop of a run: hooks it calls, its log, its end by a signal, its outcome."""
+
+import json
+import math
+import signal
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from anisodiff.io import tensor_files as files
+from anisodiff.io.atomic import replacing
+from anisodiff.models.base import Model
+from anisodiff.processes import Process
+from anisodiff.runtime.distributed import Distributed
+from anisodiff.runtime.progress import StageProgress, no_stage_progress
+
+_TOGETHER = 16  # steps between two questions among several processes: each costs a wait for the device
+
+OnInterval = Callable[[Model, int, Mapping[str, Tensor] | None], None]
+
+
+class Diverged(ValueError):
+    """Loss or gradient is not finite any more."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hooks:
+    """What a run calls, all optional.
+
+    say          a line of text
+    progress     (stage, done, total): images of "training", or parts of the "preconditioning" before it
+    on_log       each record of the log
+    on_interval  (averaged model, step, prior or None), every ``sample_every`` images: sample grids
+    fit_prior    (process, images) → tensors, kept in every checkpoint as prior.safetensors
+    observe      (name) before every effect of a checkpoint on the disk
+    stop         asked after every step: True ends the run as a signal does, with a checkpoint
+    """
+
+    say: Callable[[str], None] = lambda _: None
+    progress: StageProgress = no_stage_progress
+    on_log: Callable[[dict[str, Any]], None] = lambda _: None
+    on_interval: OnInterval | None = None
+    fit_prior: Callable[[Process, Tensor], Mapping[str, Tensor]] | None = None
+    observe: files.Observe = files.unobserved
+    stop: Callable[[], bool] = lambda: False
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingOutcome:
+    """How a run ended; one that is not ``finished`` was asked to stop and can be resumed."""
+
+    step: int
+    images: int
+    finished: bool
+    skipped: int
+    """Steps skipped because their loss or gradient was not finite."""
+    loss: float | None
+    """Mean since the last line of the log."""
+    checkpoint: Path | None
+
+
+class StopRequest:
+    """Whether the run was asked to end."""
+
+    def __init__(self) -> None:
+        self.asked = False
+
+    def now(self, step: int, distributed: Distributed) -> bool:
+        """Whether to end after step number ``step``; the same answer in every process."""
+        if distributed.world == 1:
+            return self.asked
+        if step % _TOGETHER:
+            return False
+        return bool(distributed.largest(torch.tensor(float(self.asked), device=distributed.device)).item())
+
+
+@contextmanager
+def on_signals() -> Iterator[StopRequest]:
+    """Inside, the first SIGINT or SIGTERM sets ``asked``; a second one has its usual effect."""
+    stop = StopRequest()
+    if threading.current_thread() is not threading.main_thread():
+        yield stop  # only the main thread may set handlers
+        return
+    old: dict[int, Any] = {}
+
+    def ask(number: int, frame: FrameType | None) -> None:
+        stop.asked = True
+        signal.signal(number, old[number])
+
+    for caught in (signal.SIGINT, signal.SIGTERM):
+        old[caught] = signal.signal(caught, ask)
+    try:
+        yield stop
+    finally:
+        for number, handler in old.items():
+            signal.signal(number, handler)
+
+
+def _plain(value: Any) -> Any:
+    """JSON has no NaN: null stands for it."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return [_plain(v) for v in value] if isinstance(value, list) else value
+
+
+def read_log(run: str | Path) -> list[dict[str, Any]]:
+    """All complete lines of a run's log; a line cut off by a kill is omitted."""
+    path = Path(run) / "log.jsonl"
+    records = []
+    for line in path.read_text(encoding="utf-8").splitlines() if path.is_file() else []:
+        try:
+            record = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(record, dict) and isinstance(record.get("step"), int):
+            records.append(record)
+    return records
+
+
+class Log:
+    """One JSON object a line in log.jsonl, and TensorBoard where it is installed.
+
+    A run that is resumed at ``step`` drops what it had logged beyond it.
+    """
+
+    def __init__(self, run: Path, step: int, *, tensorboard: bool) -> None:
+        self._path = run / "log.jsonl"
+        kept = [record for record in read_log(run) if record["step"] <= step]
+        with replacing(self._path) as temporary:
+            temporary.write_text("".join(json.dumps(record) + "\n" for record in kept), encoding="utf-8")
+        self._board: Any = None
+        if tensorboard:
+            try:
+                from torch.utils.tensorboard import SummaryWriter
+            except ImportError:
+                return
+            self._board = SummaryWriter(str(run / "tensorboard"), purge_step=step + 1)
+
+    def write(self, record: dict[str, Any]) -> None:
+        """One line; a disk that is full loses the line, not the run."""
+        record = {name: _plain(value) for name, value in record.items()}
+        try:
+            with self._path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(record) + "\n")
+            if self._board is not None:
+                self._draw(record)
+        except OSError:
+            return
+
+    def _draw(self, record: dict[str, Any]) -> None:
+        step = record["step"]
+        for name in ("loss", "grad_norm", "lr", "images_per_second", "skipped"):
+            if record.get(name) is not None:
+                self._board.add_scalar(name, record[name], step)
+        for number, value in enumerate(record.get("loss_by_level") or []):
+            if value is not None:
+                self._board.add_scalar(f"loss_by_level/{number}", value, step)
+
+    def close(self) -> None:
+        if self._board is not None:
+            self._board.close()

@@ -1,0 +1,34 @@
+"""Progress: lines elsewhere than on a terminal, bars there."""
+
+import io
+
+from rich.console import Console
+
+from anisodiff.runtime.progress import EVERY, lines, no_progress, progress, stages
+
+
+def test_a_note_stands_beside_the_progress():
+    now, said = [0.0], []
+    tell = lines(said.append, clock=lambda: now[0])
+    for now[0], done in ((0.0, 0), (EVERY - 1, 10), (EVERY, 100), (EVERY + 1, 105), (2 * EVERY, 200), (999.0, 400)):
+        tell("training", done, 400, f"loss {done / 1000}")
+    assert said == ["training: 100/400, about 60 s left, loss 0.1", "training: 200/400, about 40 s left, loss 0.2"]
+
+
+def test_bars_show_stage_count_and_note():
+    screen = io.StringIO()
+    with stages(Console(file=screen, force_terminal=True, width=120)) as tell:
+        tell("reading", 3, None)
+        tell("training", 1, 4, "loss 0.5")
+    shown = screen.getvalue()
+    for text in ("reading", "3/?", "training", "1/4", "loss 0.5"):
+        assert text in shown
+
+
+def test_nothing_is_shown_where_nothing_should_be():
+    screen = io.StringIO()
+    for terminal in (False, True):
+        with progress(Console(file=screen, force_terminal=terminal), "work", shown=False) as tick:
+            tick(1, 3)
+            no_progress(1, None)
+    assert screen.getvalue() == ""

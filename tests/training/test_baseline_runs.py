@@ -1,0 +1,140 @@
+"""Each baseline from training to images through the same trainer, generator and commands as every other process."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import anisodiff
+from anisodiff.editing.sdedit import edit
+from anisodiff.editing.strength import strength_of_t
+from anisodiff.registry import PROCESSES
+from anisodiff.training import Hooks, load_model, read_log, train
+from anisodiff.training.estimate import estimate
+from anisodiff.training.preview import fit_prior, sample_grid
+from anisodiff.training.recipes import recipe
+from tests.generation.conftest import data  # noqa: F401
+from tests.training.conftest import assert_equal, tiny
+
+FEWER = {"heat-dissipation": {"levels": 12}, "edge-preserving": {"levels": 40}}
+every_baseline = pytest.mark.parametrize("name", PROCESSES)
+
+
+def config(name: str, **changes):
+    return tiny(process={"preset": name, **FEWER.get(name, {})}, t_min=1e-3, images=20, **changes)
+
+
+@pytest.fixture(scope="session")
+def trained(data, tmp_path_factory):  # noqa: F811
+    """Run folders by name, each trained once, in two parts."""
+    made = {}
+
+    def run(name: str):
+        if name not in made:
+            made[name] = tmp_path_factory.mktemp(name) / "run"
+            for images in (8, 20):
+                part = dataclasses.replace(config(name), images=images)
+                train(part, data, made[name], hooks=Hooks(fit_prior=fit_prior), tensorboard=False)
+        return made[name]
+
+    return run
+
+
+@every_baseline
+def test_continuing_is_bitwise_equal_to_never_having_stopped(name, data, trained, tmp_path):  # noqa: F811
+    train(config(name), data, tmp_path / "calm", hooks=Hooks(fit_prior=fit_prior), tensorboard=False)
+    assert_equal(trained(name), tmp_path / "calm")
+    records = read_log(trained(name))
+    assert records[-1]["images"] == 20
+    assert all(np.isfinite(record["loss"]) for record in records if record["loss"] is not None)
+
+
+@every_baseline
+def test_images_from_a_checkpoint(name, trained):
+    """In [0, 1], functions of their seed alone, from the usual sampler; the grid of a run while it trains, too."""
+    generator = anisodiff.load(trained(name), "cpu")
+    images = generator.sample(3, seed=4, steps=12)
+    assert images.shape == (3, 1, 8, 8)
+    assert bool(((images >= 0) & (images <= 1)).all())
+    torch.testing.assert_close(images[1:2], generator.sample(1, seed=5, steps=12), rtol=0, atol=2e-5)
+    assert generator.route(steps=12).nfe == 12
+    if name == "flow-matching":
+        fine = generator.sample(3, seed=4, steps=400, sampler="dopri5")
+        torch.testing.assert_close(fine, generator.sample(3, seed=4, steps=100), rtol=0, atol=0.02)
+    with pytest.raises(ValueError, match="the sampler 'exponential' needs the learned drift"):
+        generator.sample(1, sampler="exponential")
+    stored = load_model(trained(name))
+    grid = sample_grid(stored.model, stored.prior, t_min=1e-3, process=stored.plan.process, side=2, nfe=8)
+    assert grid.shape == (4, 1, 8, 8)
+    assert grid.isfinite().all()
+
+
+@every_baseline
+def test_edits_keep_what_the_mask_keeps(name, trained, data):  # noqa: F811
+    generator = anisodiff.load(trained(name), "cpu")
+    images = torch.from_numpy(data.images[:2].copy()).float() / 255
+    mask = torch.zeros(8, 8)
+    mask[:4] = 1
+    new = edit(generator, images, seeds=[1, 2], t=0.5, steps=12, mask=mask)
+    torch.testing.assert_close(new[:, :, 4:], images[:, :, 4:])
+    assert float((new - images)[:, :, :4].abs().max()) > 0.01
+    assert 0 < strength_of_t(generator.model, 0.2) < strength_of_t(generator.model, 0.9) < 1
+
+
+@every_baseline
+def test_a_batch_may_be_cut(name, data, tmp_path):  # noqa: F811
+    whole = config(name, batch=8, precision="fp64")
+    outcomes = [
+        train(dataclasses.replace(whole, accumulation=parts), data, tmp_path / str(parts), tensorboard=False)
+        for parts in (1, 2)
+    ]
+    assert outcomes[0].loss == pytest.approx(outcomes[1].loss, rel=1e-9)
+
+
+def test_it_learns(data, tmp_path):  # noqa: F811
+    """Flow matching: the loss falls below that of the best constant velocity field, E|ξ|² + E|2x − 1|²."""
+    long = tiny(process="flow-matching", images=320, batch=16, lr=1e-2, warm_up=80, log_every=160)
+    train(long, data, tmp_path, tensorboard=False)
+    images = torch.from_numpy(data.images[:].copy()).float() / 255
+    constant = 1 + float((2 * images - 1).square().mean())
+    losses = [record["loss"] for record in read_log(tmp_path)]
+    assert losses[-1] < 0.5 * constant, losses
+
+
+def test_estimates_need_no_data():
+    found = estimate(config("edge-preserving"), torch.device("cpu"), torch.rand(16, 1, 8, 8))
+    assert found.parameters > 0
+    assert found.seconds_per_thousand > 0
+
+
+@every_baseline
+def test_commands(name, command, trained, tmp_path):
+    """sample, edit and forward; the protocol says which sampler and how many evaluations."""
+    run = trained(name)
+    code, out, err = command("sample", run, "--n", 2, "--steps", 12, "--out", "made", "--json", "--device", "cpu")
+    assert code == 0, err
+    facts = json.loads(out)
+    assert facts["process"]["kind"] == name
+    assert facts["nfe"] == 12
+    assert facts["sampler"].split("(")[0] in {"heun", "deblurring", "posterior"}
+    assert len(list((tmp_path / "made").glob("*.png"))) == 2
+    Image.fromarray(np.arange(64, dtype=np.uint8).reshape(8, 8) * 3).save(tmp_path / "picture.png")
+    words = ("edit", run, "picture.png", "--t", 0.5, "--steps", 12, "--figure", "edit.png", "--device", "cpu")
+    code, out, err = command(*words)
+    assert code == 0, err
+    assert (tmp_path / "edit.png").is_file()
+    code, out, err = command("forward", "--process", name, "--size", 16, "--output", "way.png", "--device", "cpu")
+    assert code == 0, err
+
+
+@every_baseline
+def test_recipes(name):
+    """The long ones have their authors' settings, the short ones differ from ours in the process alone."""
+    ours, short = recipe("cifar10-anisotropic-base").to_dict(), recipe(f"cifar10-{name}-base").to_dict()
+    different = {key for key in ours if ours[key] != short[key]}
+    assert different == {"process", "t_min"}
+    assert recipe(f"cifar10-{name}").images == (51_200_000 if name == "flow-matching" else 166_400_000)
+    assert recipe(f"celeba64-{name}").process["preset"] == name

@@ -1,0 +1,73 @@
+"""Two processes at one global batch are one process."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from anisodiff.training import find, read_log, train
+from tests.training.conftest import everything, tiny
+
+ROOT = Path(__file__).parents[2]
+SETTINGS = {
+    "torchrun": {"precision": "fp64", "accumulation": 2, "images": 40},
+    "accelerate": {
+        "process": "anisotropic",
+        "precision": "fp64",
+        "accumulation": 2,
+        "batch": 8,
+        "images": 32,
+    },
+}
+SCRIPT = """
+import sys
+import torch
+from anisodiff.data import open_dataset
+from anisodiff.training import train
+from tests.training.conftest import tiny
+from tests.training.test_distributed import SETTINGS
+
+torch.set_num_threads(1)
+launcher, data, run = sys.argv[1:]
+changes = SETTINGS[launcher]
+for part in (0.5, 1):  # stopped and continued once
+    config = tiny(**{**changes, "images": int(part * changes["images"])})
+    train(config, open_dataset(data), run, tensorboard=False)
+"""
+
+
+def launch(launcher: str, dataset, run, script: Path) -> None:
+    """Two processes on a free port of the loopback. To accelerate, `--cpu` means one: two have to be called GPUs."""
+    script.write_text(SCRIPT)
+    words = {
+        "torchrun": [
+            "torch.distributed.run", "--nproc-per-node", "2", "--rdzv-backend", "c10d",
+            "--rdzv-endpoint", "127.0.0.1:0",
+        ],
+        "accelerate": [
+            "accelerate.commands.launch", "--multi_gpu", "--num_processes", "2", "--num_machines", "1",
+            "--mixed_precision", "no", "--dynamo_backend", "no", "--main_process_port", "0",
+        ],
+    }[launcher]  # fmt: skip
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}", "OMP_NUM_THREADS": "1"}
+    ran = subprocess.run(
+        [sys.executable, "-m", *words, str(script), launcher, str(dataset.path), str(run)],
+        cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=120,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr[-3000:]
+
+
+@pytest.mark.parametrize("launcher", SETTINGS)
+def test_two_gloo_processes_equal_one(dataset, tmp_path, launcher):
+    launch(launcher, dataset, tmp_path / "two", tmp_path / "script.py")
+    train(tiny(**SETTINGS[launcher]), dataset, tmp_path / "one", tensorboard=False)
+    one, two = everything(tmp_path / "one"), everything(tmp_path / "two")
+    assert one.keys() == two.keys()
+    assert find(tmp_path / "two").step == find(tmp_path / "one").step >= 4
+    for name, value in one.items():
+        torch.testing.assert_close(two[name], value, rtol=0, atol=1e-6, msg=name)
+    logged = [[record["loss"] for record in read_log(tmp_path / run)[-2:]] for run in ("one", "two")]
+    torch.testing.assert_close(torch.tensor(logged[0]), torch.tensor(logged[1]), rtol=1e-6, atol=1e-6)

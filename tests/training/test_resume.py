@@ -1,0 +1,281 @@
+"""Stopped, killed, damaged, refused: a run goes on as if nothing had been."""
+
+import dataclasses
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from benchmarks import kill_soak
+from safetensors.torch import load_file
+
+from anisodiff.io.checkpoint import alone, folder_of
+from anisodiff.io.tensor_files import put_tensors
+from anisodiff.training import Damaged, Hooks, Plan, find, load_model, newest, read, read_log, train
+from anisodiff.training.setup import describe, differences
+from tests.training.conftest import assert_equal, tiny
+
+ROOT = Path(__file__).parents[2]
+
+
+def steps(run) -> list[str]:
+    return sorted(path.name for path in folder_of(run).iterdir())
+
+
+def test_keeps_the_last_two(calm):
+    assert steps(calm) == ["step-00000009", "step-00000010"]
+
+
+@pytest.mark.parametrize("process", ["heat", "anisotropic"])
+def test_continuing_is_bitwise_equal_to_never_having_stopped(dataset, tmp_path, process):
+    config = tiny(process=process)
+    train(config, dataset, tmp_path / "calm", tensorboard=False)
+    for images in (4, 12, 28, 40):
+        train(dataclasses.replace(config, images=images), dataset, tmp_path / "run", tensorboard=False)
+    assert_equal(tmp_path / "run", tmp_path / "calm")
+
+
+def test_ctrl_c_saves_and_exits(dataset, calm, tmp_path):
+    for number in (signal.SIGINT, signal.SIGTERM):
+        done = []
+
+        def ask(_, done=done, number=number):
+            done.append(None)
+            if len(done) == 2:
+                os.kill(os.getpid(), number)
+
+        outcome = train(tiny(), dataset, tmp_path, hooks=Hooks(on_log=ask), tensorboard=False)
+        assert not outcome.finished
+        assert newest(tmp_path).step == outcome.step
+    assert train(tiny(), dataset, tmp_path, tensorboard=False).finished
+    assert_equal(tmp_path, calm)
+    assert [record["step"] for record in read_log(tmp_path)] == sorted({r["step"] for r in read_log(tmp_path)})
+
+
+def test_a_fault_at_every_write(dataset, tmp_path):
+    """The n-th effect on the disk fails, for every n: the run goes on, and ends where it would have."""
+    config = tiny(images=28, ema="constant(0.9)")
+    train(dataclasses.replace(config, images=20), dataset, tmp_path / "half", tensorboard=False)
+
+    def continued(name: str, fatal: int) -> tuple[Path, list[str], list[str]]:
+        """A run from step 5 on, whose effect number ``fatal`` fails; its effects, and what it said."""
+        run, seen, said = tmp_path / name, list[str](), list[str]()
+        shutil.copytree(tmp_path / "half", run)
+
+        def observe(effect: str) -> None:
+            seen.append(effect)
+            if len(seen) == fatal:
+                raise OSError(28, "No space left on device")
+
+        hooks = Hooks(observe=observe, say=said.append)
+        assert train(config, dataset, run, hooks=hooks, tensorboard=False).finished
+        return run, seen, said
+
+    calm, effects, _ = continued("undisturbed", 0)
+    count = effects.index("begin", 1)  # all those of the first checkpoint written
+    assert {"begin", "write model.safetensors", "sync manifest.json", "rename"} < set(effects[:count])
+    assert effects[count - 1] == "prune step-00000003"
+    for fatal in range(1, count + 1):
+        run, _, said = continued(f"run-{fatal}", fatal)
+        complained = [line for line in said if "step 6: No space left on device; last good: step-00000005" in line]
+        assert len(complained) == (fatal < count)  # what cannot be pruned is no loss
+        for step in folder_of(run).glob("step-*"):
+            read(step)
+        assert not list(folder_of(run).glob(".partial-*"))
+        assert_equal(run, calm)
+
+
+def test_a_failing_last_write_is_one_clear_line(dataset, tmp_path):
+    train(tiny(images=20), dataset, tmp_path, tensorboard=False)
+
+    def fail(name: str):
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(OSError, match=r"step 10: No space left on device; last good: step-00000005"):
+        train(tiny(), dataset, tmp_path, hooks=Hooks(observe=fail), tensorboard=False)
+    assert newest(tmp_path).step == 5
+
+
+@pytest.mark.parametrize("damage", ["flip", "cut", "missing", "manifest", "config"])
+def test_a_damaged_newest_checkpoint_is_passed_over(dataset, calm, tmp_path, damage):
+    run = tmp_path / "run"
+    shutil.copytree(calm, run)
+    last = folder_of(run) / "step-00000010"
+    victim = last / {"manifest": "manifest.json", "config": "config.json"}.get(damage, "state/optimizer.safetensors")
+    data = bytearray(victim.read_bytes())
+    data[len(data) // 2] ^= 1
+    if damage == "missing":
+        victim.unlink()
+    else:
+        victim.write_bytes(data[: len(data) // 2] if damage in ("cut", "manifest") else data)
+    with pytest.raises(Damaged):
+        read(last)
+    assert find(run).step == 9
+    said: list[str] = []
+    train(tiny(), dataset, run, hooks=Hooks(say=said.append), tensorboard=False)
+    assert any("damaged" in line and "step-00000010" in line for line in said)
+    assert any("continuing from step-00000009" in line for line in said)
+    assert_equal(run, calm)
+
+
+def test_nothing_whole_is_not_overwritten(dataset, calm, tmp_path):
+    run = tmp_path / "run"
+    shutil.copytree(calm, run)
+    for step in folder_of(run).iterdir():
+        (step / "manifest.json").unlink()
+    with pytest.raises(ValueError, match=r"no checkpoint of .* is complete"):
+        train(tiny(), dataset, run, tensorboard=False)
+    with pytest.raises(ValueError, match=r"manifest.json is missing: the checkpoint is incomplete"):
+        find(run)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"process.diffusivity": 1.0}, "process.diffusivity was 'geometric.* now"),
+        ({"lr": 5e-4}, "lr was 0.001, now 0.0005"),
+        ({"batch": 8, "seed": 3}, "batch was 4, now 8; seed was 0, now 3"),
+        ({"network.nf": 16}, "network.nf was 8, now 16"),
+        ({"ema": "constant(0.9)"}, "ema"),
+        ({"weighting": "noise"}, "weighting was 'state', now 'noise'"),
+    ],
+)
+def test_another_run_is_refused_by_name(dataset, calm, changes, words):
+    before = {path: path.read_bytes() for path in folder_of(calm).rglob("*") if path.is_file()}
+    with pytest.raises(ValueError, match=words):
+        train(tiny().changed(changes), dataset, calm, tensorboard=False)
+    assert before == {path: path.read_bytes() for path in folder_of(calm).rglob("*") if path.is_file()}
+
+
+def test_other_data_are_refused(dataset, calm):
+    other = dataclasses.replace(dataset, fingerprint="0" * 64)
+    with pytest.raises(ValueError, match=r"data.fingerprint was .* now '000000000000"):
+        train(tiny(), other, calm, tensorboard=False)
+    with pytest.raises(ValueError, match="the data are 1×8×8"):
+        train(tiny(channels=3), dataset, calm, tensorboard=False)
+
+
+def test_length_and_intervals_may_change(dataset, calm, tmp_path):
+    run = tmp_path / "run"
+    shutil.copytree(calm, run)
+    longer = tiny(images=48, log_every=4, checkpoint_every=0, accumulation=2)
+    assert train(longer, dataset, run, tensorboard=False).step == 12
+
+
+def test_never_and_in_use(dataset, calm):
+    with pytest.raises(ValueError, match=r"already holds a run \(step-00000010\)"):
+        train(tiny(), dataset, calm, resume=False, tensorboard=False)
+    with alone(calm), pytest.raises(ValueError, match="in use by another run"):
+        train(tiny(), dataset, calm, tensorboard=False)
+
+
+def test_what_a_checkpoint_says_and_loads(dataset, calm):
+    saved = find(calm)
+    assert saved.step == 10
+    assert saved.meta["images"] == 40
+    assert saved.meta["data"]["fingerprint"] == dataset.fingerprint
+    assert saved.meta["process"]["step"] == "exact"
+    loaded = load_model(calm)
+    u = torch.rand(2, 1, 8, 8)
+    t = torch.tensor([0.3, 1.5], dtype=torch.float64)
+    score, _ = loaded.model(u, t)
+    assert score.shape == u.shape
+    tensors = load_file(saved.path / "model.safetensors")
+    assert tensors.keys() == loaded.model.state_dict().keys()
+    for name, value in loaded.model.state_dict().items():
+        assert torch.equal(value, tensors[name])
+
+
+def test_a_run_of_an_older_version_goes_on(dataset, calm):
+    """A setting that did not exist yet was at its default."""
+    saved = newest(calm)
+    meta = {
+        **saved.meta,
+        "config": {k: v for k, v in saved.meta["config"].items() if k not in ("times", "channel_pca")},
+    }
+    assert differences(meta, describe(Plan.of(tiny()), dataset)) == []
+    other = describe(Plan.of(dataclasses.replace(tiny(), times="uniform")), dataset)
+    assert differences(meta, other) == ["times was 'level', now 'uniform'"]
+
+
+def test_hooks_see_the_averaged_model_and_keep_the_prior(dataset, tmp_path):
+    seen = {}
+    u, t = torch.rand(2, 1, 8, 8), torch.tensor([0.3, 1.5], dtype=torch.float64)
+
+    def look(model, step, prior):
+        assert prior["mean"].shape == (1, 8, 8)  # also in a run that was continued
+        with torch.no_grad():
+            seen[step] = model(u, t)[0].clone()
+
+    config = tiny(sample_every=20)
+    hooks = Hooks(on_interval=look, fit_prior=lambda process, images: {"mean": images.mean(0)})
+    train(dataclasses.replace(config, images=20), dataset, tmp_path, hooks=hooks, tensorboard=False)
+    train(config, dataset, tmp_path, hooks=Hooks(on_interval=look), tensorboard=False)
+    assert sorted(seen) == [5, 10]
+    loaded = load_model(tmp_path)
+    torch.testing.assert_close(loaded.model(u, t)[0], seen[10])
+    assert loaded.prior["mean"].shape == (1, 8, 8)
+
+
+def test_tensors_of_every_kind_are_safetensors(tmp_path):
+    tensors = {
+        "a": torch.rand(3, 4), "b": torch.rand(2, dtype=torch.float64), "c": torch.arange(5), "d": torch.tensor(1.5),
+        "e": torch.rand(0, 3), "f": torch.rand(2, 3).bfloat16(), "g": torch.rand(2, 3, 4, 4).mT,
+        "h": torch.tensor([True, False]), "i": torch.rand(2, 3, 4, 4).contiguous(memory_format=torch.channels_last),
+    }  # fmt: skip
+    put_tensors(tmp_path / "x.safetensors", tensors)
+    back = load_file(tmp_path / "x.safetensors")
+    assert back.keys() == tensors.keys()
+    for name, value in tensors.items():
+        assert back[name].dtype == value.dtype
+        assert torch.equal(back[name], value)
+
+
+DISK = """
+import resource, sys
+import torch
+from anisodiff.data import open_dataset
+from anisodiff.training import Hooks, train
+from tests.training.conftest import tiny
+
+torch.set_num_threads(1)
+_, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+
+def on_log(record):  # the disk is full between steps 4 and 8
+    full = 4 <= record["step"] < 8
+    resource.setrlimit(resource.RLIMIT_FSIZE, (6000 if full else hard, hard))
+
+hooks = Hooks(on_log=on_log, say=lambda line: print(line, flush=True))
+print(train(tiny(), open_dataset(sys.argv[1]), sys.argv[2], hooks=hooks, tensorboard=False).finished)
+"""
+
+
+def test_a_full_disk_loses_nothing(dataset, calm, tmp_path):
+    ran = subprocess.run(
+        [sys.executable, "-c", DISK, str(dataset.path), str(tmp_path)],
+        cwd=ROOT, env={**os.environ, "PYTHONPATH": "src"}, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    lines = ran.stdout.splitlines()
+    assert "cannot write a checkpoint at step 6: File too large; last good: step-00000003" in ran.stdout
+    assert lines[-1] == "True"
+    assert_equal(tmp_path, calm)
+    assert steps(tmp_path) == ["step-00000009", "step-00000010"]
+
+
+def test_six_kills(monkeypatch, capsys):
+    """kill −9 at random moments and while writing; the script compares every file with an undisturbed run's."""
+    monkeypatch.setattr(sys, "argv", ["kill_soak.py", "--kills", "6", "--steps", "12", "--json"])
+    with pytest.raises(SystemExit) as ended:
+        kill_soak.main()
+    result = json.loads(capsys.readouterr().out)
+    assert ended.value.code == 0, result
+    assert result["ok"]
+    assert result["kills"] == 6
+    assert result["while_writing"] == 3
+    assert result["equal"] == result["rounds"] >= 1
+    assert (result["damaged"], result["failed"]) == (0, 0)

@@ -1,0 +1,209 @@
+"""A run's config: what it refuses, and that it reads back what it wrote."""
+
+import json
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from anisodiff.cli.names import LIST_OF_RECIPES
+from anisodiff.data import NAMED
+from anisodiff.networks import NCSNppConfig
+from anisodiff.pretrained import shipped
+from anisodiff.registry import process
+from anisodiff.training import Plan, TrainConfig
+from anisodiff.training.config import FIELDS
+from anisodiff.training.recipes import RECIPES, for_images, recipe
+from tests.training.conftest import tiny
+
+PLAIN = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner, max_size=3),
+    max_leaves=5,
+)
+
+
+def test_reads_back_what_it_wrote():
+    for config in (TrainConfig(), tiny(), recipe("cifar10-anisotropic-paper"), tiny(network={"name": "base"})):
+        assert TrainConfig.from_dict(json.loads(json.dumps(config.to_dict()))) == config
+
+
+@given(st.sampled_from(FIELDS), PLAIN)
+@settings(max_examples=300, deadline=None)
+def test_garbage_is_refused_in_words_or_read_back(key, value):
+    try:
+        config = TrainConfig.from_dict({key: value})
+    except ValueError as error:
+        assert str(error)
+        return
+    assert TrainConfig.from_dict(config.to_dict()) == config
+
+
+@given(st.sampled_from(["process", "network"]), st.dictionaries(st.text(max_size=6), PLAIN, max_size=2))
+@settings(max_examples=100, deadline=None)
+def test_garbage_in_a_group_is_refused(group, values):
+    for key, value in values.items():
+        try:
+            Plan.of(TrainConfig().changed({f"{group}.{key}": value}))
+        except ValueError as error:
+            assert str(error)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "words"),
+    [
+        ("lrate", 1e-4, "lr"),
+        ("precisoin", "fp32", "precision"),
+        ("precision", "fp16", "fp32"),
+        ("process", "anisotropc", "anisotropic"),
+        ("process.difusivity", 3, "diffusivity"),
+        ("network", "smal", "small"),
+        ("network.droput", 0.1, "dropout"),
+        ("network.nf", "many", "network|nf"),
+        ("ema", "constnt(0.9)", "constant"),
+        ("ema", "constant(1.5)", "decay"),
+        ("ema", [], "ema"),
+        ("batch", 2.5, "whole"),
+        ("batch", 0, "batch"),
+        ("images", True, "number"),
+        ("lr", "fast", "number"),
+        ("betas", [0.9, 1.0], "betas"),
+        ("size", [8, 8, 8], "size"),
+        ("accumulation", 3, "multiple"),
+        ("t_min", 2.0, "T = 2"),
+        ("flip", 1, "true or false"),
+        ("learns", "score_and_drif", "did you mean 'score_and_drift'"),
+        ("calibration", 8, "calibration: got 8, expected a whole number ≥ 16"),
+        ("batch", 1e99, r"batch: got 1e\+99, expected a whole number ≥ 1 and < 2\^53"),
+        ("seed", 2**53, r"seed: got 9007199254740992, expected a whole number ≥ 0 and < 2\^53"),
+        ("parameterization", "vee", "did you mean 've'"),
+        ("process.sigma_max", 90, "only the process 've'"),
+    ],
+)
+def test_a_mistake_is_named_with_its_remedy(key, value, words):
+    with pytest.raises(ValueError, match=words):
+        Plan.of(TrainConfig().changed({key: value}))
+
+
+@pytest.mark.parametrize(
+    ("batch", "accumulation", "world", "words"),
+    [
+        (14, 4, 1, "got 14 with accumulation = 4, expected a multiple of 4, such as 16"),
+        (5, 1, 2, "got 5 with 2 processes, expected a multiple of 2, such as 6"),
+        (12, 4, 2, "got 12 with accumulation = 4, 2 processes, expected a multiple of 8, such as 16"),
+    ],
+)
+def test_a_batch_is_cut_evenly(batch, accumulation, world, words):
+    with pytest.raises(ValueError, match=words):
+        tiny(batch=batch, accumulation=accumulation).check_batch(world)
+
+
+def test_numbers_as_yaml_leaves_them():
+    assert TrainConfig().changed({"lr": "2e-4", "images": "1e6"}).images == 1_000_000
+
+
+BEST = "cifar10-anisotropic-best"
+STOCK = [name for name in RECIPES if name != BEST]
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_every_recipe_is_complete(name):
+    config = recipe(name)
+    plan = Plan.of(config)
+    data, preset = name.split("-")[0], config.process["preset"]
+    assert name.startswith(f"{data}-{'song' if config.parameterization == 've' else preset}")
+    noise = {"celeba64": {"sigma_max": 90}, "lsun256": {"sigma_max": 380}}.get(data, {}) if preset == "ve" else {}
+    side, dataset = {"cifar10": (32, "cifar10"), "celeba64": (64, "celeba"), "lsun256": (256, "lsun")}[data]
+    assert config.size == (side, side)
+    assert config.dataset == dataset
+    assert dataset in NAMED
+    if name != BEST:
+        assert plan.process.identity() == process(preset, side, **noise).identity()
+    assert plan.network.arguments["out_channels"] == (6 if preset == "anisotropic" and name != BEST else 3)
+    assert 0 < config.log_every <= config.checkpoint_every <= config.sample_every < config.images
+    assert config.flip == (name != "cifar10-heat-dissipation")
+    assert config.steps * config.batch == config.images
+
+
+PUBLISHED = {"cifar10": (62_758_787, 1), "celeba64": (62_758_787, 1), "lsun256": (65_574_421, 7)}
+"""Parameters of Song et al.'s networks, and how many output layers they have (width 128 or 256)."""
+
+
+@pytest.mark.parametrize("name", [name for name in STOCK if not name.endswith(("-small", "-base"))])
+def test_recipes_have_the_published_networks(name):
+    data, plan = name.split("-")[0], Plan.of(recipe(name))
+    with torch.device("meta"):
+        count = sum(p.numel() for p in plan.network.build().parameters())
+        outputs = [v for k, v in plan.network.build().state_dict().items() if k.endswith("head.conv.weight")]
+    published, heads = PUBLISHED[data]
+    assert len(outputs) == heads
+    second = (
+        sum(weight[:3].numel() + 3 for weight in outputs)
+        if plan.kind.outputs(plan.process, plan.config.model_options) == 2
+        else 0
+    )
+    assert count == published + second
+    config = plan.config
+    assert (config.lr, config.betas, config.clip) == (2e-4, (0.9, 0.999), 1.0)
+    assert config.warm_up == 5000 * config.batch
+    assert config.batch == (64 if data == "lsun256" else 128)
+    assert plan.network.arguments["dropout"] == (0.0 if data == "lsun256" else 0.1)
+    assert config.recompute == (data == "lsun256")
+    longer = data == "cifar10" and name not in ("cifar10-heat-dissipation", "cifar10-song")
+    assert config.ema[0] == f"constant(decay={0.9999 if longer else 0.999})"
+
+
+def test_the_best_recipe_is_the_model_that_ships():
+    """So that the command on its card trains it again."""
+    free = ("log_every", "checkpoint_every", "sample_every")
+    stored = json.loads((shipped("cifar10-tiny") / "config.json").read_text())["config"]
+    ours, theirs = (config.to_dict() for config in (recipe(BEST), TrainConfig.from_dict(stored)))
+    assert {k: v for k, v in ours.items() if k not in free} == {k: v for k, v in theirs.items() if k not in free}
+    assert Plan.of(recipe(BEST)).network.arguments["out_channels"] == 3
+
+
+def test_song_is_ve_with_another_loss_and_another_use_of_the_network():
+    for name in ("cifar10-{}-base", "celeba64-{}"):
+        ours, theirs = (recipe(name.format(word)).to_dict() for word in ("ve", "song"))
+        different = {key: value for key, value in theirs.items() if value != ours[key]}
+        assert different == {"parameterization": "ve", "weighting": "noise", "times": "uniform"}
+    assert recipe("cifar10-song").ema[0] == "constant(decay=0.999)"
+
+
+def test_the_help_names_every_recipe():
+    """In parts: the data, the process, the length."""
+    for name in RECIPES:
+        data, _, rest = name.partition("-")
+        assert data in LIST_OF_RECIPES
+        assert all(part in LIST_OF_RECIPES for part in rest.split("-"))
+
+
+def test_the_papers_recipe_is_the_papers():
+    plan = Plan.of(recipe("cifar10-anisotropic-paper"))
+    assert plan.process.identity()["stencil"] == "paper"
+    assert plan.process.identity()["step"].startswith("tamed(dt=0.01")
+    assert plan.network.arguments["nf"] == 128
+    assert plan.network.arguments["multipliers"] == (1, 2, 2, 2)
+    assert (plan.config.lr, plan.config.warm_up / plan.config.batch, plan.config.clip) == (2e-4, 5000, 1.0)
+
+
+def test_a_typo_in_a_recipes_name():
+    with pytest.raises(ValueError, match="did you mean 'cifar10-anisotropic'"):
+        recipe("cifar10-anisotropc")
+
+
+@pytest.mark.parametrize("size", [(16, 16), (24, 24), (64, 48), (256, 256), (33, 33), (24, 256)])
+@pytest.mark.parametrize("channels", [1, 3])
+def test_a_recipe_for_any_images(size, channels):
+    config, words = for_images(1000, channels, size)
+    plan = Plan.of(config)
+    assert all(side % NCSNppConfig(**plan.network.arguments).factor == 0 for side in size)
+    assert f"{size[0]}×{size[1]}" in words
+    assert "small" in words
+    assert 1_000_000 - config.batch < config.images <= 50_000_000
+
+
+def test_the_length_is_in_images():
+    assert tiny(images=40, batch=4).steps == 10
+    assert tiny(images=41, batch=4).steps == 11
