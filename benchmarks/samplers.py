@@ -16,9 +16,9 @@ import torch
 
 import anisodiff
 from anisodiff.io.figures import canvas, save_figure
+from anisodiff.io.grids import save_grid
 from anisodiff.io.images import to_bytes
 from anisodiff.metrics import extract, frechet_distance, gaussian_statistics, inception
-from anisodiff.training.preview import write_grid
 from sheets import cifar
 
 
@@ -80,7 +80,7 @@ def main() -> None:
             rows.append(row)
             print(json.dumps(row), flush=True)
             (options.out / "samplers.json").write_text(json.dumps(rows, indent=1), encoding="utf-8")
-            write_grid(drawn[:64], options.out / f"grid-{options.samplers.index(name)}.png")
+            save_grid(drawn[:64].clamp(0, 1), options.out / f"grid-{options.samplers.index(name)}.png")
     where = torch.cuda.get_device_name() if generator.device.type == "cuda" else "CPU"
     lines = [
         f"{time.strftime('%Y-%m-%d')}, {where}, torch {torch.__version__}, anisodiff {anisodiff.__version__}; "

@@ -25,6 +25,7 @@ _PUBLIC = {
     "load": "generation",
     "noise_scale": "stencils",
     "process": "registry",
+    "save_grid": "io.grids",
     "train": "training",
     "transition": "schedules",
 }
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from anisodiff.integrators import Exponential as Exponential
     from anisodiff.integrators import Signal as Signal
     from anisodiff.integrators import TamedEuler as TamedEuler
+    from anisodiff.io.grids import save_grid as save_grid
     from anisodiff.metrics import evaluate as evaluate
     from anisodiff.processes import SPDE as SPDE
     from anisodiff.processes import ClosedForm as ClosedForm

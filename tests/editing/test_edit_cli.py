@@ -287,7 +287,7 @@ GOOD = ["edit", "good", "ramp.png"]
 MISTAKES = [
     (["edit", "nowhere", "ramp.png"], "no such folder: nowhere"),
     (["edit", "lacking", "ramp.png"], "model.safetensors is missing"),
-    (["edit", "newer", "ramp.png"], "has checkpoint version 2, expected 1"),
+    (["edit", "newer", "ramp.png"], "has checkpoint version 3, expected 2"),
     (["edit", "good", "none.png"], "no such file: none.png"),
     (["edit", "good", "letter.txt"], "letter.txt cannot be used: not an image; expected PNG, JPEG"),
     (["edit", "good", "cut.png"], "cut.png cannot be used: image file is truncated"),

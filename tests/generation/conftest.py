@@ -40,6 +40,6 @@ def spoil(saved, place) -> None:
         shutil.copytree(saved, place / name)
     (place / "lacking" / "model.safetensors").unlink()
     manifest = json.loads((place / "newer" / "manifest.json").read_text())
-    (place / "newer" / "manifest.json").write_text(json.dumps({**manifest, "version": 2}))
+    (place / "newer" / "manifest.json").write_text(json.dumps({**manifest, "version": 3}))
     (place / "taken").mkdir()
     (place / "taken" / "letter.txt").write_text("mine")

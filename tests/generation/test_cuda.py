@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import anisodiff
-from anisodiff.generation.figures import to_pixels
+from anisodiff.io.grids import to_pixels
 from tests.generation.test_generator import shake
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")

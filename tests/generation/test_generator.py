@@ -7,8 +7,8 @@ from torch import nn
 
 import anisodiff
 from anisodiff.data import prepare
-from anisodiff.generation.figures import to_pixels
 from anisodiff.generation.reverse import START, keys_of, parse_seeds, write_seeds
+from anisodiff.io.grids import to_pixels
 from anisodiff.noise import KeyedNoise
 from anisodiff.priors import GaussianPrior
 from anisodiff.training import Hooks, find, train

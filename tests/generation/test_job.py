@@ -13,7 +13,7 @@ from torch import nn
 
 import anisodiff
 from anisodiff.generation import SamplingConfig, read_protocol, write_samples
-from anisodiff.generation.figures import to_pixels
+from anisodiff.io.grids import to_pixels
 from anisodiff.metrics import image_set, walk
 from anisodiff.metrics.protocol import Generation
 

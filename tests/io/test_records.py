@@ -86,8 +86,12 @@ def test_a_key_of_one_record_alone_differs_unless_it_is_none():
 
 
 def test_long_values_are_cut():
-    (line,) = differences({"code": "0" * 64}, {"code": "1" * 64})
-    assert line == f"code was '{'0' * 35}…, now '{'1' * 35}…"
+    (line,) = differences({"code": "0" * 640}, {"code": "1" * 640})
+    assert line.startswith("code was '000")
+    assert line.endswith("111…")
+    assert len(line) < 450
+    one, other = (f"exponential(corrector=0, grid=level, rho=1, order={n}, wiener=0)" for n in (1, 2))
+    assert differences({"sampler": one}, {"sampler": other}) == [f"sampler was {one!r}, now {other!r}"]
 
 
 def test_tables_grow_and_keep_their_entries():

@@ -30,7 +30,8 @@ def states(model, count: int = 3) -> tuple[torch.Tensor, torch.Tensor]:
 
 def test_the_score_is_the_wiener_filter(model):
     z, t = states(model)
-    power = model.coefficients(t).power
+    c = model.coefficients(t)
+    power = c.signal + c.noise
     torch.testing.assert_close(model.score(z, t), -z / power, rtol=1e-12, atol=0)
     u = model.from_coordinates(z)
     score = model.modes(model(u, t.expand(3))[0])

@@ -201,3 +201,15 @@ def test_edge_preserving_noise_is_a_markov_chain():
     t = torch.arange(0, 501, 5, dtype=F64) / 500
     ratio = process.scale(edges.expand(len(t), 1, 8, 8), t).square() / process.signal_power(t)[:, None, None, None]
     assert (ratio.diff(dim=0) > 0).all()
+
+
+@every_baseline
+def test_a_process_with_levels_is_learned_at_its_levels(name, overrides):
+    process, t = anisodiff.process(name, 8, **overrides), torch.linspace(1e-3, 1, 50, dtype=torch.float64)
+    snapped = process.snap_to_grid(t)
+    if "levels" in process.capabilities:
+        level = snapped * process.levels
+        torch.testing.assert_close(level, level.round(), rtol=0, atol=1e-9)
+        assert ((snapped >= t - 1e-9) & (snapped < t + 1 / process.levels)).all()
+    else:
+        assert torch.equal(snapped, t)

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import anisodiff
-from anisodiff.generation.figures import to_pixels
+from anisodiff.io.grids import to_pixels
 from anisodiff.registry import PROCESSES
 from anisodiff.runtime.distributed import Distributed
 from anisodiff.training import Hooks, Plan, read_log, train

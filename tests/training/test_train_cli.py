@@ -210,7 +210,7 @@ def test_keeps_a_prior_and_writes_grids_also_after_a_restart(command, tmp_path):
     grids = sorted(path.name for path in (tmp_path / "run" / "samples").iterdir())
     assert grids == ["step-00000002.png", "step-00000004.png"]
     picture = np.asarray(Image.open(tmp_path / "run" / "samples" / grids[-1]))
-    assert picture.shape == (512, 512, 3)
+    assert picture.shape == (530, 530, 3)
     assert picture.std() > 1
 
 

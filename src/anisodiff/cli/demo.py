@@ -72,8 +72,9 @@ def _backward(output: Path, samples: int, steps: int, seed: int, device: "torch.
     """Images from noise, two of them with their trajectory; and images from strokes."""
     from anisodiff.editing.figures import comparison_figure
     from anisodiff.generation import SamplingStep, load
-    from anisodiff.generation.figures import save_grid, save_strip, to_pixels
+    from anisodiff.generation.figures import save_strip
     from anisodiff.io import figures
+    from anisodiff.io.grids import save_grid
 
     generator = load(MODEL, device=device)
     watched: list[tuple[float, Tensor]] = []
@@ -88,7 +89,7 @@ def _backward(output: Path, samples: int, steps: int, seed: int, device: "torch.
 
         images = generator.sample(samples, seed=seed, steps=steps, callback=look)
     typer.echo(f"generated {samples} images with {steps} NFE each in {time.perf_counter() - begin:.0f} s")
-    save_grid(list(to_pixels(images)), output / "samples.png")
+    save_grid(images, output / "samples.png")
     save_strip([state for _, state in watched], [t for t, _ in watched], output / "generation.png")
     common.wrote(output / "samples.png", output / "generation.png")
     chosen = [k for k in PAINTED if k < samples] or [0]

@@ -120,7 +120,7 @@ def _check_pictures(out: Path, grid: Path | None, strip: Path | None, animation:
 
 def _draw_grid(outcome: "SamplingOutcome", path: Path) -> None:
     """Draw the first images, read back from what was written."""
-    from anisodiff.generation.figures import save_grid
+    from anisodiff.io.grids import save_grid
     from anisodiff.metrics.images import image_set, walk
 
     first = next(walk(image_set(outcome.path), SHOWN, limit=SHOWN))

@@ -208,6 +208,7 @@ def _estimate(job: _Job, device: "torch.device", as_json: bool) -> None:
 
 def _hooks(tell: StageProgress, output: Path, config: "TrainConfig") -> "Hooks":
     """Lines and progress on the terminal, the prior, and grids of samples in ``samples/``."""
+    from anisodiff.io.grids import save_grid
     from anisodiff.training import preview
     from anisodiff.training.hooks import Hooks
     from anisodiff.training.model import process_of
@@ -222,7 +223,7 @@ def _hooks(tell: StageProgress, output: Path, config: "TrainConfig") -> "Hooks":
     def on_interval(model: "Model", step: int, prior: "Mapping[str, Tensor] | None") -> None:
         if prior is not None:
             grid = preview.sample_grid(model, prior, t_min=config.t_min, process=process_of(config))
-            preview.write_grid(grid, output / "samples" / f"step-{step:08d}.png")
+            save_grid(grid.clamp(0, 1), output / "samples" / f"step-{step:08d}.png")
 
     def progress(stage: str, done: int, total: int | None, note: str = "") -> None:
         tell(stage, done, total, note or last)

@@ -4,6 +4,7 @@ Everything is written into a hidden folder beside the target and renamed at the 
 writable memory map: on a full disk a write raises, a map kills the process.
 """
 
+import contextlib
 import errno
 import hashlib
 import json
@@ -185,7 +186,8 @@ def _partial(out: Path) -> Iterator[Path]:
         out.parent.mkdir(parents=True, exist_ok=True)
         left = {path.name.removesuffix(".lock") for path in out.parent.iterdir() if path.name.startswith(prefix)}
         for old in (out.parent / name for name in left):
-            with locked(_lock_of(old)) as free:
+            # its owner may remove it at this moment
+            with locked(_lock_of(old)) as free, contextlib.suppress(FileNotFoundError):
                 if free and old.is_dir() and time.time() - old.stat().st_mtime > STALE:
                     shutil.rmtree(old, ignore_errors=True)
         folder = Path(tempfile.mkdtemp(prefix=prefix, dir=out.parent))

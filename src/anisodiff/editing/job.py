@@ -24,10 +24,10 @@ from anisodiff.editing.inputs import Picture
 from anisodiff.editing.sdedit import edit, restore
 from anisodiff.editing.strength import noise_level, strength_of_t
 from anisodiff.generation import Generator, SamplingStep
-from anisodiff.generation.figures import to_pixels
 from anisodiff.generation.reverse import Callback, check_seeds
 from anisodiff.io import records
 from anisodiff.io.atomic import replacing
+from anisodiff.io.grids import to_pixels
 from anisodiff.runtime.progress import Progress, no_progress
 
 NAME = "edit.json"

@@ -10,9 +10,9 @@ from PIL import Image, ImageDraw
 
 from anisodiff.experiments.edits import SHOWN as EDITED
 from anisodiff.experiments.results import Number, Row, over_images
-from anisodiff.generation.figures import enlarged, tiled
 from anisodiff.io.atomic import replacing
 from anisodiff.io.figures import canvas, save_figure
+from anisodiff.io.grids import enlarged, tiled
 
 ACROSS, SIDE, CAPTION = 16, 64, 14
 BESIDE, GAP = 4, 10

@@ -69,17 +69,17 @@ class Generator:
         self.channels, self.size = self.plan.config.channels, self.plan.config.size
         cuda, single = device.type == "cuda", self.plan.dtype == torch.float32
         self.half = single and (precision == "bf16" or (precision == "auto" and cuda))
+        self._parameters = sum(weight.numel() for weight in self.model.network.parameters())
         if cuda or self.half:
             self.model.wrap_network(lambda n: prepared(n, cuda=cuda, half=self.half, compile=compile and cuda))
         self._stored, self._images = trained.prior, images
         self._starts: dict[str, NamedPrior] = {}
 
     def __repr__(self) -> str:
-        parameters = sum(weight.numel() for weight in self.model.network.parameters())
         preset = self.plan.config.process.get("preset", type(self.process).__name__)
         shape = "×".join(map(str, (self.channels, *self.size)))
         return (
-            f"Generator({self.origin.path}: process {preset}, images {shape}, {parameters:,} parameters, "
+            f"Generator({self.origin.path}: process {preset}, images {shape}, {self._parameters:,} parameters, "
             f"on {self.device})"
         )
 

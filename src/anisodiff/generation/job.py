@@ -22,13 +22,13 @@ import numpy as np
 import torch
 from PIL import Image
 
-from anisodiff.generation.figures import Pixels, save_grid, to_pixels
 from anisodiff.generation.generator import Generator
 from anisodiff.generation.priors import Leakage
 from anisodiff.generation.protocol import FILES, NAME, RECORD, describe, differences, path_of, read_protocol
 from anisodiff.generation.reverse import SamplingStep, check_seeds
 from anisodiff.io.atomic import atomic, replacing
 from anisodiff.io.checkpoint import alone
+from anisodiff.io.grids import Pixels, save_grid, to_pixels
 from anisodiff.io.records import write_json
 from anisodiff.io.tensor_files import Observe, unobserved
 from anisodiff.runtime.distributed import Distributed

@@ -128,12 +128,12 @@ def run_reverse(
     if not bool(images.isfinite().all()):
         raise ValueError(
             f"the images of seeds {seeds[0]} to {seeds[-1]} are not finite: {route.sampler} diverges with "
-            f"{route.nfe} NFE; take more steps, or another sampler"
+            f"{route.nfe} NFE; train longer, raise --steps, or choose another sampler"
         )
     if float(((images < 0) | (images > 1)).float().mean()) > _CLIPPED:
         warnings.warn(
             f"most pixels of seeds {seeds[0]} to {seeds[-1]} lie outside [0, 1]: {route.sampler} diverges with "
-            f"{route.nfe} NFE; take more steps, or another sampler",
+            f"{route.nfe} NFE; train longer, raise --steps, or choose another sampler",
             stacklevel=2,
         )
     images = images.clamp(0, 1)

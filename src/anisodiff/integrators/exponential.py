@@ -2,7 +2,8 @@
 
 Time is cut into fixed windows. Inside a window the edge weights stay w = w(u_s; λ1 at the window's midpoint), so
 the equation is linear there and U_t given u_s is *exactly* Gaussian with mean e^{ΔA·L}u_s and covariance φ(−L)
-(see `linear`). Unconditionally stable; the only error is the freezing, and it vanishes with the windows' length.
+(`gaussian_kernel`). It is unconditionally stable; the only error is the freezing, which vanishes with the windows'
+length.
 """
 
 import dataclasses

@@ -26,7 +26,7 @@ from anisodiff.io.atomic import locked, sync_folder
 from anisodiff.io.records import RecordKind, read_json
 from anisodiff.pretrained import SHIPPED, shipped
 
-MANIFEST = RecordKind("anisodiff checkpoint", 1, required={"files": dict})
+MANIFEST = RecordKind("anisodiff checkpoint", 2, required={"files": dict})
 _PARTIAL, _STEP = ".partial-", "step-"
 
 

@@ -24,7 +24,7 @@ import yaml
 from anisodiff.io.atomic import replacing
 from anisodiff.version import __version__
 
-_LONGEST = 40
+_LONGEST = 200
 
 
 @dataclass(frozen=True)

@@ -29,8 +29,11 @@ class NetworkSpec:
     """A network before it is built."""
 
     name: str
+    """Of the architecture: two networks of one name and equal arguments are the same."""
     arguments: Mapping[str, Any]
     """All keyword arguments, resolved: plain values."""
+    recomputes: bool = False
+    """Whether it can recompute activations in the backward pass."""
     make: Callable[[Mapping[str, Any], torch.Generator, bool], nn.Module] = field(repr=False, compare=False)
 
     def build(self, generator: torch.Generator | None = None, *, recompute: bool = False) -> nn.Module:
@@ -47,19 +50,25 @@ def module_spec(kind: type[nn.Module]) -> SpecFactory:
 
     The torch default generator is seeded while it is built, so that a run's seed fixes its first weights.
     """
-    known = [name for name in inspect.signature(kind).parameters if name != "self"]
+    parameters = {
+        name: parameter
+        for name, parameter in inspect.signature(kind).parameters.items()
+        if name not in ("in_channels", "out_channels")
+    }
+    defaults = {
+        name: parameter.default for name, parameter in parameters.items() if parameter.default is not parameter.empty
+    }
 
     def make(arguments: Mapping[str, Any], generator: torch.Generator, recompute: bool) -> nn.Module:
-        if recompute:
-            raise ValueError(f"{kind.__name__} cannot recompute its activations; set recompute=false")
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(generator.initial_seed())
             return kind(**arguments)
 
     def spec(name: str, size: tuple[int, int], inputs: int, outputs: int, keys: Mapping[str, Any]) -> NetworkSpec:
         for key in keys:
-            if key not in known:
-                raise ValueError(f"network: {name} has no {key!r}; valid: {', '.join(known)}")
-        return NetworkSpec(name=name, arguments={"in_channels": inputs, "out_channels": outputs, **keys}, make=make)
+            if key not in parameters:
+                raise ValueError(f"network: {name} has no {key!r}; valid: {', '.join(parameters)}")
+        arguments = {"in_channels": inputs, "out_channels": outputs, **defaults, **keys}
+        return NetworkSpec(name=name, arguments=arguments, make=make)
 
     return spec

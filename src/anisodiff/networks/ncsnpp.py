@@ -44,6 +44,9 @@ from anisodiff.networks.resample import (
     upsample,
 )
 
+NAME = "ncsnpp"
+"""Of the architecture, whatever the named size."""
+
 
 class DownLevel(nn.Module):
     """One level on the way down: blocks, each with its attention if there is any; then halve and feed."""
@@ -277,7 +280,7 @@ def ncsnpp_spec(
     for side in (max(size), min(size)):
         found = dataclasses.replace(ncsnpp_config(name, image_size=side, **channels), **keys)
         if all(length % found.factor == 0 for length in size):
-            return NetworkSpec(name=name, arguments=dataclasses.asdict(found), make=_make)
+            return NetworkSpec(name=NAME, arguments=dataclasses.asdict(found), recomputes=True, make=_make)
     raise ValueError(
         f"network: images of {size[0]}×{size[1]} cannot be halved {found.levels - 1} times; "
         f"choose sides that are multiples of {found.factor}, or fewer network.multipliers"

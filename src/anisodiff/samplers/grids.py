@@ -3,7 +3,7 @@
 | grid | clock |
 |---|---|
 | `uniform` | t: the paper's steps Δt |
-| `level` | ln(σ/σ_d), the noise level of `precondition`; for ρ > 1 (σ/σ_d)^{1/ρ} (Karras et al. 2022) |
+| `level` | ln(σ/σ_d), the noise level of `models.base`; for ρ > 1 (σ/σ_d)^{1/ρ} (Karras et al. 2022) |
 | `adapted` | length of the curve √(N_k/V_k) over all frequencies k: made from the spectrum of the data |
 
 **Why `adapted`.** If the modes of an image are Gaussian and their predictor is the Wiener filter, an ancestral step

@@ -9,7 +9,7 @@ from typing import Any
 from anisodiff import notation
 from anisodiff.models.base import CHOICES, Learns, ModelOptions, Parameterization, TimeDensity, Weighting
 from anisodiff.processes.config import check_keys
-from anisodiff.registry import NETWORKS, PROCESS_NAMES, process_keys
+from anisodiff.registry import NETWORKS, TRAINED, process_keys
 from anisodiff.training.ema import profile
 
 _KEY = {"process": "preset", "network": "name"}
@@ -76,7 +76,7 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         take = object.__setattr__
-        take(self, "process", _named(self.process, "process", _KEY["process"], process_keys(), PROCESS_NAMES))
+        take(self, "process", _named(self.process, "process", _KEY["process"], process_keys(), TRAINED))
         take(self, "network", _named(self.network, "network", _KEY["network"], None, tuple(NETWORKS)))
         if not isinstance(self.dataset, str):
             raise ValueError(f"dataset: got {self.dataset!r}, expected a name, or nothing for any")

@@ -80,6 +80,8 @@ class Plan:
         keys = dict(config.network)
         outputs = config.channels * kind.outputs(process, options)
         network = registry.build_network(str(keys.pop("name")), config.size, config.channels, outputs, keys)
+        if config.recompute and not network.recomputes:
+            raise ValueError(f"network {network.name} cannot recompute its activations; set recompute=false")
         return cls(config=config, process=process, kind=kind, network=network)
 
     @property

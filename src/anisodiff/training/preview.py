@@ -1,15 +1,10 @@
 """What a run shows while it trains: the fitted prior it keeps, and grids of samples from the averaged weights."""
 
 from collections.abc import Mapping
-from pathlib import Path
 
-import numpy as np
 import torch
-from PIL import Image
 from torch import Tensor
 
-from anisodiff.io.atomic import replacing
-from anisodiff.io.images import to_display
 from anisodiff.models.base import Model
 from anisodiff.noise import KeyedNoise, combine
 from anisodiff.priors import GaussianPrior
@@ -43,15 +38,3 @@ def sample_grid(
     chosen = default_sampler(type(model), process, model.provided)
     times = chosen.times(model, max(nfe, chosen.least(model, t_min, model.T)), t_min=t_min)
     return chosen.run(model, start, times, KeyedNoise(combine(seed, 2, place))).images
-
-
-def write_grid(images: Tensor, path: Path) -> None:
-    """A square PNG of images [n², C, H, W]."""
-    side = round(len(images) ** 0.5)
-    shown = np.stack([to_display(u.clamp(0, 1))[0] for u in images[: side * side]])
-    count, height, width, _ = shown.shape
-    rows = shown.reshape(side, count // side, height, width, 3).transpose(0, 2, 1, 3, 4)
-    pixels = (rows.reshape(side * height, -1, 3) * 255).round().astype(np.uint8)
-    scale = max(1, 512 // max(pixels.shape[:2]))
-    with replacing(path) as temporary:
-        Image.fromarray(np.kron(pixels, np.ones((scale, scale, 1), dtype=np.uint8))).save(temporary)

@@ -44,8 +44,8 @@ def _config(preset: str, **settings: Any) -> TrainConfig:
 def _cifar10(process: str) -> TrainConfig:
     """CIFAR-10 as published: 1.3 M steps of 128 images, warm-up of 5000 steps, EMA 0.9999 and two power functions.
 
-    `anisotropic` is our discretization (flux stencil, exponential step, window objective), `anisotropic-paper` the
-    paper's (its stencil, tamed Euler–Maruyama, one-step objective); `heat` is solved exactly, `ve` is noise alone.
+    `anisotropic` is our discretization (flux stencil, exponential step), `anisotropic-paper` that of the paper (its
+    stencil, tamed Euler–Maruyama); `heat` is solved exactly, `ve` is noise alone.
     The baselines have the settings of their own authors.
     """
     return _cifar10_common(process).changed(_PUBLISHED.get(process, {}))

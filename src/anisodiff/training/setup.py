@@ -15,6 +15,7 @@ from anisodiff.data import Dataset
 from anisodiff.io import records
 from anisodiff.io.checkpoint import find
 from anisodiff.networks import NCSNppConfig, load_score_sde
+from anisodiff.networks.ncsnpp import NAME as NCSNPP
 from anisodiff.networks.published import widened
 from anisodiff.statistics import SpectralStatistics
 from anisodiff.training.config import FREE, TrainConfig, completed
@@ -82,7 +83,8 @@ def describe(plan: Plan, dataset: Dataset) -> dict[str, Any]:
         "version": __version__,
         "config": plan.config.to_dict(),
         "process": plan.process.identity(),
-        "network": dict(plan.network.arguments),
+        "network": {"name": plan.network.name, **plan.network.arguments},
+        "model": plan.kind.__name__,
         "data": {
             "fingerprint": dataset.fingerprint,
             "images": len(dataset),
@@ -98,7 +100,8 @@ def differences(saved: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str
     """What keeps a run from being resumed as another, one line per difference."""
     # process and network are compared as resolved: two notations of one process are equal
     old, new = (
-        {key: record.get(key, {}) for key in ("process", "config", "network", "data")} for record in (saved, wanted)
+        {key: record.get(key, {}) for key in ("process", "config", "network", "model", "data")}
+        for record in (saved, wanted)
     )
     old["config"] = completed(old["config"])
     free = (*(f"config.{key}" for key in (*FREE, "process", "network")), "data.images", "data.source")
@@ -134,7 +137,7 @@ def _from_published(path: Path, plan: Plan) -> InitialWeights:
             f"{path} is a file, so a network as published, which gives F(2u − 1, ln σ)/σ; "
             f"got parameterization={plan.config.parameterization!r}, set parameterization=ve"
         )
-    network, info = load_score_sde(path, NCSNppConfig(**plan.network.arguments))
+    network, info = load_score_sde(path, _ncsnpp_config(plan, path))
     also = "; its second output begins with 0" if info.outputs_added else ""
     return InitialWeights(
         tensors=network.state_dict(),
@@ -143,6 +146,13 @@ def _from_published(path: Path, plan: Plan) -> InitialWeights:
         about={"file": path.name, "step": info.step, "weights": info.weights},
         words=f"starting from the averaged weights in {path}, after step {info.step}{also}",
     )
+
+
+def _ncsnpp_config(plan: Plan, path: str | Path) -> NCSNppConfig:
+    """The configuration of the run's network, where it has to be an NCSN++."""
+    if plan.network.name != NCSNPP:
+        raise ValueError(f"cannot start from {path}: that needs an NCSN++, got network {plan.network.name!r}")
+    return NCSNppConfig(**plan.network.arguments)
 
 
 def _from_run(path: str | Path, plan: Plan, about: Mapping[str, Any]) -> InitialWeights:
@@ -169,7 +179,7 @@ def _from_run(path: str | Path, plan: Plan, about: Mapping[str, Any]) -> Initial
     )
     also = "; its output was for score and drift together" if theirs.learns == "reverse_drift" != ours.learns else ""
     return InitialWeights(
-        tensors=widened(network, NCSNppConfig(**plan.network.arguments)) if more else network,
+        tensors=widened(network, _ncsnpp_config(plan, path)) if more else network,
         statistics=begun.model.statistics if same else None,
         prior=begun.prior if same else None,
         about={

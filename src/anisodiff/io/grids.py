@@ -1,0 +1,46 @@
+"""Images to look at, side by side on one sheet."""
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+from torch import Tensor
+
+from anisodiff.io.atomic import replacing
+from anisodiff.io.images import to_bytes
+
+Pixels = NDArray[np.uint8]
+_GAP, _SIDE = 2, 64
+
+
+def to_pixels(images: Tensor) -> Pixels:
+    """Images [B, C, H, W] in [0, 1] as bytes [B, H, W, C], rounded to the nearest level."""
+    return to_bytes(images).permute(0, 2, 3, 1).contiguous().cpu().numpy()
+
+
+def tiled(pictures: Sequence[Pixels], columns: int, gap: int = _GAP) -> Pixels:
+    """Pictures [H, W, C] in rows of ``columns`` on white, [rows·(H + gap) + gap, …, 3]."""
+    height, width = pictures[0].shape[:2]
+    rows = -(-len(pictures) // columns)
+    sheet = np.full((rows * (height + gap) + gap, columns * (width + gap) + gap, 3), 255, dtype=np.uint8)
+    for place, picture in enumerate(pictures):
+        top, left = (gap + n * (side + gap) for n, side in zip(divmod(place, columns), (height, width)))
+        sheet[top : top + height, left : left + width] = picture
+    return sheet
+
+
+def enlarged(pixels: Pixels, side: int = _SIDE) -> Pixels:
+    """A picture [H, W, C] repeated pixel by pixel until its longer side has ``side`` pixels, or nearly."""
+    factor = max(1, side // max(pixels.shape[:2]))
+    return pixels.repeat(factor, axis=0).repeat(factor, axis=1)
+
+
+def save_grid(images: Tensor | Sequence[Pixels], path: str | Path, columns: int | None = None) -> None:
+    """A PNG of images [N, C, H, W] in [0, 1], or of bytes [H, W, C]; nearly square where ``columns`` is not given."""
+    pictures = list(to_pixels(images)) if isinstance(images, Tensor) else images
+    across = columns or math.ceil(len(pictures) ** 0.5)
+    with replacing(path) as temporary:
+        Image.fromarray(tiled([enlarged(picture) for picture in pictures], across)).save(temporary)
