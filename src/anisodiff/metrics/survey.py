@@ -23,10 +23,7 @@ from anisodiff.metrics.images import ImageSet, fingerprint_of, image_digests, wa
 from anisodiff.metrics.pixel_metrics import PixelStatistics, directions, pixel_statistics
 from anisodiff.metrics.protocol import Settings
 from anisodiff.runtime.distributed import Distributed
-
-
-def no_progress(stage: str, done: int, total: int | None) -> None:
-    """Show nothing."""
+from anisodiff.runtime.progress import no_stage_progress
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,7 +32,7 @@ class Context:
 
     cache: Path = field(default_factory=cache_folder)
     say: Say = silent
-    progress: Callable[[str, int, int | None], None] = no_progress
+    progress: Callable[[str, int, int | None], None] = no_stage_progress
     """Gets (stage, done, total)."""
     sheet: Callable[[Image.Image], None] | None = None
     """Receives a picture of samples beside their nearest reference images; their statistics alone allow none."""
