@@ -1,0 +1,82 @@
+"""A run's own description, ``config.yaml`` in its folder: the config, and where its images lie.
+
+    size: [64, 64]          every key of `TrainConfig`
+    …
+    data: data              a prepared dataset; relative paths start from the folder of the file
+    heldout: heldout        images kept aside with --holdout, if any
+    from: ../ve             the weights the run began with, if any
+
+It is written before the first step, so that `train -o RUN` continues and `evaluate RUN` measures whatever happened
+since; `train --config FILE` reads the same keys.
+"""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from anisodiff.io.atomic import replacing
+from anisodiff.io.records import read_config
+from anisodiff.training.config import TrainConfig
+
+NAME = "config.yaml"
+_PATHS = {"data": "data", "heldout": "heldout", "from": "start"}
+"""Key in the file → field of `RunDescription`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunDescription:
+    """What a run is made of."""
+
+    config: TrainConfig
+    data: Path | None = None
+    heldout: Path | None = None
+    start: Path | None = None
+
+    def to_dict(self, folder: Path) -> dict[str, Any]:
+        """Plain values; paths at or below ``folder`` relative to it, all others absolute."""
+        paths = {key: getattr(self, name) for key, name in _PATHS.items()}
+        return self.config.to_dict() | {
+            key: _relative(path, folder) for key, path in paths.items() if path is not None
+        }
+
+
+def describe_run(values: Mapping[str, Any], folder: Path) -> RunDescription:
+    """The inverse of `RunDescription.to_dict`; every key may be missing."""
+    paths: dict[str, Path] = {}
+    for key, name in _PATHS.items():
+        if (text := values.get(key)) is None:
+            continue
+        if not isinstance(text, str):
+            raise ValueError(f"{key}: got {text!r}, expected a path")
+        paths[name] = Path(os.path.normpath(folder / text))
+    keys = {key: value for key, value in values.items() if key not in _PATHS}
+    return RunDescription(config=TrainConfig.from_dict(keys), **paths)
+
+
+def write_run(folder: Path, run: RunDescription) -> None:
+    """Write ``folder/config.yaml``, whole or not at all."""
+    with replacing(folder / NAME) as temporary:
+        temporary.write_text(
+            yaml.safe_dump(run.to_dict(folder), sort_keys=False, allow_unicode=True), encoding="utf-8"
+        )
+
+
+def read_run(path: Path) -> RunDescription:
+    """Read a run's folder, or a file of the same keys."""
+    file = path / NAME if path.is_dir() else path
+    if not file.is_file():
+        raise ValueError(f"{path} holds no run: expected {file}, which `anisodiff train` writes")
+    try:
+        return describe_run(read_config(file), file.parent)
+    except ValueError as error:
+        text = str(error)
+        raise ValueError(text if str(file) in text else f"{file}: {text}") from error
+
+
+def _relative(path: Path, folder: Path) -> str:
+    inside = path.resolve().is_relative_to(folder.resolve())
+    return str(path.resolve().relative_to(folder.resolve())) if inside else str(path.resolve())
