@@ -11,6 +11,7 @@ import anisodiff.dct
 from anisodiff.dct import dct2, radial_bands
 from anisodiff.forgetting import forgetting
 from anisodiff.io.images import sample_photo, to_display
+from anisodiff.registry import DEFAULT_PROCESS
 
 F64 = torch.float64
 
@@ -51,6 +52,13 @@ def test_a_process_that_forgets_is_told_from_one_that_remembers():
     assert forgets.found_again < 0.02
     assert abs(forgets.correlation) < 0.02
     assert forgets.verdict.startswith("forgets")
+
+
+@pytest.mark.parametrize("size", [16, 32, 64])
+def test_the_default_forgets_at_every_size(size):
+    images = smooth_images(200, size).clamp(0, 1)
+    assert forgetting(anisodiff.process(DEFAULT_PROCESS, size), images).forgets
+    assert not forgetting(anisodiff.process("anisotropic", size), images).forgets
 
 
 def test_gaussian_and_non_gaussian_noise_are_told_apart():

@@ -42,8 +42,10 @@ PROCESSES: Mapping[str, Trainable] = MappingProxyType(
     }
 )
 
-PRESETS = ("ve", "heat", "anisotropic", "heat-paper", "anisotropic-paper")
+PRESETS = ("anisotropic-gentle", "ve", "heat", "anisotropic", "heat-paper", "anisotropic-paper")
 """Choices of coefficients of the SPDE (`processes.presets`), learned by `models.score.ScoreModel`."""
+DEFAULT_PROCESS = "anisotropic-gentle"
+"""What is trained, shown and diagnosed where no process is named: the best anisotropic one known (docs/results)."""
 FIGURES = (
     *(
         f"gallery-{row}"

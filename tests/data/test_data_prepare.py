@@ -236,9 +236,9 @@ def test_other_versions_and_other_folders(dataset: Dataset, tmp_path: Path) -> N
         ([(64, 96)] * 10, (96, 64), "all sampled images are 96×64"),
         ([(64, 64)] * 39 + [(20, 20)], (64, 64), "39 of 40 sampled images are 64×64"),
         ([(100, 300), (130, 70), (500, 99)] * 3, (64, 64), "sizes differ"),
-        ([(28, 28)] * 5, (24, 24), "no size from 16 to 256"),
-        ([(900, 700)] * 5, (256, 256), "no size from 16 to 256"),
-        ([(9, 9)] * 5, (16, 16), "no size from 16 to 256"),
+        ([(28, 28)] * 5, (24, 24), "expected a size from 16 to 256"),
+        ([(900, 700)] * 5, (256, 256), "expected a size from 16 to 256"),
+        ([(9, 9)] * 5, (16, 16), "expected a size from 16 to 256"),
     ],
 )
 def test_guessed_size(tmp_path: Path, sizes: list[tuple[int, int]], want: tuple[int, int], said: str) -> None:

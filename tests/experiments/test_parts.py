@@ -27,8 +27,11 @@ from anisodiff.io.records import write_json
 from anisodiff.runtime.durations import parse_span
 from anisodiff.runtime.progress import lines, stages
 from anisodiff.training import loop
+from anisodiff.training.picking import Machine
 from anisodiff.training.step import Stepper
 from tests.training.conftest import tiny
+
+CPU = Machine.of("cpu")
 
 
 def record(images, rate):
@@ -248,15 +251,15 @@ def test_separators_within_brackets_belong_to_the_value():
 
 def test_runs_share_all_but_the_method(prepared):
     chosen = [parse_run(text) for text in ("ve", "heat:lr=3e-4", "flow-matching")]
-    first, second, third = configs(chosen, prepared, {"batch": 4, "ema": "constant(0.9)"})
+    first, second, third = configs(chosen, prepared, {"batch": 4, "ema": "constant(0.9)"}, CPU)
     assert (first.batch, second.batch, third.batch) == (4, 4, 4)
     assert second.lr == 3e-4
-    assert first.lr == third.lr == 2e-4
+    assert first.lr == third.lr == 4e-4
     assert first.network == second.network == third.network
     assert [c.process["preset"] for c in (first, second, third)] == ["ve", "heat", "flow-matching"]
     assert third.t_min < first.t_min  # that is the method's own
     published = [parse_run(text) for text in ("cifar10-ve", "cifar10-heat-dissipation")]
-    equal, own = (configs(published, prepared, {}, own=own)[1] for own in (False, True))
+    equal, own = (configs(published, prepared, {}, CPU, own=own)[1] for own in (False, True))
     assert equal.flip
     assert not own.flip
 

@@ -12,7 +12,8 @@ from anisodiff.noise import KeyedNoise
 from anisodiff.registry import build_sampler, default_sampler
 from anisodiff.training import TrainConfig
 from anisodiff.training.model import Plan
-from anisodiff.training.recipes import for_images, recipe
+from anisodiff.training.picking import Machine, for_images
+from anisodiff.training.recipes import recipe
 from tests.support.oracles import F64, gaussian_images, keys
 from tests.support.score_models import wiener_model
 
@@ -162,7 +163,7 @@ def test_settings():
         assert Plan.of(TrainConfig(**settings, learns=learns)).network.arguments["out_channels"] == 3
     assert recipe("cifar10-anisotropic-paper").learns == "score"
     for name, learns in (("anisotropic-paper", "score"), ("anisotropic", "score_and_drift")):
-        assert for_images(100, 3, (8, 8), name)[0].learns == learns
+        assert for_images(100, 3, (8, 8), Machine.of("cpu"), name)[0].learns == learns
     for wrong, reason in (
         ({"process": "ve"}, "the drift is known"),
         ({"parameterization": "scalar"}, "two outputs"),

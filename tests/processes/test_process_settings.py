@@ -34,10 +34,22 @@ def test_ve_keeps_its_noise_levels_for_any_horizon():
     for T in (1.0, 2.0, 5.0):
         process = anisodiff.process("ve", 4, T=T, sigma_min=0.02, sigma_max=90)
         assert process.variance(x0, 0.0, T)[0, 0, 0, 0].item() == pytest.approx(90**2 - 0.02**2)
-    with pytest.raises(ValueError, match="only the process 've'"):
+    with pytest.raises(ValueError, match="only ve and anisotropic-gentle have them"):
         anisodiff.process("heat", 4, sigma_max=90)
     with pytest.raises(ValueError, match="sigma_min < sigma_max"):
         anisodiff.process("ve", 4, sigma_max=0.001)
+
+
+def test_the_default_is_ve_with_a_mild_smoothing():
+    for size, sigma_max in ((8, 50.0), (32, 50.0), (64, 100.0), (256, 400.0)):
+        ours, ve = (anisodiff.process(name, size).identity() for name in ("anisotropic-gentle", "ve"))
+        assert {key for key in ours if ours[key] != ve[key]} == {"diffusivity", "drift_anisotropy", "step"}
+        assert (ours["diffusivity"], ours["drift_anisotropy"]) == ("geometric(0.5, 0.001)", "0.05")
+        x0 = image(1, 1, 4, 4, dtype=F64)
+        spread = anisodiff.process("ve", size).variance(x0, 0.0, 2.0)[0, 0, 0, 0].item()
+        assert spread == pytest.approx(sigma_max**2 - 1e-4)
+    own, same = (anisodiff.process(name, 8, T=1.0, sigma_max=9) for name in ("anisotropic-gentle", "ve"))
+    assert own.identity()["intensity"] == same.identity()["intensity"]
 
 
 def test_compiling_is_a_switch_outside_the_identity():

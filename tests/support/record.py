@@ -52,7 +52,7 @@ COMMON: dict[str, Any] = {
     "network.name": "small", "network.nf": 8, "network.multipliers": [1, 1], "network.blocks": 1,
     "network.dropout": 0.1, "size": SIZE, "batch": BATCH, "warm_up": 80, "calibration": 32, "log_every": BATCH,
     "checkpoint_every": 0, "sample_every": 0, "ema": ["constant(0.9)"], "lr": 1e-3, "precision": "fp32",
-    "t_min": 0.02,
+    "t_min": 0.02, "channel_pca": False,
 }  # fmt: skip
 
 SAMPLERS: dict[str, tuple[str, ...]] = {

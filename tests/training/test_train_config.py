@@ -9,12 +9,11 @@ from hypothesis import strategies as st
 
 from anisodiff.cli.names import LIST_OF_RECIPES
 from anisodiff.data import NAMED
-from anisodiff.networks import NCSNppConfig
 from anisodiff.pretrained import shipped
-from anisodiff.registry import process
+from anisodiff.registry import DEFAULT_PROCESS, PRESETS, process
 from anisodiff.training import Plan, TrainConfig
 from anisodiff.training.config import FIELDS
-from anisodiff.training.recipes import RECIPES, for_images, recipe
+from anisodiff.training.recipes import RECIPES, recipe
 from tests.training.conftest import tiny
 
 PLAIN = st.recursive(
@@ -78,7 +77,7 @@ def test_garbage_in_a_group_is_refused(group, values):
         ("batch", 1e99, r"batch: got 1e\+99, expected a whole number ≥ 1 and < 2\^53"),
         ("seed", 2**53, r"seed: got 9007199254740992, expected a whole number ≥ 0 and < 2\^53"),
         ("parameterization", "vee", "did you mean 've'"),
-        ("process.sigma_max", 90, "only the process 've'"),
+        ("process", {"preset": "heat", "sigma_max": 90}, "only ve and"),
     ],
 )
 def test_a_mistake_is_named_with_its_remedy(key, value, words):
@@ -103,8 +102,7 @@ def test_numbers_as_yaml_leaves_them():
     assert TrainConfig().changed({"lr": "2e-4", "images": "1e6"}).images == 1_000_000
 
 
-BEST = "cifar10-anisotropic-best"
-STOCK = [name for name in RECIPES if name != BEST]
+SHORT = ("-base", "-small", "-tiny")
 
 
 @pytest.mark.parametrize("name", RECIPES)
@@ -112,15 +110,21 @@ def test_every_recipe_is_complete(name):
     config = recipe(name)
     plan = Plan.of(config)
     data, preset = name.split("-")[0], config.process["preset"]
-    assert name.startswith(f"{data}-{'song' if config.parameterization == 've' else preset}")
-    noise = {"celeba64": {"sigma_max": 90}, "lsun256": {"sigma_max": 380}}.get(data, {}) if preset == "ve" else {}
+    short = f"{data}-{name.rsplit('-', 1)[1]}" if name.endswith(SHORT) else data
+    if name == short:
+        assert preset == DEFAULT_PROCESS
+    else:
+        assert name.startswith(f"{data}-{'song' if config.parameterization == 've' else preset}")
+    noise = {}
+    if preset in ("ve", DEFAULT_PROCESS):
+        noise = {"celeba64": {"sigma_max": 90}, "lsun256": {"sigma_max": 380}}.get(data, {})
     side, dataset = {"cifar10": (32, "cifar10"), "celeba64": (64, "celeba"), "lsun256": (256, "lsun")}[data]
     assert config.size == (side, side)
     assert config.dataset == dataset
     assert dataset in NAMED
-    if name != BEST:
-        assert plan.process.identity() == process(preset, side, **noise).identity()
-    assert plan.network.arguments["out_channels"] == (6 if preset == "anisotropic" and name != BEST else 3)
+    assert plan.process.identity() == process(preset, side, **noise).identity()
+    assert plan.network.arguments["out_channels"] == (6 if preset in ("anisotropic", DEFAULT_PROCESS) else 3)
+    assert config.channel_pca == (preset in PRESETS and config.parameterization == "residual")
     assert 0 < config.log_every <= config.checkpoint_every <= config.sample_every < config.images
     assert config.flip == (name != "cifar10-heat-dissipation")
     assert config.steps * config.batch == config.images
@@ -130,7 +134,7 @@ PUBLISHED = {"cifar10": (62_758_787, 1), "celeba64": (62_758_787, 1), "lsun256":
 """Parameters of Song et al.'s networks, and how many output layers they have (width 128 or 256)."""
 
 
-@pytest.mark.parametrize("name", [name for name in STOCK if not name.endswith(("-small", "-base"))])
+@pytest.mark.parametrize("name", [name for name in RECIPES if not name.endswith(SHORT)])
 def test_recipes_have_the_published_networks(name):
     data, plan = name.split("-")[0], Plan.of(recipe(name))
     with torch.device("meta"):
@@ -154,20 +158,21 @@ def test_recipes_have_the_published_networks(name):
     assert config.ema[0] == f"constant(decay={0.9999 if longer else 0.999})"
 
 
-def test_the_best_recipe_is_the_model_that_ships():
+def test_the_recipe_of_the_model_that_ships():
     """So that the command on its card trains it again."""
-    free = ("log_every", "checkpoint_every", "sample_every")
+    free = ("log_every", "checkpoint_every", "sample_every", "process", "learns")
     stored = json.loads((shipped("cifar10-tiny") / "config.json").read_text())["config"]
-    ours, theirs = (config.to_dict() for config in (recipe(BEST), TrainConfig.from_dict(stored)))
+    ours, theirs = (config.to_dict() for config in (recipe("cifar10-tiny"), TrainConfig.from_dict(stored)))
     assert {k: v for k, v in ours.items() if k not in free} == {k: v for k, v in theirs.items() if k not in free}
-    assert Plan.of(recipe(BEST)).network.arguments["out_channels"] == 3
 
 
 def test_song_is_ve_with_another_loss_and_another_use_of_the_network():
     for name in ("cifar10-{}-base", "celeba64-{}"):
         ours, theirs = (recipe(name.format(word)).to_dict() for word in ("ve", "song"))
         different = {key: value for key, value in theirs.items() if value != ours[key]}
-        assert different == {"parameterization": "ve", "weighting": "noise", "times": "uniform"}
+        assert different == {
+            "parameterization": "ve", "channel_pca": False, "weighting": "noise", "times": "uniform",
+        }  # fmt: skip
     assert recipe("cifar10-song").ema[0] == "constant(decay=0.999)"
 
 
@@ -191,17 +196,6 @@ def test_the_papers_recipe_is_the_papers():
 def test_a_typo_in_a_recipes_name():
     with pytest.raises(ValueError, match="did you mean 'cifar10-anisotropic'"):
         recipe("cifar10-anisotropc")
-
-
-@pytest.mark.parametrize("size", [(16, 16), (24, 24), (64, 48), (256, 256), (33, 33), (24, 256)])
-@pytest.mark.parametrize("channels", [1, 3])
-def test_a_recipe_for_any_images(size, channels):
-    config, words = for_images(1000, channels, size)
-    plan = Plan.of(config)
-    assert all(side % NCSNppConfig(**plan.network.arguments).factor == 0 for side in size)
-    assert f"{size[0]}×{size[1]}" in words
-    assert "small" in words
-    assert 1_000_000 - config.batch < config.images <= 50_000_000
 
 
 def test_the_length_is_in_images():

@@ -9,6 +9,7 @@ from rich.console import Console
 
 from anisodiff import notation
 from anisodiff.cli.names import complete_process
+from anisodiff.registry import DEFAULT_PROCESS
 from anisodiff.runtime.progress import Progress
 from anisodiff.runtime.progress import progress as progress_on
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 console = Console(stderr=True)
 
 PROCESS = typer.Option(
-    "anisotropic", "--process", "-p", help="Choose the process by its name.", autocompletion=complete_process
+    DEFAULT_PROCESS, "--process", "-p", help="Choose the process by its name.", autocompletion=complete_process
 )
 CONFIG = typer.Option(None, "--config", help="Read keys of the process from a YAML file.")
 SET = typer.Option([], "--set", help="Override a key, as KEY=VALUE; repeatable.")
@@ -58,7 +59,7 @@ def pick_process(name: str, config: Path | None, overrides: list[str], size: int
         keys = check_keys(read_config(config), ("preset", *process_keys()), f"config {config}")
         if "preset" in keys:
             base = str(keys.pop("preset"))
-            if name not in (base, "anisotropic"):
+            if name not in (base, DEFAULT_PROCESS):
                 raise ValueError(f"--process {name} and preset {base!r} in {config} contradict each other; give one")
             name = base
     keys |= settings(overrides)

@@ -1,20 +1,21 @@
 """Names that the command line lists and completes without loading torch. A test compares them with the tables."""
 
-from anisodiff.registry import TRAINED
+from anisodiff.registry import DEFAULT_PROCESS, TRAINED
 
 DATASETS = ("cifar10", "fashion-mnist", "celeba", "imagenet", "lsun")
 
 _PROCESSES_OF_RECIPES = (*(name for name in TRAINED if name != "heat-paper"), "song")
-RECIPES = (
-    *(f"{data}-{name}" for data in ("cifar10", "celeba64", "lsun256") for name in _PROCESSES_OF_RECIPES),
-    *(f"cifar10-{name}-{size}" for size in ("base", "small") for name in _PROCESSES_OF_RECIPES),
-    "cifar10-anisotropic-best",
+RECIPES = tuple(
+    f"{data}{process}{size}"
+    for process in ("", *(f"-{name}" for name in _PROCESSES_OF_RECIPES))
+    for data, sizes in (("cifar10", ("", "-base", "-small", "-tiny")), ("celeba64", ("",)), ("lsun256", ("",)))
+    for size in sizes
 )
 
 LIST_OF_PROCESSES = f"Processes: {', '.join(TRAINED)}; figures of the paper: gallery-…, design-…."
 LIST_OF_RECIPES = (
-    f"Recipes: {{cifar10,celeba64,lsun256}}-PROCESS; cifar10-PROCESS-{{base,small}}; cifar10-anisotropic-best. "
-    f"Processes: {', '.join(_PROCESSES_OF_RECIPES)}."
+    f"Recipes: {{cifar10,celeba64,lsun256}}[-PROCESS]; cifar10[-PROCESS]-{{base,small,tiny}}. "
+    f"Processes: {', '.join(_PROCESSES_OF_RECIPES)}; without one: {DEFAULT_PROCESS}."
 )
 
 

@@ -127,9 +127,11 @@ def opened(
     ``fixed``: more settings that may not change; ``points``: the values of a run of a sweep, by its name.
     """
     from anisodiff import experiments
+    from anisodiff.runtime.devices import pick_device
+    from anisodiff.training.picking import Machine
 
     deadline, dataset, overrides = deadline_of(asked), open_data(runs, asked), common.settings(asked.overrides)
-    configs = experiments.configs(runs, dataset, overrides, own=own)
+    configs = experiments.configs(runs, dataset, overrides, Machine.of(pick_device(asked.device)), own=own)
     experiments.check_runs(runs, configs, dataset)
     entries = experiments.seed_runs(runs, configs, settings, asked.out)
     described = experiments.describe_runs(entries)

@@ -71,8 +71,8 @@ def train(
     changes = common.settings(overrides)
     changes |= {key: value for key, value in (("seed", seed), ("images", images)) if value is not None}
     if start is not None and start.is_file():  # a published network: keep its inputs and outputs
-        changes = {"parameterization": "ve", **changes}
-    job = _job(name, data, output, changes, dry_run)
+        changes = {"parameterization": "ve", "channel_pca": False, **changes}
+    job = _job(name, data, output, changes, where, dry_run)
     if dry_run:
         _estimate(job, where, as_json)
         return
@@ -95,15 +95,17 @@ def train(
         common.wrote(outcome.checkpoint)
 
 
-def _job(name: str, data: Path | None, output: Path, changes: dict[str, Any], dry: bool) -> _Job:
+def _job(
+    name: str, data: Path | None, output: Path, changes: dict[str, Any], device: "torch.device", dry: bool
+) -> _Job:
     """The config and the data of a command line."""
     from anisodiff.data import is_dataset, named_source, open_dataset, open_source
-    from anisodiff.registry import TRAINED
+    from anisodiff.registry import DEFAULT_PROCESS, TRAINED
     from anisodiff.training.model import Plan
     from anisodiff.training.recipes import RECIPES, recipe
 
     if name == "" or name in TRAINED:
-        return _own_job(name or "anisotropic", data, output, changes, dry)
+        return _own_job(name or DEFAULT_PROCESS, data, output, changes, device, dry)
     if name not in RECIPES:
         if Path(name).exists() and data is None:
             raise ValueError(f"{name!r} is a path, not a recipe; did you mean --data {name}?")
@@ -120,17 +122,20 @@ def _job(name: str, data: Path | None, output: Path, changes: dict[str, Any], dr
     return _Job(config, _prepared(source, output, config.size, config.channels))
 
 
-def _own_job(process: str, data: Path | None, output: Path, changes: dict[str, Any], dry: bool) -> _Job:
+def _own_job(
+    process: str, data: Path | None, output: Path, changes: dict[str, Any], device: "torch.device", dry: bool
+) -> _Job:
     """For one's own images: choose what was not given, and print the choice."""
     from anisodiff.data import guess, is_dataset, open_dataset, open_source
     from anisodiff.training.config import TrainConfig
     from anisodiff.training.model import Plan
-    from anisodiff.training.recipes import for_dataset, for_images
+    from anisodiff.training.picking import Machine, for_dataset, for_images
 
+    machine = Machine.of(device)
     if data is None:
         if not dry:
             raise ValueError("no data to train on: give a recipe, or --data PATH with your own images")
-        return _Job(for_images(50_000, 3, (32, 32), process, changes)[0], None)
+        return _Job(for_images(50_000, 3, (32, 32), machine, process, changes)[0], None)
     if is_dataset(data):
         dataset = open_dataset(data)
     else:
@@ -138,14 +143,15 @@ def _own_job(process: str, data: Path | None, output: Path, changes: dict[str, A
         asked = TrainConfig.from_dict({key: changes[key] for key in ("size", "channels") if key in changes})
         size = asked.size if "size" in changes else None
         channels = asked.channels if "channels" in changes else None
-        seen = guess(source)
-        config, words = for_images(len(source), channels or seen.channels, size or seen.size, process, changes)
+        seen = guess(source, largest=machine.largest_side(len(source)))
+        size, channels = size or seen.size, channels or seen.channels
+        config, words = for_images(len(source), channels, size, machine, process, changes)
         Plan.of(config)  # contradictions show before hours of preparing
         if dry:
             _say(words)
             return _Job(config, None)
         dataset = _prepared(source, output, size, channels)
-    config, words = for_dataset(dataset, process, changes)
+    config, words = for_dataset(dataset, machine, process, changes)
     _say(words)
     return _Job(config, dataset)
 

@@ -2,16 +2,14 @@
 
 A sample of the pictures is looked at (headers only). If 95 % of them share one size that a network can use
 (both sides multiples of 8, at most 256), that size it is; otherwise the largest of 16, 24, 32, 48, 64, 96,
-128, 192, 256 that is not above the 5 % quantile of min(H, W), so that next to no picture has to be enlarged.
-One channel if all are grayscale.
+128, 192, 256 that 95 % of the pictures, and all but one of a few, fill: next to none has to be enlarged. A caller may
+set a lower limit than 256. One channel if all are grayscale.
 """
 
 import itertools
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
-
-import numpy as np
 
 from anisodiff.data.named import open_source
 from anisodiff.data.source import Source
@@ -37,28 +35,32 @@ class Guess:
         return f"{side} with {color}: {self.why}" if channels else f"{side}: {self.why}"
 
 
-def choose_size(sizes: list[tuple[int, int]]) -> tuple[tuple[int, int], str]:
-    """Seen sizes (H, W) → the size to use, and why."""
+def choose_size(sizes: list[tuple[int, int]], largest: int = LADDER[-1]) -> tuple[tuple[int, int], str]:
+    """Seen sizes (H, W) → the size to use, at most ``largest``, and why."""
     (common, count), *_ = Counter(sizes).most_common(1)
-    shown = f"{common[0]}×{common[1]}"
-    usable = all(side % 8 == 0 and 16 <= side <= LADDER[-1] for side in common)
-    if usable and count >= 0.95 * len(sizes):
-        share = "all" if count == len(sizes) else f"{count} of {len(sizes)}"
-        return common, f"{share} sampled images are {shown}"
-    q = float(np.quantile([min(size) for size in sizes], 0.05, method="lower"))
-    side = max((step for step in LADDER if step <= q), default=LADDER[0])
-    if len(set(sizes)) == 1:
-        return (side, side), f"all sampled images are {shown}, which is no size from 16 to 256 in steps of 8"
-    return (side, side), f"sizes differ; 95 % of the sampled images have a short side of {q:.0f} or more"
+    odd = max(len(sizes) // 20, 1 if len(sizes) > 2 else 0)
+    shown, share = f"{common[0]}×{common[1]}", "all" if count == len(sizes) else f"{count} of {len(sizes)}"
+    if count >= len(sizes) - odd:
+        if all(side % 8 == 0 and 16 <= side <= largest for side in common):
+            return common, f"{share} sampled images are {shown}"
+        why = f"{share} sampled images are {shown}; expected a size from 16 to {largest} in steps of 8"
+    q = sorted(min(size) for size in sizes)[odd]
+    side = max((step for step in LADDER if step <= min(q, largest)), default=LADDER[0])
+    if count < len(sizes) - odd:
+        filled = sum(min(size) >= side for size in sizes)
+        why = f"sizes differ; {filled} of {len(sizes)} sampled images have a short side of {side} or more"
+        if min(q, LADDER[-1]) > largest:
+            why += f", and {largest} is the most for so many images here"
+    return (side, side), why
 
 
-def guess(source: Source | str | Path, *, sample: int = 256) -> Guess:
-    """Size and channels for a source or path, from its own shape or from a sample spread evenly over it."""
+def guess(source: Source | str | Path, *, largest: int = LADDER[-1], sample: int = 256) -> Guess:
+    """Size (at most ``largest``) and channels, from the source's own shape or a sample spread evenly over it."""
     source = source if isinstance(source, Source) else open_source(source)
     if source.shape is not None:
         c, h, w = source.shape
-        if max(h, w) > LADDER[-1]:
-            size, why = choose_size([(h, w)])
+        if max(h, w) > largest:
+            size, why = choose_size([(h, w)], largest)
             return Guess(size=size, channels=c, why=why)
         return Guess(size=(h, w), channels=c, why="the set's own size")
     step = max(1, len(source) // sample)
@@ -75,5 +77,5 @@ def guess(source: Source | str | Path, *, sample: int = 256) -> Guess:
             reason = f"{item.name}: {' '.join(str(error).split())}"
     if not sizes:
         raise ValueError(f"{source.describe()}: none of the sampled images can be read, e.g. {reason}")
-    size, why = choose_size(sizes)
+    size, why = choose_size(sizes, largest)
     return Guess(size=size, channels=max(colors), why=why)

@@ -24,7 +24,8 @@ from anisodiff.generation import PRIORS
 from anisodiff.pretrained import shipped
 from anisodiff.registry import PROCESSES, TRAINED
 from anisodiff.training.config import TrainConfig
-from anisodiff.training.recipes import RECIPES, for_dataset, recipe
+from anisodiff.training.picking import Machine, for_dataset
+from anisodiff.training.recipes import RECIPES, recipe
 
 OWN = ("name", "sampler", "steps", "prior", "n", "from", "of")
 COMMON = (
@@ -155,7 +156,7 @@ def check_names(runs: Sequence[Run]) -> None:
 
 
 def configs(
-    runs: Sequence[Run], dataset: Dataset, common: Mapping[str, Any], *, own: bool = False
+    runs: Sequence[Run], dataset: Dataset, common: Mapping[str, Any], machine: Machine, *, own: bool = False
 ) -> list[TrainConfig | None]:
     """The config of each (None for a checkpoint); with ``own`` the recipes keep their own `COMMON` fields."""
     for keys in (common, *(one.changes for one in runs)):
@@ -168,7 +169,7 @@ def configs(
         if one.checkpoint:
             found.append(None)
             continue
-        base = recipe(one.base) if one.base in RECIPES else for_dataset(dataset, one.base)[0]
+        base = recipe(one.base) if one.base in RECIPES else for_dataset(dataset, machine, one.base)[0]
         if shared is None:
             shared = {key: value for key, value in base.to_dict().items() if key in COMMON}
         config = (base if own else base.changed(shared)).changed(common)

@@ -1,8 +1,10 @@
-"""Processes by name: the paper's, and the rows and panels of its figures.
+"""Processes by name: the default, the paper's, and the rows and panels of its figures.
 
-`heat` and `anisotropic` are our discretization (flux stencil, exact in time or exponential); the same names with
-`-paper` are the paper's (paper stencil, tamed Euler–Maruyama). Figures of the paper: `gallery-…` for the five
-rows of the first one, `design-ROW COLUMN` for the twelve panels of the design figure (128², T = 8).
+`anisotropic-gentle`, the default, is the best anisotropic setting of the studies (docs/results): the noise of `ve`,
+and a smoothing that is mild and fades while the noise is still low. `heat` and `anisotropic` have the paper's
+parameters in our discretization (flux stencil, exact in time or exponential); the same names with `-paper` are the
+paper's own (paper stencil, tamed Euler–Maruyama). Figures of the paper: `gallery-…` for the five rows of the first
+one, `design-ROW COLUMN` for the twelve panels of the design figure (128², T = 8).
 """
 
 import math
@@ -15,8 +17,13 @@ from anisodiff.processes.config import KEYS, ProcessConfig, check_keys
 _EULER = "tamed(dt=0.01)"
 
 
-def ve(size: int, *, sigma_min: float = 0.01, sigma_max: float = 50.0, T: float = 2.0) -> dict[str, Any]:
-    """Song et al. 2021: α2(t) = σ(t)·√(2 ln(σmax/σmin)/T), so that the accumulated variance is σ(t)² − σmin²."""
+def ve(size: int, *, sigma_min: float = 0.01, sigma_max: float | None = None, T: float = 2.0) -> dict[str, Any]:
+    """Song et al. 2021: α2(t) = σ(t)·√(2 ln(σmax/σmin)/T), so that the accumulated variance is σ(t)² − σmin².
+
+    σmax, unless given, is 50 up to 32² and grows with the size above, as the norm of an image does (Song et al. take
+    50, 90 and 380 at 32², 64² and 256²): a terminal state then says as little of its image at every size.
+    """
+    sigma_max = 50.0 * max(1.0, size / 32) if sigma_max is None else sigma_max
     low, high = notation.number(sigma_min, "sigma_min"), notation.number(sigma_max, "sigma_max")
     horizon = notation.number(T, "T")
     if not (0 < low < high < math.inf and 0 < horizon < math.inf):
@@ -27,6 +34,16 @@ def ve(size: int, *, sigma_min: float = 0.01, sigma_max: float = 50.0, T: float 
         "intensity": f"geometric({low * rate!r}, {high * rate!r})",
         "T": horizon,
         "step": "exact",
+    }
+
+
+def anisotropic_gentle(size: int, **noise: Any) -> dict[str, Any]:
+    """`ve` with a smoothing that acts early: α1 = 0.5 → 0.001, λ1 = 0.05, edges of the image itself (one window)."""
+    return {
+        **ve(size, **noise),
+        "diffusivity": "geometric(0.5, 0.001)",
+        "drift_anisotropy": 0.05,
+        "step": "exponential(windows=1)",
     }
 
 
@@ -89,15 +106,17 @@ _DESIGN: dict[str, dict[str, Any]] = {
 GALLERY = tuple(_GALLERY)
 DESIGN = tuple(_DESIGN)
 OWN_KEYS = ("sigma_min", "sigma_max")
-"""Parameters of a preset that are no keys of a process: the noise levels of `ve`."""
+"""Parameters of `ve` and `anisotropic-gentle` that are no keys of a process: the noise levels."""
+_NOISE_LEVELS = ("ve", "anisotropic-gentle")
 
 
 def preset(name: str, size: int, **own: Any) -> dict[str, Any]:
-    """The config of a named process for images of ``size`` size (the longer side); ``own``: parameters of `ve`."""
-    if own and name != "ve":
-        raise ValueError(f"{', '.join(own)}: only the process 've' has them, not {name!r}")
+    """The config of a named process for images of ``size`` pixels (the longer side); ``own``: its noise levels."""
+    if own and name not in _NOISE_LEVELS:
+        raise ValueError(f"{', '.join(own)}: only {' and '.join(_NOISE_LEVELS)} have them, not {name!r}")
     table = {
         "ve": ve(size, **own),
+        "anisotropic-gentle": anisotropic_gentle(size, **own),
         "heat": heat(size),
         "anisotropic": anisotropic(size),
         "heat-paper": _paper(heat(size)),
@@ -111,9 +130,9 @@ def preset(name: str, size: int, **own: Any) -> dict[str, Any]:
 
 
 def configure(name: str, size: int, overrides: Mapping[str, Any], what: str) -> ProcessConfig:
-    """A preset with keys overridden. The noise of `ve` follows sigma_min, sigma_max and T."""
+    """A preset with keys overridden. Noise levels (sigma_min, sigma_max) are reached at T, whatever T is."""
     keys = check_keys(overrides, (*KEYS, *OWN_KEYS), what)
     own = {key: keys.pop(key) for key in OWN_KEYS if key in keys}
-    if name == "ve" and "T" in keys:
+    if name in _NOISE_LEVELS and "T" in keys:
         own["T"] = keys["T"]
     return ProcessConfig(**{**preset(name, size, **own), **keys})

@@ -9,7 +9,7 @@ from typing import Any
 from anisodiff import notation
 from anisodiff.models.base import CHOICES, Learns, ModelOptions, Parameterization, TimeDensity, Weighting
 from anisodiff.processes.config import check_keys
-from anisodiff.registry import NETWORKS, TRAINED, process_keys
+from anisodiff.registry import DEFAULT_PROCESS, NETWORKS, TRAINED, process_keys
 from anisodiff.training.ema import profile
 
 _KEY = {"process": "preset", "network": "name"}
@@ -21,8 +21,9 @@ PRECISIONS = ("fp32", "bf16", "fp64")
 class TrainConfig:
     """Everything that fixes a run. `from_dict` reads what `to_dict` wrote, and refuses unknown keys."""
 
-    process: Mapping[str, Any] = field(default_factory=lambda: {"preset": "anisotropic"})
-    """A preset, and keys of `ProcessConfig` to override (of `ve` also sigma_max); a preset's name alone will do."""
+    process: Mapping[str, Any] = field(default_factory=lambda: {"preset": DEFAULT_PROCESS})
+    """A preset, and keys of `ProcessConfig` to override (of the default and of `ve` also sigma_max); a name alone
+    will do."""
     network: Mapping[str, Any] = field(default_factory=lambda: {"name": "cifar10"})
     """A registered network and its keyword arguments (dropout, nf, …); the name alone will do."""
     dataset: str = ""

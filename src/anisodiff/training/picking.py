@@ -1,0 +1,105 @@
+"""A config for one's own images: size, network, batch and length from the images and the device.
+
+                   images                size at most      network     batch                       images seen
+    GPU            < 10,000              64                small       512 at 32², 256 at 64²,     400 passes,
+                   < 50,000              128               small¹      128 at 128², 64 above       1 M to 50 M
+                   more                  256               base
+    Apple GPU      any                   64                tiny        64                          1 M
+    CPU            any                   32                tiny        32                          400,000
+
+¹ `base` from 20,000 images on. Where the memory of a GPU is too small for a batch, it is cut into parts
+(`accumulation`), which changes no result. The process is `registry.DEFAULT_PROCESS`, and everything else is as in the
+short recipes. These are choices, not findings: docs/results has what was measured.
+"""
+
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from anisodiff.data import Dataset
+from anisodiff.registry import DEFAULT_PROCESS
+from anisodiff.training.config import TrainConfig
+from anisodiff.training.recipes import GPU, config_of
+
+_PASSES, _SHORTEST, _LONGEST = 400, 1_000_000, 50_000_000
+_BYTES = {"tiny": 10e3, "small": 12e3, "base": 23e3}
+"""Memory of a training step per image and pixel: 11.4 GiB for 512 images of 32² with `base` (H200, bf16)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Machine:
+    """What picking asks of a device; ``memory`` in bytes."""
+
+    kind: str
+    memory: float
+    bf16: bool = False
+
+    @classmethod
+    def of(cls, device: torch.device | str) -> "Machine":
+        where = torch.device(device)
+        if where.type == "cuda":
+            properties = torch.cuda.get_device_properties(where)
+            return cls(kind="cuda", memory=properties.total_memory, bf16=properties.major >= 8)
+        pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else math.inf
+        return cls(kind=where.type, memory=pages)
+
+    def largest_side(self, count: int) -> int:
+        """The largest picture that ``count`` images are worth training at."""
+        if self.kind != "cuda":
+            return 64 if self.kind == "mps" else 32
+        return 64 if count < 10_000 else 128 if count < 50_000 else 256
+
+
+def for_images(
+    count: int, channels: int, size: tuple[int, int], machine: Machine, process: str = DEFAULT_PROCESS,
+    changes: Mapping[str, Any] | None = None,
+) -> tuple[TrainConfig, str]:  # fmt: skip
+    """A config for ``count`` images of one's own, with ``changes``; and one line that describes it."""
+    side, gpu = max(size), machine.kind == "cuda"
+    if gpu:
+        batch = 512 if side <= 32 else 256 if side <= 64 else 128 if side <= 128 else 64
+        network = "small" if count < 20_000 or machine.memory < 10e9 else "base"
+        images = min(max(_PASSES * count, _SHORTEST), _LONGEST)
+    else:
+        batch, network, images = (64, "tiny", _SHORTEST) if machine.kind == "mps" else (32, "tiny", 400_000)
+    images -= images % batch
+    recompute = side > 128
+    parts = 1
+    if gpu and not recompute:
+        needed = batch * size[0] * size[1] * _BYTES[network]
+        parts = min(batch, 2 ** max(0, math.ceil(math.log2(needed / (0.7 * machine.memory)))))
+    config = config_of(
+        process, network={"name": network, "dropout": 0.1 if gpu else 0.0}, size=size, channels=channels, batch=batch,
+        accumulation=parts, lr=4e-4 if side <= 64 else 2e-4, warm_up=min(100 * batch, images // 20), images=images,
+        ema=("constant(0.9995)",), recompute=recompute, calibration=2048 if gpu else 512,
+        log_every=50 * batch, checkpoint_every=max(100 * batch, images // 50),
+        sample_every=max(200 * batch, images // 20), **_arithmetic(machine),
+    ).changed(changes or {})  # fmt: skip
+    return config, describe(config, count, machine)
+
+
+def for_dataset(
+    dataset: Dataset, machine: Machine, process: str = DEFAULT_PROCESS, changes: Mapping[str, Any] | None = None
+) -> tuple[TrainConfig, str]:
+    """`for_images` for a prepared dataset."""
+    return for_images(len(dataset), dataset.channels, dataset.size, machine, process, changes)
+
+
+def describe(config: TrainConfig, count: int, machine: Machine) -> str:
+    """One line: what was picked, and how to change it."""
+    color = ", grayscale" if config.channels == 1 else f", {config.channels} channels" * (config.channels != 3)
+    return (
+        f"picked for {count:,} images on {machine.kind}: {config.size[0]}×{config.size[1]}{color}, "
+        f"process {config.process['preset']}, network {config.network['name']}, batch {config.batch}, "
+        f"{config.images:,} images seen; change with --set size=… network.name=… batch=…, --images N"
+    )
+
+
+def _arithmetic(machine: Machine) -> dict[str, Any]:
+    if machine.kind != "cuda":
+        return {}
+    return GPU if machine.bf16 else {**GPU, "precision": "fp32"}
