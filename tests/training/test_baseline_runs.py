@@ -135,6 +135,6 @@ def test_recipes(name):
     """The long ones have their authors' settings, the short ones differ from ours in the process alone."""
     ours, short = recipe("cifar10-anisotropic-base").to_dict(), recipe(f"cifar10-{name}-base").to_dict()
     different = {key for key in ours if ours[key] != short[key]}
-    assert different == {"process", "t_min"}
+    assert different == {"process", "t_min", "channel_pca"}
     assert recipe(f"cifar10-{name}").images == (51_200_000 if name == "flow-matching" else 166_400_000)
     assert recipe(f"celeba64-{name}").process["preset"] == name
