@@ -122,7 +122,8 @@ def build_process(name: str, size: int, overrides: Mapping[str, Any], what: str)
 
 def process(name: str, size: int = 32, **overrides: Any) -> "Process":
     """A process by name, with any of its keys overridden: ``process("anisotropic", diffusivity=4)``."""
-    return build_process(name, size, overrides, f"process {name!r}")
+    at = functools.partial(build_process, name, overrides=overrides, what=f"process {name!r}")
+    return at(size).made_for(size, at)
 
 
 def model_of(name: str) -> "type[Model]":

@@ -110,8 +110,8 @@ def _forward(
 ) -> tuple[Tensor, Route]:
     """The state at the route's first time, and the route; a mask ties its sampler to the forward path."""
     if mask is None:
-        return process.simulate(x, float(route.times[0]), noise), route
-    path = process.trajectory(x, route.times.flip(0).tolist(), noise)[::-1]
+        return process.draw(x, float(route.times[0]), noise), route
+    path = process.path(x, route.times.flip(0).tolist(), noise)[::-1]
     masked = MaskedSampler(inner=route.sampler, path=tuple(path[1:]), mask=mask)
     return path[0], Route(sampler=masked, times=route.times, nfe=route.nfe)
 

@@ -65,10 +65,10 @@ class ClosedForm(EquationProcess):
             mode = mode + self.variance(u, begin, end).sqrt() * white(u, rng)
         return idct2(mode)
 
-    def simulate(self, x0: Tensor, t: Tensor | float, rng: Randomness = None) -> Tensor:
+    def draw(self, x0: Tensor, t: Tensor | float, rng: Randomness = None) -> Tensor:
         return self.transition(check_images(x0), 0.0, t, rng)
 
-    def trajectory(self, x0: Tensor, times: Sequence[float], rng: Randomness = None) -> list[Tensor]:
+    def path(self, x0: Tensor, times: Sequence[float], rng: Randomness = None) -> list[Tensor]:
         check_increasing(times)
         states, u, s = [], check_images(x0), 0.0
         for t in times:
