@@ -168,9 +168,9 @@ class Generator:
         prior: str | Prior = "gaussian",
         batch: int | None = None,
         callback: Callback | None = None,
-        progress: bool | None = None,
+        progress: bool | None = False,
     ) -> Images:
-        """One image for every seed, [len(seeds), C, H, W] in [0, 1], on the CPU; otherwise as `sample`.
+        """One image for every seed, [len(seeds), C, H, W] in [0, 1], on the CPU; as `sample`, but silent by default.
 
         ``batch``: images at a time; on CUDA the last batch is padded, so that all run through the same kernels.
         """

@@ -66,7 +66,7 @@ def generated(
         size = min(size, count // world)  # every process gets a batch
         for start in range(seed + rank * size, end, world * size):
             seeds = range(start, min(start + size, end))
-            yield to_bytes(model.sample_seeds(seeds, steps=steps, sampler=sampler, prior=prior, progress=False))
+            yield to_bytes(model.sample_seeds(seeds, steps=steps, sampler=sampler, prior=prior))
 
     return ImageSet(name=name, open=generate, count=-(-count // world), once=True)
 
