@@ -1,4 +1,4 @@
-"""Images from a checkpoint: load, sample, write."""
+"""Images from a checkpoint: load, sample, write; and from Python, train."""
 
 from anisodiff.generation.generator import Generator, load
 from anisodiff.generation.images import Images
@@ -6,8 +6,9 @@ from anisodiff.generation.job import SamplingConfig, SamplingOutcome, write_samp
 from anisodiff.generation.priors import PRIORS
 from anisodiff.generation.protocol import read_protocol
 from anisodiff.generation.reverse import SamplingStep, parse_seeds
+from anisodiff.generation.runs import train
 
 __all__ = [
     "PRIORS", "Generator", "Images", "SamplingConfig", "SamplingOutcome", "SamplingStep", "load", "parse_seeds",
-    "read_protocol", "write_samples",
+    "read_protocol", "train", "write_samples",
 ]  # fmt: skip

@@ -39,6 +39,7 @@ from anisodiff.registry import build_sampler, default_sampler, fit_sampler
 from anisodiff.runtime.devices import pick_device
 from anisodiff.runtime.progress import bar
 from anisodiff.samplers import Sampler, SampleResult
+from anisodiff.training.hooks import TrainingOutcome
 from anisodiff.training.model import Plan, Trained, load_model
 
 
@@ -52,7 +53,10 @@ class CheckpointOrigin:
 
 
 class Generator:
-    """Samples from a checkpoint; returned by `anisodiff.load`."""
+    """Samples from a checkpoint; returned by `anisodiff.load` and `anisodiff.train`."""
+
+    outcome: TrainingOutcome | None = None
+    """How the run ended that `anisodiff.train` has made or continued."""
 
     def __init__(
         self,
@@ -182,7 +186,7 @@ class Generator:
 
             def watch(step: SamplingStep) -> None:
                 nonlocal done
-                tick((done + len(step.seeds) * step.number // step.of) * route.nfe, len(chosen) * route.nfe)
+                tick(done * route.nfe + len(step.seeds) * route.nfe * step.number // step.of, len(chosen) * route.nfe)
                 done += len(step.seeds) if step.number == step.of else 0
                 if callback is not None:
                     callback(step)

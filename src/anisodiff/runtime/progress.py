@@ -98,8 +98,11 @@ def progress(console: "Console", what: str, *, shown: bool = True) -> Iterator[P
 @contextmanager
 def bar(what: str, wanted: bool | None = None) -> Iterator[Progress]:
     """One stage on standard error, for calls from Python: on a terminal, unless ``wanted`` says otherwise."""
+    if wanted is False:
+        yield no_progress
+        return
     from rich.console import Console
 
     console = Console(stderr=True)
-    with progress(console, what, shown=console.is_terminal if wanted is None else wanted) as tick:
+    with progress(console, what, shown=wanted or console.is_terminal) as tick:
         yield tick
