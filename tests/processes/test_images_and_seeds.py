@@ -32,6 +32,11 @@ def test_a_seed_and_a_torch_generator_give_the_same_states(name):
         assert not torch.equal(run(going_on), expected)  # it has moved on
 
 
+def test_a_transition_takes_a_seed():
+    process, x0 = anisodiff.process("heat", 8), images()
+    assert torch.equal(process.transition(x0, 0.0, 0.7, 3), process.simulate(x0, 0.7, 3))
+
+
 def test_keyed_noise_is_a_source_too():
     process, x0 = anisodiff.process("ve", 8), images()
     keys = combine(1, torch.arange(3))
