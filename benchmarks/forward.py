@@ -64,14 +64,14 @@ def measure(kind: str, size: int, batch: int, device: torch.device, compiled: bo
     images = torch.rand(batch, 3, size, size, device=device)
     generator = torch.Generator(device).manual_seed(0)
     begin = time.perf_counter()
-    first = shown.simulate(images, shown.T, generator)
+    first = shown.draw(images, shown.T, generator)
     sync(device)
     warm_up = time.perf_counter() - begin
     assert torch.isfinite(first).all()
     times: list[float] = []
     while sum(times) < seconds or len(times) < 3:
         begin = time.perf_counter()
-        shown.simulate(images, shown.T, generator)
+        shown.draw(images, shown.T, generator)
         sync(device)
         times.append(time.perf_counter() - begin)
     return {"rate": batch / sorted(times)[len(times) // 2], "runs": len(times), "first_call_s": warm_up}

@@ -134,7 +134,7 @@ def forward_power(process: Process, images: Tensor, mean: Tensor, t: float, *, d
         x = images.double()
         return dct2(process.mean(x, 0.0, t) - level).square().mean(1) + process.variance(x[:1], 0.0, t)[:, 0]
     sources = [KeyedNoise(combine(4, draw, torch.arange(len(images)))) for draw in range(draws)]
-    seen = [process.simulate(images, t, source).double() for source in sources]
+    seen = [process.draw(images, t, source).double() for source in sources]
     return torch.stack([dct2(u - level).square().mean(1) for u in seen]).mean(0)
 
 

@@ -77,7 +77,7 @@ class Subject:
     def _terminal(self, images: Tensor, seed: int) -> Tensor:
         """Terminal states for the prior, four an image: its own noise would blur the lowest bands."""
         many = images.repeat(4, 1, 1, 1)
-        return self.process.simulate(many, self.process.T, KeyedNoise(combine(seed, torch.arange(len(many)))))
+        return self.process.draw(many, self.process.T, KeyedNoise(combine(seed, torch.arange(len(many)))))
 
     def start(self, without: int | None = None) -> Tensor:
         """Power of the Gaussian prior, perhaps without one of the groups."""

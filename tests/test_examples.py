@@ -8,9 +8,12 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 import yaml
+from PIL import Image
 
 import anisodiff
+from tests.training.conftest import NETWORK
 
 ROOT = Path(__file__).parents[1]
 EXAMPLES = [
@@ -101,6 +104,31 @@ def test_the_program_in_getting_started_runs():
     exec(found[1], seen)
     assert seen["u"].shape == (8, 3, 32, 32)
     assert len(seen["path"]) == 3
+    torch.testing.assert_close(seen["v"], 2 * seen["u"] - 1, rtol=0, atol=1e-3)
+
+
+def test_the_program_for_own_images_runs_in_small(monkeypatch, tmp_path, capsys):
+    """As it stands on the page, but for the length and the size of the network."""
+    text = (ROOT / "docs" / "own-images.md").read_text(encoding="utf-8")
+    found = re.search(r"## From Python.*?```python\n(.*?)```", text, re.DOTALL)
+    assert found is not None
+    small = "batch=4, calibration=16, log_every=4, device='cpu', network=NETWORK"
+    program = (
+        found[1].replace("images=200_000", f"images=8, {small}").replace("images=400_000", "images=12, device='cpu'")
+    )
+    assert program.count("device='cpu'") == 2
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "photos").mkdir()
+    for k, photo in enumerate(torch.rand(6, 16, 16, 3, generator=torch.Generator().manual_seed(0))):
+        Image.fromarray((255 * photo).byte().numpy()).save(tmp_path / "photos" / f"{k}.png")
+    seen: dict = {"NETWORK": NETWORK}
+    exec(program, seen)
+    out = capsys.readouterr().out.splitlines()
+    assert [float(line) > 0 for line in out[:2]] == [True, True]
+    assert out[2].startswith("True Generator(run: process ")
+    assert seen["images"].shape == (16, 3, 16, 16)
+    assert (tmp_path / "samples.png").stat().st_size > 1000
+    assert seen["model"].outcome.images == 12
 
 
 def test_the_config_in_getting_started_is_a_process():

@@ -37,8 +37,8 @@ def test_a_sample_depends_on_its_key_alone():
     assert torch.equal(whole.normal(like)[2:3], third)
     process = anisodiff.process("anisotropic", 8)
     x0 = torch.rand(6, 1, 8, 8, dtype=F64)
-    together = process.simulate(x0, 2.0, KeyedNoise(keys(6)))
-    alone = process.simulate(x0[4:5], 2.0, KeyedNoise(keys(6)[4:5]))
+    together = process.draw(x0, 2.0, KeyedNoise(keys(6)))
+    alone = process.draw(x0[4:5], 2.0, KeyedNoise(keys(6)[4:5]))
     torch.testing.assert_close(together[4:5], alone, rtol=0, atol=1e-13)
 
 

@@ -13,11 +13,13 @@ _PUBLIC = {
     "Equation": "equation",
     "Exponential": "integrators",
     "Generator": "generation",
+    "Images": "generation",
     "Process": "processes",
     "ProcessConfig": "processes",
     "SPDE": "processes",
     "Signal": "integrators",
     "TamedEuler": "integrators",
+    "TrainConfig": "training",
     "Transition": "schedules",
     "drift": "stencils",
     "edit": "editing",
@@ -26,7 +28,7 @@ _PUBLIC = {
     "noise_scale": "stencils",
     "process": "registry",
     "save_grid": "io.grids",
-    "train": "training",
+    "train": "generation",
     "transition": "schedules",
 }
 """Public name → the module that defines it."""
@@ -37,7 +39,9 @@ if TYPE_CHECKING:
     from anisodiff.editing import edit as edit
     from anisodiff.equation import Equation as Equation
     from anisodiff.generation import Generator as Generator
+    from anisodiff.generation import Images as Images
     from anisodiff.generation import load as load
+    from anisodiff.generation import train as train
     from anisodiff.integrators import Exponential as Exponential
     from anisodiff.integrators import Signal as Signal
     from anisodiff.integrators import TamedEuler as TamedEuler
@@ -52,7 +56,7 @@ if TYPE_CHECKING:
     from anisodiff.schedules import transition as transition
     from anisodiff.stencils import drift as drift
     from anisodiff.stencils import noise_scale as noise_scale
-    from anisodiff.training import train as train
+    from anisodiff.training import TrainConfig as TrainConfig
 
 
 def __getattr__(name: str) -> Any:

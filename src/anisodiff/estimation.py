@@ -57,7 +57,7 @@ class Simulated(Protocol):
 
     @property
     def T(self) -> float: ...
-    def simulate(self, x0: Tensor, t: Tensor, rng: KeyedNoise) -> Tensor: ...
+    def draw(self, x0: Tensor, t: Tensor, rng: KeyedNoise) -> Tensor: ...
 
 
 class Solved(Protocol):
@@ -166,7 +166,7 @@ def by_simulation(process: Simulated, pixels: Tensor, settings: EstimationSettin
         sums = _Sums()
         for part in torch.split(torch.arange(len(pixels), device=pixels.device), _BATCH):
             runs = [
-                process.simulate(pixels[part], t, KeyedNoise(combine(settings.seed + 7919 * number, run, part)))
+                process.draw(pixels[part], t, KeyedNoise(combine(settings.seed + 7919 * number, run, part)))
                 for run in (1, 2)
             ]
             _add_runs(sums, images.modes[part], [dct2(u - images.mean[:, None, None]) for u in runs])

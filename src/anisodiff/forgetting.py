@@ -61,7 +61,7 @@ class Forgetting:
 def _terminal(process: Process, images: Tensor, generator: torch.Generator, tick: Callable[[int], None]) -> Tensor:
     parts = []
     for part in torch.split(images, 64):
-        parts.append(process.simulate(part, process.T, generator))
+        parts.append(process.draw(part, process.T, generator))
         tick(len(part))
     return torch.cat(parts)
 

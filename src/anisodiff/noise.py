@@ -12,6 +12,8 @@ a sample meets does not depend on its neighbors, on the batch's size or on the d
 """
 
 import math
+from operator import index
+from typing import SupportsIndex
 
 import torch
 from torch import Tensor
@@ -130,13 +132,32 @@ class Silence(KeyedNoise):
 
 
 Randomness = torch.Generator | KeyedNoise | None
+Seed = SupportsIndex | Randomness
+"""What a user gives: a whole number, or a source; None is torch's global generator."""
+
+
+def source_of(seed: Seed) -> Randomness:
+    """The source that ``seed`` stands for: a whole number is ``torch.Generator().manual_seed(seed)``, on the CPU."""
+    if seed is None or isinstance(seed, torch.Generator | KeyedNoise):
+        return seed
+    try:
+        number = -1 if isinstance(seed, bool | Tensor) else index(seed)
+    except TypeError:
+        number = -1
+    if not 0 <= number < 2**63:
+        raise ValueError(f"seed: got {seed!r}, expected a whole number from 0 to 2^63 - 1, or a torch.Generator")
+    return torch.Generator().manual_seed(number)
 
 
 def white(like: Tensor, source: Randomness) -> Tensor:
-    """Independent standard normals in the shape, precision and place of ``like``."""
+    """Independent standard normals in the shape, precision and place of ``like``.
+
+    A generator of another device draws there: the numbers of one on the CPU are the same everywhere.
+    """
     if isinstance(source, KeyedNoise):
         return source.normal(like)
-    return torch.randn(like.shape, dtype=like.dtype, device=like.device, generator=source)
+    place = like.device if source is None or source.device.type == like.device.type else source.device
+    return torch.randn(like.shape, dtype=like.dtype, device=place, generator=source).to(like.device)
 
 
 def spectrum(height: int, width: int, length: float, dtype: torch.dtype, device: torch.device) -> Tensor:

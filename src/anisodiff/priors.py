@@ -29,7 +29,7 @@ class Simulates(Protocol):
 
     @property
     def T(self) -> float: ...
-    def simulate(self, x0: Tensor, t: float, rng: Randomness) -> Tensor: ...
+    def draw(self, x0: Tensor, t: float, rng: Randomness) -> Tensor: ...
 
 
 class Prior(ABC):
@@ -94,7 +94,7 @@ class SimulatedPrior(Prior):
 
     def draw(self, count: int, source: Randomness) -> Tensor:
         """The forward process run to its end, [count, C, H, W]."""
-        return self.process.simulate(choose(self.images, count, source), self.process.T, source)
+        return self.process.draw(choose(self.images, count, source), self.process.T, source)
 
 
 @dataclass(frozen=True)

@@ -124,7 +124,8 @@ def build_process(name: str, size: int, overrides: Mapping[str, Any], what: str)
 
 def process(name: str, size: int = 32, **overrides: Any) -> "Process":
     """A process by name, with any of its keys overridden: ``process("anisotropic", diffusivity=4)``."""
-    return build_process(name, size, overrides, f"process {name!r}")
+    at = functools.partial(build_process, name, overrides=overrides, what=f"process {name!r}")
+    return at(size).made_for(size, at)
 
 
 def model_of(name: str) -> "type[Model]":
@@ -161,10 +162,17 @@ def fit_sampler(given: "Sampler", process: "Process", provided: frozenset[str] |
         provided = _model_for(process).provides(process, resolve("models.base:ModelOptions")())
     missing = given.missing(process, provided)
     if missing:
-        fitting = [name for name, kind in _samplers().items() if _fits(kind(), process, provided)]
+        fitting = fitting_samplers(process, provided)
         remedy = f"use {' or '.join(map(repr, fitting))}" if fitting else "no sampler fits"
         raise ValueError(f"the sampler {given.name!r} needs {missing}; {remedy}")
     return given.prepared(process)
+
+
+def fitting_samplers(process: "Process", provided: frozenset[str]) -> list[str]:
+    """The samplers of a model that has learned what is ``provided`` of ``process``; `euler` along what it has."""
+    fitting = [name for name, kind in _samplers().items() if _fits(kind(), process, provided)]
+    along = resolve(SAMPLERS["euler"])(drift="projected")
+    return fitting + ["euler(drift=projected)"] * ("euler" not in fitting and _fits(along, process, provided))
 
 
 def default_sampler(model: "type[Model]", process: "Process", provided: frozenset[str]) -> "Sampler":

@@ -1,9 +1,11 @@
 """What answers at once: the version, help, typos and completion load no torch."""
 
+import ast
 import os
 import resource
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -43,6 +45,13 @@ def test_the_package_loads_nothing_heavy_and_shows_the_public_names_alone():
         assert getattr(anisodiff, name) is not None
     with pytest.raises(AttributeError, match="no attribute 'tain'"):
         anisodiff.tain  # noqa: B018
+
+
+def test_type_checkers_see_every_public_name_where_it_is_defined():
+    tree = ast.parse(Path(anisodiff.__file__).read_text(encoding="utf-8"))
+    (block,) = (node for node in tree.body if isinstance(node, ast.If))
+    seen = {(alias.asname, line.module) for line in block.body for alias in line.names}
+    assert seen == {(name, f"anisodiff.{module}") for name, module in anisodiff._PUBLIC.items()}
 
 
 def test_importing_the_package_leaves_the_environment_alone():

@@ -258,7 +258,7 @@ def test_checkpoints_of_one_run_make_a_curve(command, calm, tmp_path):
         (("ve:sampler=odee",), "did you mean 'ode'?"),
         (("ve:sampler=heun",), "needs a model that predicts the velocity; use"),
         (("anisotropic:learns=reverse_drift;sampler=ode",), "needs the score by itself"),
-        (("anisotropic-paper:sampler=exponential",), "needs the learned drift"),
+        (("anisotropic-paper:sampler=exponential",), "needs the drift"),
         (("ve:process.diffusivity=geometric(1",), "a bracket is not closed"),
         (("ve", "ve"), "two runs are called 've'"),
         (("ve:name=a/b",), "expected letters, digits, dots, dashes"),

@@ -86,8 +86,8 @@ def test_cuda_and_cpu_draw_the_same_states(name, keys):
     x0 = torch.rand(6, 3, 32, 32, generator=torch.Generator().manual_seed(0))
     samples = torch.arange(6)
     t = torch.linspace(0.1, process.T, 6, dtype=torch.float64)
-    want = process.simulate(x0, t, KeyedNoise(samples))
-    got = process.simulate(x0.cuda(), t.cuda(), KeyedNoise(samples.cuda())).cpu()
+    want = process.draw(x0, t, KeyedNoise(samples))
+    got = process.draw(x0.cuda(), t.cuda(), KeyedNoise(samples.cuda())).cpu()
     scale = want.square().mean((-3, -2, -1), keepdim=True).sqrt()
     assert ((got - want) / scale).abs().max() < 2e-3
     if hasattr(process, "local"):

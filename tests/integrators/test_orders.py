@@ -115,7 +115,7 @@ def test_both_steps_converge_to_the_same_law_where_explicit_steps_are_stable():
     x0 = image.expand(batch, 1, 8, 8)
 
     def statistics(step: TamedEuler | Exponential, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
-        u = SPDE(equation=eq, step=step).simulate(x0, 1.0, torch.Generator().manual_seed(seed))
+        u = SPDE(equation=eq, step=step).draw(x0, 1.0, torch.Generator().manual_seed(seed))
         modes = dct2(u)[:, 0]
         return modes.mean(0), modes.var(0).log()
 

@@ -86,17 +86,17 @@ def test_edges_outlive_flat_detail():
 def test_states_are_the_same_in_one_move_and_in_two():
     """The path looked at in between has the law of the one that is not: same mean, variances add."""
     process, x0 = signal(), gaussian_images(3, 6)
-    together = process.trajectory(x0, [2.0], SILENT)[-1]
-    apart = process.trajectory(x0, [0.4, 1.3, 2.0], SILENT)[-1]
+    together = process.path(x0, [2.0], SILENT)[-1]
+    apart = process.path(x0, [0.4, 1.3, 2.0], SILENT)[-1]
     torch.testing.assert_close(apart, together, rtol=0, atol=1e-9)
     many = x0[:1].expand(8000, -1, -1, -1)
     one, two = (
-        process.trajectory(many, [1.0], keys(8000, 1))[-1],
-        process.trajectory(many, [0.6, 1.0], keys(8000, 2))[-1],
+        process.path(many, [1.0], keys(8000, 1))[-1],
+        process.path(many, [0.6, 1.0], keys(8000, 2))[-1],
     )
     ratio = one.var(0) / two.var(0)
     assert ((ratio - 1).abs() < 5 * 2 / math.sqrt(8000)).all()
-    torch.testing.assert_close(process.simulate(x0, 0.0, keys(3)), x0, rtol=0, atol=0)
+    torch.testing.assert_close(process.draw(x0, 0.0, keys(3)), x0, rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("length", [0.0, 0.8])
@@ -145,7 +145,7 @@ def test_a_path_is_walked_once(monkeypatch):
     taken = []
     across = FrozenOperator.across
     monkeypatch.setattr(FrozenOperator, "across", lambda self, u, xi: taken.append(1) or across(self, u, xi))
-    signal().trajectory(gaussian_images(2, 6), [0.04 * k for k in range(1, 51)], SILENT)
+    signal().path(gaussian_images(2, 6), [0.04 * k for k in range(1, 51)], SILENT)
     assert len(taken) == 5
 
 

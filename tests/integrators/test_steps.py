@@ -115,7 +115,7 @@ def test_sampled_modes_have_the_closed_form_law(process):
     exact = ClosedForm(equation=process.equation)
     x0 = image(1, 1, 4, 4).expand(6000, 1, 4, 4)
     t = torch.tensor([0.3, 1.6], dtype=F64).repeat_interleave(3000)
-    u = process.simulate(x0, t, generator(3))
+    u = process.draw(x0, t, generator(3))
     standard = dct2(u - exact.mean(x0, 0.0, t)) / exact.variance(x0, 0.0, t).sqrt()
     p_values = [
         kstest(standard[half, 0, i, j].numpy(), "norm").pvalue
@@ -129,7 +129,7 @@ def test_sampled_modes_have_the_closed_form_law(process):
 def test_transition_composes_in_law():
     process = anisodiff.process("heat", 8)
     x0 = image(1, 1, 4, 4).expand(8000, 1, 4, 4)
-    halfway = process.simulate(x0, 0.8, generator(1))
+    halfway = process.draw(x0, 0.8, generator(1))
     u = process.transition(halfway, 0.8, 1.9, generator(2))
     standard = dct2(u - process.mean(x0, 0.0, 1.9)) / process.variance(x0, 0.0, 1.9).sqrt()
     p_values = [kstest(standard[:, 0, i, j].numpy(), "norm").pvalue for i in range(4) for j in range(4)]
@@ -141,10 +141,10 @@ def test_channel_mean_is_conserved_over_a_whole_trajectory(dtype):
     u = image(2, 3, 9, 12).to(dtype)
     for step in (Exponential(10), TamedEuler(0.001, norm="none")):
         equation = Equation(diffusivity="geometric(0.5, 20)", intensity=0.0, drift_anisotropy=0.05)
-        end = SPDE(equation=equation, step=step).simulate(u, 2.0)
+        end = SPDE(equation=equation, step=step).draw(u, 2.0)
         drifted = (end.mean((-2, -1)) - u.mean((-2, -1))).abs().max().item()
         assert drifted < 2000 * torch.finfo(dtype).eps * 0.1
-    paper = SPDE(equation=equation, stencil="paper", step=TamedEuler(0.001)).simulate(u, 2.0)
+    paper = SPDE(equation=equation, stencil="paper", step=TamedEuler(0.001)).draw(u, 2.0)
     assert (paper.mean((-2, -1)) - u.mean((-2, -1))).abs().max() > 1e-3  # the paper's stencil does not
 
 
@@ -195,8 +195,8 @@ def test_untamed_euler_is_unstable_at_the_papers_parameters(preset, explodes_to,
     """
     u = image(4, 1, 32, 32)
     common = {"intensity": "geometric(0.01, 2)", "stencil": stencil}
-    untamed = anisodiff.process(preset, 32, step="tamed(dt=0.01, norm=none)", **common).simulate(u, 2.0, generator())
-    tamed = anisodiff.process(preset, 32, step="tamed(dt=0.01)", **common).simulate(u, 2.0, generator())
+    untamed = anisodiff.process(preset, 32, step="tamed(dt=0.01, norm=none)", **common).draw(u, 2.0, generator())
+    tamed = anisodiff.process(preset, 32, step="tamed(dt=0.01)", **common).draw(u, 2.0, generator())
     assert untamed.std() > explodes_to
     assert tamed.std() < 0.6
     top = [dct2(v)[..., -1, -1].abs().mean() for v in (untamed, tamed)]
@@ -209,7 +209,7 @@ def test_stability_limit_of_explicit_steps():
     growth = {}
     for alpha1_dt in (0.24, 0.27):
         equation = Equation(diffusivity=alpha1_dt / 0.01, intensity=0.0, T=4.0)
-        end = SPDE(equation=equation, step=TamedEuler(0.01, norm="none")).simulate(board, 4.0)
+        end = SPDE(equation=equation, step=TamedEuler(0.01, norm="none")).draw(board, 4.0)
         growth[alpha1_dt] = end.abs().max().item()
     assert growth[0.24] < 0.5
     assert growth[0.27] > 1e6

@@ -102,7 +102,7 @@ def test_samplers_refuse_what_has_not_been_learned(learns, text):
     images = gaussian_images(64, 8).float()
     process, model = build(images, CASES["one window"], learns=learns)
     chosen = build_sampler(text, process)
-    missing = "the score by itself" if learns == "reverse_drift" else "the learned drift"
+    missing = "the score by itself" if learns == "reverse_drift" else "the drift"
     with pytest.raises(ValueError, match=missing):
         chosen.run(model, images[:2], chosen.times(model, 41, t_min=0.02), KeyedNoise(keys(2)))
 

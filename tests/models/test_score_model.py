@@ -48,7 +48,7 @@ def test_exact_score_is_reproduced_for_gaussian_data():
     """For Gaussian data the Wiener filter *is* the score: forward() must give it."""
     images = gaussian_images(4000, 8).float()
     process, model = build("ve", images)
-    u = process.simulate(images[:16], 1.0, KeyedNoise(keys(16, 6)))
+    u = process.draw(images[:16], 1.0, KeyedNoise(keys(16, 6)))
     score, tilde = model(u, torch.full((16,), 1.0, dtype=F64))
     power = spectrum(8) + process.variance(u[:1].double(), 0.0, 1.0)[0, 0]
     torch.testing.assert_close(dct2(score).double(), dct2(u - 0.5).double() / -power, rtol=0.2, atol=0.05)
@@ -69,7 +69,7 @@ def test_gaussian_prior_has_the_terminal_moments():
     images = gaussian_images(3000, 8, channels=3).float()
     images = images + 0.2 * images[:, :1]  # channels that know of each other
     process = anisodiff.process("heat", 8)
-    terminal = process.simulate(images, 2.0, KeyedNoise(keys(3000, 7)))
+    terminal = process.draw(images, 2.0, KeyedNoise(keys(3000, 7)))
     drawn = fit_gaussian(terminal).draw(3000, KeyedNoise(keys(3000, 8)))
     a, b = dct2(terminal)[:, :, 0, 0].double(), dct2(drawn)[:, :, 0, 0].double()
     torch.testing.assert_close(torch.cov(a.mT), torch.cov(b.mT), rtol=0.1, atol=0.1 * float(a.var()))

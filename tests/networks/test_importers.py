@@ -180,7 +180,7 @@ def test_under_other_processes_what_is_known_is_taken_over(name: str, tmp_path: 
     model, _, statistics = ve_model(tmp_path, process, 6)
     t = torch.tensor([0.15, 0.9, 1.9], dtype=torch.float64)
     g = torch.Generator().manual_seed(6)
-    u = process.simulate(torch.rand(3, 3, 16, 16, generator=g, dtype=torch.float64), t, g)
+    u = process.draw(torch.rand(3, 3, 16, 16, generator=g, dtype=torch.float64), t, g)
     with torch.no_grad():
         score, tilde = model(u, t)
         assert score.isfinite().all()

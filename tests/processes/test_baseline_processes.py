@@ -58,7 +58,7 @@ def test_every_level_is_drawn_equally_often():
 def test_flow_matching_begins_with_its_smallest_noise(dtype):
     """The image itself where σ_min = 0 (a shared test); else noise of σ_min/2 is left at t = 0."""
     x0 = image(3, 3, 5, 8, dtype=dtype)
-    u = anisodiff.process("flow-matching", 8, sigma_min=0.1).simulate(x0, torch.tensor([0.0, 0.37, 1.0]), generator())
+    u = anisodiff.process("flow-matching", 8, sigma_min=0.1).draw(x0, torch.tensor([0.0, 0.37, 1.0]), generator())
     assert 0.1 * 0.05 < float((u[0] - x0[0]).abs().max()) < 6 * 0.05
 
 
@@ -66,11 +66,11 @@ def test_flow_matching_begins_with_its_smallest_noise(dtype):
 def test_a_state_depends_on_its_own_key(name, overrides):
     process, keys = anisodiff.process(name, 8, **overrides), combine(1, torch.arange(5))
     x0, t = image(5, 2, 6, 6), torch.linspace(0.1, 1, 5)
-    together = process.simulate(x0, t, KeyedNoise(keys))
+    together = process.draw(x0, t, KeyedNoise(keys))
     for k in (0, 3):
-        alone = process.simulate(x0[k : k + 1], t[k : k + 1], KeyedNoise(keys[k : k + 1]))
+        alone = process.draw(x0[k : k + 1], t[k : k + 1], KeyedNoise(keys[k : k + 1]))
         torch.testing.assert_close(together[k : k + 1], alone, rtol=0, atol=1e-6)
-    assert not torch.allclose(together, process.simulate(x0, t, KeyedNoise(keys + 1)))
+    assert not torch.allclose(together, process.draw(x0, t, KeyedNoise(keys + 1)))
 
 
 @every_baseline
@@ -88,7 +88,7 @@ def test_images_that_are_not_finite_are_refused(name, overrides):
     x0 = image(2, 1, 4, 4)
     x0[0, 0, 1, 1] = torch.nan
     with pytest.raises(ValueError, match="NaN"):
-        anisodiff.process(name, 8, **overrides).simulate(x0, 0.5)
+        anisodiff.process(name, 8, **overrides).draw(x0, 0.5)
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def test_powers_are_those_of_many_states(name, overrides):
     """S and N per mode against 400 states of each of eight images: 5 standard errors over all modes."""
     process, x0, t = anisodiff.process(name, 5, **overrides), image(8, 1, 5, 5, dtype=F64), at(0.4)
     signal, noise = process.powers(x0, t, x0.mean((0, 2, 3)))
-    many = process.simulate(x0.repeat(400, 1, 1, 1), 0.4, generator()).reshape(400, 8, 5, 5)
+    many = process.draw(x0.repeat(400, 1, 1, 1), 0.4, generator()).reshape(400, 8, 5, 5)
     modes = torch.from_numpy(fft.dctn(many.numpy(), axes=(-2, -1), norm="ortho"))
     found = modes.var(0).mean(0)
     torch.testing.assert_close(found, noise, rtol=5 * (2 / (400 * 8)) ** 0.5, atol=0)
@@ -133,7 +133,7 @@ def test_flow_matching_is_a_straight_line():
     """Along a path the state moves at the velocity of its end points, and ends in noise of width ½ about ½."""
     process = anisodiff.process("flow-matching", sigma_min=0.05)
     x0 = image(3, 2, 4, 4, dtype=F64)
-    a, b, c = process.trajectory(x0, [0.2, 0.5, 0.9], generator())
+    a, b, c = process.path(x0, [0.2, 0.5, 0.9], generator())
     torch.testing.assert_close((b - a) / 0.3, (c - b) / 0.4)
     xi = (a - process.mean(x0, at(0.2).expand(3))) / process.spread(x0, at(0.2).expand(3))
     torch.testing.assert_close((b - a) / 0.3, process.velocity(x0, xi))
@@ -178,7 +178,7 @@ def test_edge_preserving_noise_is_the_formula(boundary):
     assert float(found.max() / found.min()) > 2
     mean = process.mean(x0, at(0.25))
     torch.testing.assert_close(mean, 0.5 + kept**0.5 * (x0 - 0.5))
-    gap = process.simulate(x0.expand(4000, 2, 6, 7), 0.25, generator()) - mean
+    gap = process.draw(x0.expand(4000, 2, 6, 7), 0.25, generator()) - mean
     torch.testing.assert_close(gap.square().mean((0, 1)), found[0, 0] ** 2, rtol=5 * (2 / 8000) ** 0.5, atol=0)
 
 

@@ -22,11 +22,11 @@ class Opaque(Process):
     def T(self) -> float:
         return VE.T
 
-    def simulate(self, x0: Tensor, t: Tensor | float, rng: Randomness = None) -> Tensor:
-        return VE.simulate(x0, t, rng)
+    def draw(self, x0: Tensor, t: Tensor | float, rng: Randomness = None) -> Tensor:
+        return VE.draw(x0, t, rng)
 
-    def trajectory(self, x0: Tensor, times: Sequence[float], rng: Randomness = None) -> list[Tensor]:
-        return VE.trajectory(x0, times, rng)
+    def path(self, x0: Tensor, times: Sequence[float], rng: Randomness = None) -> list[Tensor]:
+        return VE.path(x0, times, rng)
 
     def training_pair(self, x0: Tensor, t: Tensor, rng: Randomness = None) -> TrainingPair:
         return VE.training_pair(x0, t, rng)

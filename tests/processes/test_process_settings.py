@@ -158,5 +158,5 @@ def test_extreme_but_valid_settings_can_be_simulated_or_are_refused(content):
         assert str(error)
         return
     if len(getattr(process, "step", Nodeless()).nodes(process.equation)) < 3000:
-        u = process.simulate(image(1, 1, 3, 3, dtype=F64), process.T, generator())
+        u = process.draw(image(1, 1, 3, 3, dtype=F64), process.T, generator())
         assert u.shape == (1, 1, 3, 3)

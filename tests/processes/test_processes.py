@@ -59,7 +59,7 @@ def test_any_shape_channels_precision_and_times(name, overrides, shape, dtype):
     t = torch.tensor([0.0, 0.37 * process.T, process.T])
     x0 = image(*shape, dtype=dtype)
     kept = x0.clone()
-    u = process.simulate(x0, t, generator())
+    u = process.draw(x0, t, generator())
     assert u.shape == x0.shape
     assert u.dtype == dtype
     assert torch.isfinite(u).all()
@@ -72,24 +72,24 @@ def test_any_shape_channels_precision_and_times(name, overrides, shape, dtype):
 def test_same_seed_same_state_and_other_seed_other_state(name, overrides):
     process = anisodiff.process(name, 8, **overrides)
     x0 = image(2, 1, 6, 6)
-    first, again = (process.simulate(x0, process.T, generator(5)) for _ in range(2))
+    first, again = (process.draw(x0, process.T, generator(5)) for _ in range(2))
     assert torch.equal(first, again)
     if noisy(process):
-        assert not torch.allclose(first, process.simulate(x0, process.T, generator(6)))
+        assert not torch.allclose(first, process.draw(x0, process.T, generator(6)))
 
 
 @every_process
-def test_trajectory_has_the_law_of_simulate(name, overrides):
+def test_a_path_has_the_law_of_draws(name, overrides):
     """At a time inside a step, reached directly and along a path with stops before it: two-sample KS per pixel."""
     process = anisodiff.process(name, 8, **overrides)
     x0 = image(1, 1, 3, 4, dtype=F64).expand(1500, 1, 3, 4)
     t = 0.437 * process.T
-    path = process.trajectory(x0, [0.0, 0.12 * process.T, t, t, process.T], generator(1))
+    path = process.path(x0, [0.0, 0.12 * process.T, t, t, process.T], generator(1))
     assert len(path) == 5
     torch.testing.assert_close(path[0], x0, rtol=0, atol=1e-14)
     torch.testing.assert_close(path[2], path[3], rtol=0, atol=1e-12)
     for when, state in ((t, path[2]), (process.T, path[4])):
-        direct = process.simulate(x0, when, generator(2))
+        direct = process.draw(x0, when, generator(2))
         if not noisy(process):
             torch.testing.assert_close(state, direct, rtol=0, atol=1e-6)
             continue
@@ -105,8 +105,8 @@ def test_channels_and_samples_do_not_mix(name, overrides):
         step = "tamed(dt=0.05, norm=element)"
     process = anisodiff.process(name, 8, **{**overrides, "intensity": 0.0, "step": step})
     x0 = image(2, 3, 5, 5, dtype=F64)
-    together = process.simulate(x0, process.T)
-    alone = process.simulate(x0[1:, 2:], process.T)
+    together = process.draw(x0, process.T)
+    alone = process.draw(x0[1:, 2:], process.T)
     torch.testing.assert_close(together[1:, 2:], alone, rtol=0, atol=1e-13)
 
 
@@ -125,19 +125,19 @@ def test_times_outside_are_refused(name, overrides):
     x0 = image(2, 1, 4, 4)
     for t in (-0.1, process.T * 1.01, float("nan"), torch.tensor([0.1, 99.0])):
         with pytest.raises(ValueError, match=r"\[0, T\]"):
-            process.simulate(x0, t)
+            process.draw(x0, t)
     with pytest.raises(ValueError, match="one per sample"):
-        process.simulate(x0, torch.zeros(3))
+        process.draw(x0, torch.zeros(3))
     with pytest.raises(ValueError, match="decrease"):
-        process.trajectory(x0, [0.2, 0.1])
+        process.path(x0, [0.2, 0.1])
 
 
 def test_isotropic_limit_of_the_anisotropic_process():
     """λ → ∞: the anisotropic process with the same seed approaches its isotropic twin."""
     x0 = image(1, 1, 8, 8, dtype=F64)
-    twin = anisodiff.process("anisotropic", 8, drift_anisotropy="infinite").simulate(x0, 2.0, generator(1))
+    twin = anisodiff.process("anisotropic", 8, drift_anisotropy="infinite").draw(x0, 2.0, generator(1))
     gaps = [
-        (anisodiff.process("anisotropic", 8, drift_anisotropy=lam).simulate(x0, 2.0, generator(1)) - twin).abs().max()
+        (anisodiff.process("anisotropic", 8, drift_anisotropy=lam).draw(x0, 2.0, generator(1)) - twin).abs().max()
         for lam in (1.0, 10.0, 100.0)
     ]
     assert gaps[0] > 50 * gaps[1] > 2500 * gaps[2] > 0  # 1/√(1+p²/λ²) ≈ 1 − p²/2λ²: second order
@@ -147,10 +147,10 @@ def test_no_drift_is_pure_noise():
     """α1 → 0: the anisotropic equation becomes Song's, whatever λ1."""
     common = {"diffusivity": 0.0, "intensity": "geometric(0.01, 2)"}
     x0 = image(1, 1, 8, 8, dtype=F64)
-    u = anisodiff.process("anisotropic", 8, **common).simulate(x0, 2.0, generator(1))
+    u = anisodiff.process("anisotropic", 8, **common).draw(x0, 2.0, generator(1))
     exact = anisodiff.process("ve", 8, **common)
     assert (u - x0).std().item() == pytest.approx(exact.variance(x0, 0.0, 2.0).mean().sqrt().item(), rel=0.3)
-    many = anisodiff.process("anisotropic", 8, **common).simulate(x0.expand(3000, 1, 8, 8), 2.0, generator(2))
+    many = anisodiff.process("anisotropic", 8, **common).draw(x0.expand(3000, 1, 8, 8), 2.0, generator(2))
     assert (many - x0).var().item() == pytest.approx(exact.variance(x0, 0.0, 2.0).mean().item(), rel=0.01)
 
 
@@ -158,7 +158,7 @@ def test_times_at_the_horizon_survive_rounding():
     process = anisodiff.process("anisotropic", 8, T=0.3)
     x0 = image(2, 1, 4, 4)
     for t in (torch.full((2,), 0.3), torch.tensor([0.3, 0.3 * (1 + 1e-13)], dtype=F64)):
-        assert torch.isfinite(process.simulate(x0, t, generator())).all()
+        assert torch.isfinite(process.draw(x0, t, generator())).all()
         assert torch.isfinite(process.training_pair(x0, t, generator()).target).all()
 
 
@@ -166,15 +166,15 @@ def test_tables_do_not_remember_how_they_were_made():
     """Made under inference mode or another default device, they must serve autograd on the CPU later."""
     process = anisodiff.process("anisotropic", 7, T=1.9)
     with torch.inference_mode():
-        process.simulate(image(1, 1, 7, 7), 1.9, generator())
+        process.draw(image(1, 1, 7, 7), 1.9, generator())
     x0 = image(1, 1, 7, 7).requires_grad_()
-    process.simulate(x0, 1.9, generator()).sum().backward()
+    process.draw(x0, 1.9, generator()).sum().backward()
     assert torch.isfinite(x0.grad).all()
     torch.set_default_device("meta")
     try:
         other = anisodiff.process("anisotropic", 7, T=1.7)
-        u = other.simulate(x0.detach(), 1.7, generator())
-        exact = anisodiff.process("heat", 7, T=1.7).simulate(x0.detach(), 1.7, generator())
+        u = other.draw(x0.detach(), 1.7, generator())
+        exact = anisodiff.process("heat", 7, T=1.7).draw(x0.detach(), 1.7, generator())
     finally:
         torch.set_default_device("cpu")
     assert u.device.type == exact.device.type == "cpu"
@@ -186,9 +186,9 @@ def test_images_that_are_not_finite_are_refused():
         x0 = image(1, 1, 4, 4)
         x0[0, 0, 1, 1] = math.nan
         with pytest.raises(ValueError, match="NaN"):
-            process.simulate(x0, 1.0)
+            process.draw(x0, 1.0)
         with pytest.raises(ValueError, match="NaN"):
-            process.trajectory(x0, [1.0])
+            process.path(x0, [1.0])
 
 
 def test_closed_forms_check_their_states():
@@ -204,7 +204,7 @@ def test_steps_never_wait_for_the_gpu(name, overrides):
     """Two looks at values before the first step are allowed; a step itself may not synchronize."""
     process = anisodiff.process(name, 8, **overrides)
     x0, source = image(2, 1, 8, 8).cuda(), torch.Generator("cuda").manual_seed(0)
-    want = process.simulate(x0, process.T, source)  # also fills the caches
+    want = process.draw(x0, process.T, source)  # also fills the caches
     assert torch.isfinite(want).all()
     if hasattr(process, "step"):
         s, e = (torch.full((2,), v, dtype=F64, device="cuda") for v in process.step.nodes(process.equation)[:2])

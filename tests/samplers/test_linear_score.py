@@ -108,7 +108,7 @@ def on_samples(process: Process, size: int, count: int) -> Callable[[str, float]
     """(sampler, Δt) → generated power over that of forward states at 0.04 in six bands, [6], on samples."""
     images = gaussian_images(count, size).float()
     model = wiener_model(process, images)
-    start = process.simulate(images, 2.0, KeyedNoise(keys(count, 2)))
+    start = process.draw(images, 2.0, KeyedNoise(keys(count, 2)))
     forward = process.training_pair(images, torch.full((count,), 0.04, dtype=F64), KeyedNoise(keys(count, 4))).state
     band = radial_bands(size, size, 6)
 

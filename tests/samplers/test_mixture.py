@@ -122,7 +122,7 @@ def distance(images: Tensor) -> float:
 def test_samples_are_near_to_the_data(name):
     """2000 samples from terminal states of other data; one training for all samplers of a process."""
     process, model = trained(name)
-    start = process.simulate(mixture(2000, 20), process.T, KeyedNoise(keys(2000, 6)))
+    start = process.draw(mixture(2000, 20), process.T, KeyedNoise(keys(2000, 6)))
     found = {}
     for text, nfe, _ in LIMITS[name]:
         chosen = build_sampler(text, process)

@@ -64,7 +64,7 @@ def test_images_from_a_checkpoint(name, trained):
     if name == "flow-matching":
         fine = generator.sample(3, seed=4, steps=400, sampler="dopri5")
         torch.testing.assert_close(fine, generator.sample(3, seed=4, steps=100), rtol=0, atol=0.02)
-    with pytest.raises(ValueError, match="the sampler 'exponential' needs the learned drift"):
+    with pytest.raises(ValueError, match="the sampler 'exponential' needs a process of the SPDE"):
         generator.sample(1, sampler="exponential")
     stored = load_model(trained(name))
     grid = sample_grid(stored.model, stored.prior, t_min=1e-3, process=stored.plan.process, side=2, nfe=8)

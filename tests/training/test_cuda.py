@@ -208,7 +208,7 @@ def test_cuda_graph_makes_the_steps_of_the_plain_passes():
 def test_cuda_a_graph_of_gradients_has_one_shape():
     (stepper,) = steppers(1)
     record(stepper)
-    drawn = stepper.simulate(torch.rand(4, 1, 8, 8, device="cuda"), stepper.draw(0), slice(0, 4))
+    drawn = stepper.draw(torch.rand(4, 1, 8, 8, device="cuda"), stepper.draw(0), slice(0, 4))
     batch = stepper.draw(0)
     values = (drawn.state, drawn.target, batch.t, batch.dropout, drawn.drift)
     stepper.replay(*values)

@@ -87,7 +87,7 @@ def _backward(output: Path, samples: int, steps: int, seed: int, device: "torch.
             if seed in step.seeds:
                 watched.append((step.t, step.state[:2].cpu()))
 
-        images = generator.sample(samples, seed=seed, steps=steps, callback=look)
+        images = generator.sample(samples, seed=seed, steps=steps, callback=look, progress=False)
     typer.echo(f"generated {samples} images with {steps} NFE each in {time.perf_counter() - begin:.0f} s")
     save_grid(images, output / "samples.png")
     save_strip([state for _, state in watched], [t for t, _ in watched], output / "generation.png")

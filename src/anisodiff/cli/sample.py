@@ -41,6 +41,8 @@ def sample(
 
     Example: anisodiff sample run --out faces --n 64 --steps 50
 
+    Samplers: exponential, ode and euler; for ve and heat also ancestral, for ve also pc. Baselines have their own.
+
     For a benchmark: anisodiff sample run --out samples.npz --seeds 0-49999
 
     On several GPUs: torchrun --nproc-per-node 8 -m anisodiff sample run --seeds 0-49999, or accelerate launch -m …

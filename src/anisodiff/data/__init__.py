@@ -12,6 +12,7 @@ from anisodiff.data.external import HuggingFace, Lsun
 from anisodiff.data.guessing import Guess, guess
 from anisodiff.data.idx import FashionMnist
 from anisodiff.data.loader import Draw, Loader, draw, permute
+from anisodiff.data.memory import InMemory, in_memory
 from anisodiff.data.named import NAMED, celeba, imagenet, named_source, open_source
 from anisodiff.data.preparing import Prepared, prepare
 from anisodiff.data.source import Pictures, Source, pictures, read_images
@@ -20,6 +21,7 @@ from anisodiff.io.picture_files import Item
 
 __all__ = [
     "NAMED", "Arrays", "Cifar10", "Dataset", "DecodeError", "Draw", "FashionMnist", "Fit", "Guess", "HuggingFace",
-    "Item", "Loader", "Lsun", "Pictures", "Prepared", "Source", "array_file", "celeba", "draw", "guess", "imagenet",
-    "is_dataset", "named_source", "open_dataset", "open_source", "permute", "pictures", "prepare", "read_images",
+    "InMemory", "Item", "Loader", "Lsun", "Pictures", "Prepared", "Source", "array_file", "celeba", "draw", "guess",
+    "imagenet", "in_memory", "is_dataset", "named_source", "open_dataset", "open_source", "permute", "pictures",
+    "prepare", "read_images",
 ]  # fmt: skip

@@ -106,7 +106,7 @@ class Arrays(Source):
     def batches(self, count: int) -> Iterator[NDArray[np.uint8]]:
         """All images, ``count`` at a time, uint8 [B, C, H, W]; a `DecodeError` where one cannot be used."""
         for rows in self._rows(count):
-            pixels = _to_uint8(rows)
+            pixels = to_uint8(rows)
             pixels = pixels[:, None] if self.layout == "NHW" else pixels
             yield np.array(pixels.transpose(0, 3, 1, 2) if self.layout == "NHWC" else pixels, order="C")
 
@@ -127,7 +127,8 @@ class Arrays(Source):
                 yield np.frombuffer(data, self.header.dtype).reshape(rows, *row_shape)
 
 
-def _to_uint8(values: NDArray[Any]) -> NDArray[np.uint8]:
+def to_uint8(values: NDArray[Any]) -> NDArray[np.uint8]:
+    """Bytes as they are, float in [0, 1] as bytes; a `DecodeError` where it is not."""
     if values.dtype != np.uint8:
         low, high = values.min(), values.max()
         if not (low >= 0 and high <= 1):  # written so that NaN fails too
@@ -138,7 +139,7 @@ def _to_uint8(values: NDArray[Any]) -> NDArray[np.uint8]:
 
 def picture(row: NDArray[Any]) -> Image.Image:
     """uint8, or float in [0, 1], [H,W] or [H,W,C] → a picture."""
-    row = _to_uint8(row)
+    row = to_uint8(row)
     return Image.fromarray(np.ascontiguousarray(row[..., 0] if row.ndim == 3 and row.shape[2] == 1 else row))
 
 

@@ -12,7 +12,6 @@ path at t'. This is replacement as in SDEdit: close to, but not, the law given t
 Everything random in a result is a function of its own seed and of the number of the repeat.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -21,7 +20,8 @@ from torch import Tensor
 
 from anisodiff.editing.strength import time_of
 from anisodiff.generation import Generator
-from anisodiff.generation.reverse import Callback, Route, batches, check_seeds, run_reverse
+from anisodiff.generation.images import Images
+from anisodiff.generation.reverse import Callback, Route, Seeds, batches, run_reverse, seeds_of
 from anisodiff.noise import KeyedNoise, Randomness, combine
 from anisodiff.processes import Process
 from anisodiff.samplers import Sampler
@@ -64,7 +64,7 @@ def edit(
     generator: Generator,
     images: Tensor,
     *,
-    seeds: Sequence[int],
+    seeds: Seeds,
     t: float | None = None,
     strength: float | None = None,
     steps: int = 50,
@@ -73,13 +73,14 @@ def edit(
     mask: Tensor | None = None,
     batch: int | None = None,
     callback: Callback | None = None,
-) -> Tensor:
+) -> Images:
     """Edited images [B, C, H, W] in [0, 1] on the CPU, one for every image [B, C, H, W] in [0, 1] and its seed.
 
     How far: ``t`` ∈ (t_min, T] or ``strength`` (see `strength`). ``steps``: NFE of each repeat. ``mask``: [H, W],
-    [1, H, W] or [B, 1, H, W], edited where it is above ½. Candidates of one image are rows with different seeds.
+    [1, H, W] or [B, 1, H, W], edited where it is above ½. ``seeds``: one for every image, the first of them, or a
+    `torch.Generator` that draws the first. Candidates of one image are rows with different seeds.
     """
-    chosen, route = check_seeds(seeds), generator.route(sampler, steps, time_of(generator, t, strength))
+    chosen, route = seeds_of(seeds, len(images)), generator.route(sampler, steps, time_of(generator, t, strength))
     _check_images(images, (len(chosen), generator.channels, *generator.size), span=True)
     if repeats < 1:
         raise ValueError(f"repeats: got {repeats}, expected 1 or more")
@@ -102,7 +103,7 @@ def edit(
             ]
             x = new if part is None else torch.where(part, new, x)
         done.append(x[:few].to("cpu", torch.float32))
-    return torch.cat(done)
+    return torch.cat(done).as_subclass(Images)
 
 
 def _forward(
@@ -110,8 +111,8 @@ def _forward(
 ) -> tuple[Tensor, Route]:
     """The state at the route's first time, and the route; a mask ties its sampler to the forward path."""
     if mask is None:
-        return process.simulate(x, float(route.times[0]), noise), route
-    path = process.trajectory(x, route.times.flip(0).tolist(), noise)[::-1]
+        return process.draw(x, float(route.times[0]), noise), route
+    path = process.path(x, route.times.flip(0).tolist(), noise)[::-1]
     masked = MaskedSampler(inner=route.sampler, path=tuple(path[1:]), mask=mask)
     return path[0], Route(sampler=masked, times=route.times, nfe=route.nfe)
 
@@ -120,7 +121,7 @@ def restore(
     generator: Generator,
     images: Tensor,
     *,
-    seeds: Sequence[int],
+    seeds: Seeds,
     t: float | None = None,
     strength: float | None = None,
     steps: int = 50,
@@ -128,17 +129,18 @@ def restore(
     mask: Tensor | None = None,
     batch: int | None = None,
     callback: Callback | None = None,
-) -> Tensor:
+) -> Images:
     """Images [B, C, H, W] in [0, 1] that may have become the states ``images`` [B, C, H, W] at a time.
 
     Each is a draw given its state, so the mean over several seeds is closer to the truth than one. A mask, as in
     `edit`, keeps the other pixels as given; here it does not affect the edited ones.
     """
-    chosen, when = check_seeds(seeds), time_of(generator, t, strength)
+    chosen, when = seeds_of(seeds, len(images)), time_of(generator, t, strength)
     _check_images(images, (len(chosen), generator.channels, *generator.size), span=False)
     free = None if mask is None else as_mask(mask, len(chosen), generator.size)
     new = generator.reverse(images, when, seeds=chosen, steps=steps, sampler=sampler, batch=batch, callback=callback)
-    return new if free is None else torch.where(free, new, images.to("cpu", torch.float32))
+    kept = new if free is None else torch.where(free, new, images.to("cpu", torch.float32))
+    return kept.as_subclass(Images)
 
 
 def as_mask(mask: Tensor, count: int, size: tuple[int, int]) -> Tensor:

@@ -1,12 +1,14 @@
-"""Images from a checkpoint: load, sample, write."""
+"""Images from a checkpoint: load, sample, write; and from Python, train."""
 
 from anisodiff.generation.generator import Generator, load
+from anisodiff.generation.images import Images
 from anisodiff.generation.job import SamplingConfig, SamplingOutcome, write_samples
 from anisodiff.generation.priors import PRIORS
 from anisodiff.generation.protocol import read_protocol
 from anisodiff.generation.reverse import SamplingStep, parse_seeds
+from anisodiff.generation.runs import train
 
 __all__ = [
-    "PRIORS", "Generator", "SamplingConfig", "SamplingOutcome", "SamplingStep", "load", "parse_seeds",
-    "read_protocol", "write_samples",
+    "PRIORS", "Generator", "Images", "SamplingConfig", "SamplingOutcome", "SamplingStep", "load", "parse_seeds",
+    "read_protocol", "train", "write_samples",
 ]  # fmt: skip

@@ -6,25 +6,29 @@ Every sample has a seed. Its terminal state and its noise are functions of that 
 device, or the number of processes. Only rounding differs: kernels may sum in another order for another batch size.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, SupportsIndex
 
 import torch
 from torch import Tensor
 
+from anisodiff.generation.images import Images
 from anisodiff.generation.priors import NamedPrior, PriorImages, PriorInputs, build_prior
 from anisodiff.generation.reverse import (
     PATH,
     START,
     Callback,
     Route,
+    SamplingStep,
+    Seeds,
     batches,
     check_seeds,
     keys_of,
     prepared,
     run_reverse,
+    seeds_of,
 )  # fmt: skip
 from anisodiff.io.checkpoint import Checkpoint, find
 from anisodiff.models.base import Model
@@ -33,7 +37,9 @@ from anisodiff.priors import Prior
 from anisodiff.processes import Process
 from anisodiff.registry import build_sampler, default_sampler, fit_sampler
 from anisodiff.runtime.devices import pick_device
+from anisodiff.runtime.progress import bar
 from anisodiff.samplers import Sampler, SampleResult
+from anisodiff.training.hooks import TrainingOutcome
 from anisodiff.training.model import Plan, Trained, load_model
 
 
@@ -47,7 +53,10 @@ class CheckpointOrigin:
 
 
 class Generator:
-    """Samples from a checkpoint; returned by `anisodiff.load`."""
+    """Samples from a checkpoint; returned by `anisodiff.load` and `anisodiff.train`."""
+
+    outcome: TrainingOutcome | None = None
+    """How the run ended that `anisodiff.train` has made or continued."""
 
     def __init__(
         self,
@@ -136,34 +145,53 @@ class Generator:
         self,
         n: int,
         *,
-        seed: int = 0,
+        seed: int | torch.Generator = 0,
         steps: int = 50,
         sampler: str | Sampler = "auto",
         prior: str | Prior = "gaussian",
         batch: int | None = None,
         callback: Callback | None = None,
-    ) -> Tensor:
-        """``n`` images [n, C, H, W] in [0, 1] on the CPU, of the seeds ``seed``, ``seed`` + 1, …"""
+        progress: bool | None = None,
+    ) -> Images:
+        """``n`` images [n, C, H, W] in [0, 1] on the CPU, of the seeds ``seed``, ``seed`` + 1, …; ``steps``: NFE.
+
+        A `torch.Generator` as ``seed`` draws the first of them: equal states give equal images, and it moves on.
+        ``progress``: a bar on a terminal, unless False; True shows lines elsewhere.
+        """
         return self.sample_seeds(
-            range(seed, seed + n), steps=steps, sampler=sampler, prior=prior, batch=batch, callback=callback
-        )
+            seeds_of(seed, n), steps=steps, sampler=sampler, prior=prior, batch=batch, callback=callback,
+            progress=progress,
+        )  # fmt: skip
 
     def sample_seeds(
         self,
-        seeds: Sequence[int],
+        seeds: Iterable[SupportsIndex],
         *,
         steps: int = 50,
         sampler: str | Sampler = "auto",
         prior: str | Prior = "gaussian",
         batch: int | None = None,
         callback: Callback | None = None,
-    ) -> Tensor:
-        """One image for every seed, [len(seeds), C, H, W] in [0, 1], on the CPU; ``steps``: NFE.
+        progress: bool | None = False,
+    ) -> Images:
+        """One image for every seed, [len(seeds), C, H, W] in [0, 1], on the CPU; as `sample`, but silent by default.
 
         ``batch``: images at a time; on CUDA the last batch is padded, so that all run through the same kernels.
         """
-        law = self.prior(prior) if isinstance(prior, str) else prior
-        return self.sample_along(self.route(sampler, steps), seeds, law, batch=batch, callback=callback).images
+        chosen, done = check_seeds(seeds), 0
+        with bar(f"{len(chosen)} images, network evaluations", progress) as tick:
+            law = self.prior(prior) if isinstance(prior, str) else prior
+            route = self.route(sampler, steps)
+            tick(0, len(chosen) * route.nfe)
+
+            def watch(step: SamplingStep) -> None:
+                nonlocal done
+                tick(done * route.nfe + len(step.seeds) * route.nfe * step.number // step.of, len(chosen) * route.nfe)
+                done += len(step.seeds) if step.number == step.of else 0
+                if callback is not None:
+                    callback(step)
+
+            return self.sample_along(route, chosen, law, batch=batch, callback=watch).images.as_subclass(Images)
 
     def sample_along(
         self,
@@ -184,22 +212,25 @@ class Generator:
         states: Tensor,
         t: float,
         *,
-        seeds: Sequence[int],
+        seeds: Seeds,
         steps: int = 50,
         sampler: str | Sampler = "auto",
         batch: int | None = None,
         callback: Callback | None = None,
-    ) -> Tensor:
-        """Images [B, C, H, W] in [0, 1] from ``states`` at time ``t`` ∈ (t_min, T]: to denoise, deblur, edit."""
-        chosen, route = check_seeds(seeds), self.route(sampler, steps, t)
+    ) -> Images:
+        """Images [B, C, H, W] in [0, 1] from ``states`` at time ``t`` ∈ (t_min, T]: to denoise, deblur, edit.
+
+        ``seeds``: one for every state, the first of them, or a `torch.Generator` that draws the first.
+        """
+        chosen, route = seeds_of(seeds, len(states)), self.route(sampler, steps, t)
         expected = (len(chosen), self.channels, *self.size)
         if tuple(states.shape) != expected:
             raise ValueError(f"states: got {list(states.shape)}, expected {list(expected)}, one for every seed")
         if not bool(states.isfinite().all()):
             raise ValueError("states: they hold NaN or infinite values; expected numbers")
-        return self._run(
-            lambda rows: states[rows.to(states.device)].to(self.device), chosen, route, batch, callback
-        ).images
+        begin = states.as_subclass(Tensor)
+        found = self._run(lambda rows: begin[rows.to(begin.device)].to(self.device), chosen, route, batch, callback)
+        return found.images.as_subclass(Images)
 
     @torch.no_grad()
     def _run(

@@ -108,7 +108,7 @@ def conditional_prior(process: Process, pool: Pool, device: torch.device, pairs:
     images = some.repeat(-(-pairs // len(some)), 1, 1, 1)[:pairs]  # a small set meets other noise each time
     keys = combine(0xC09D, torch.arange(len(images), device=device))
     parts = zip(torch.split(images, 128), torch.split(keys, 128))
-    states = torch.cat([process.simulate(part, process.T, KeyedNoise(key)) for part, key in parts])
+    states = torch.cat([process.draw(part, process.T, KeyedNoise(key)) for part, key in parts])
     before, after = images.double().mean((0, 2, 3)), states.double().mean((0, 2, 3))
     x = dct2(images.double() - before[:, None, None])
     y = dct2(states.double() - after[:, None, None])

@@ -7,8 +7,9 @@ Every sample has a seed and depends on nothing else. Seeds are written as ``0-49
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from numbers import Integral
 from operator import index
-from typing import NamedTuple
+from typing import Any, NamedTuple, SupportsIndex
 
 import torch
 from torch import Tensor, nn
@@ -21,6 +22,8 @@ from anisodiff.training.model import Execution
 
 MOST_SEEDS, LIMIT = 10_000_000, 2**62
 _CLIPPED = 0.5
+Seeds = int | Iterable[SupportsIndex] | torch.Generator
+"""The first seed, the seeds one by one, or a generator that the first seed is drawn from."""
 START, PATH = 1, 2
 """Streams of a seed: the terminal state, and the noise of the reverse process."""
 
@@ -58,7 +61,7 @@ def write_seeds(seeds: Sequence[int]) -> str:
     return ",".join(str(low) if low == high else f"{low}-{high}" for low, high in parts)
 
 
-def check_seeds(seeds: Iterable[int]) -> tuple[int, ...]:
+def check_seeds(seeds: Iterable[SupportsIndex]) -> tuple[int, ...]:
     """Seeds as whole numbers in [0, 2^62)."""
     try:
         found = tuple(index(seed) for seed in seeds)
@@ -70,6 +73,15 @@ def check_seeds(seeds: Iterable[int]) -> tuple[int, ...]:
     if not found:
         raise ValueError("no samples: got 0 seeds, expected one at least")
     return found
+
+
+def seeds_of(given: Seeds, count: int) -> tuple[int, ...]:
+    """The seeds that a user gives: some, the first of ``count``, or a `torch.Generator` that draws the first."""
+    if isinstance(given, torch.Generator):
+        given = int(torch.randint(LIMIT - max(count, 0), (), generator=given, device=given.device))
+    first: Any = given
+    one = isinstance(first, Integral) and not isinstance(first, bool)
+    return check_seeds(range(int(first), int(first) + count) if one else first)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,9 +2,11 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from math import inf
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -13,12 +15,15 @@ from anisodiff import estimation
 from anisodiff.equation import Equation
 from anisodiff.estimation import EstimationSettings
 from anisodiff.integrators.tamed_euler import TamedEuler
-from anisodiff.noise import KeyedNoise, Randomness, combine
+from anisodiff.noise import KeyedNoise, Randomness, Seed, combine, source_of
 from anisodiff.priors import GaussianPrior, fit_gaussian
 from anisodiff.statistics import SpectralStatistics
+from anisodiff.tensors import check_images
 
 LONGEST = 1.8
 """Longest correlation of the noise, in pixels: the finest modes then have e^{−4ℓ²} = 2e-6 of the coarsest's noise."""
+_ROUNDING = 1e-5
+"""How far values may lie outside their range, in units of the range: resizing and float32 overshoot a little."""
 
 
 @dataclass(frozen=True)
@@ -33,20 +38,80 @@ class TrainingPair:
     """E[drift | state] is the drift of the process; None where the drift is known."""
 
 
+@dataclass(frozen=True)
+class Units:
+    """The range of a user's values, which is [0, 1] inside; None: any values, as they are."""
+
+    scale: tuple[float, float] | None
+
+    def __post_init__(self) -> None:
+        if self.scale is None:
+            return
+        given = tuple(self.scale) if isinstance(self.scale, tuple | list) else ()
+        if len(given) != 2 or not all(isinstance(x, int | float) for x in given) or not 0 < given[1] - given[0] < inf:
+            raise ValueError(f"scale: got {self.scale!r}, expected (low, high) with low < high, or None")
+
+    def read(self, x: Tensor) -> Tensor:
+        """Images in the user's range as images in [0, 1]; values outside are refused."""
+        if self.scale is None or not x.numel():
+            return x
+        (low, high), (least, most) = self.scale, (float(v) for v in torch.stack(x.aminmax()))
+        slack = _ROUNDING * (high - low)
+        if least < low - slack or most > high + slack:
+            raise ValueError(
+                f"images: got values from {least:.3g} to {most:.3g}, expected [{low:g}, {high:g}]; tell their range "
+                "with scale=(low, high), or scale=None to take any values"
+            )
+        return x if self._unit else (x - low) / (high - low)
+
+    def back(self, u: Tensor) -> Tensor:
+        """States in the user's units."""
+        return u if self.scale is None or self._unit else self.scale[0] + (self.scale[1] - self.scale[0]) * u
+
+    @property
+    def _unit(self) -> bool:
+        return self.scale is not None and tuple(self.scale) == (0, 1)
+
+
 class Process(ABC):
-    """Contract of every forward process. States are [B, C, H, W]; time runs from 0 (data) to T (noise)."""
+    """Contract of every forward process. States are [B, C, H, W]; time runs from 0 (data) to T (noise).
+
+    Subclasses write `draw` and `path`, for tensors as they are; `simulate` and `trajectory` check images first.
+    """
+
+    _size: "tuple[int, Callable[[int], Process]] | None" = None
 
     @property
     @abstractmethod
     def T(self) -> float: ...
 
-    @abstractmethod
-    def simulate(self, x0: Tensor, t: Tensor | float, rng: Randomness = None) -> Tensor:
-        """A draw of U_t given U_0 = ``x0``; ``t`` is one time, or one per sample [B]."""
+    def simulate(
+        self, x0: Tensor, t: Tensor | float, rng: Seed = None, *, scale: tuple[float, float] | None = (0.0, 1.0)
+    ) -> Tensor:
+        """States U_t, [B, C, H, W], of images ``x0`` [B, C, H, W]; ``t`` is one time, or one per sample [B].
+
+        ``rng``: a seed, a `torch.Generator` or a `KeyedNoise`. ``scale``: the range of the images' values, in which
+        the states are returned; None takes any values as they are. Other values, and images of a size that the
+        parameters were not made for, are refused.
+        """
+        units = Units(scale)
+        return units.back(self.draw(units.read(self._fitting(x0)), t, source_of(rng)))
+
+    def trajectory(
+        self, x0: Tensor, times: Sequence[float], rng: Seed = None, *,
+        scale: tuple[float, float] | None = (0.0, 1.0),
+    ) -> list[Tensor]:  # fmt: skip
+        """One path of every image at increasing ``times``: a state [B, C, H, W] for each; otherwise as `simulate`."""
+        units = Units(scale)
+        return [units.back(u) for u in self.path(units.read(self._fitting(x0)), times, source_of(rng))]
 
     @abstractmethod
-    def trajectory(self, x0: Tensor, times: Sequence[float], rng: Randomness = None) -> list[Tensor]:
-        """One path from ``x0`` at increasing ``times``: a state [B, C, H, W] for each."""
+    def draw(self, x0: Tensor, t: Tensor | float, rng: Randomness = None) -> Tensor:
+        """A draw of U_t given U_0 = ``x0``, of any size and values; ``t`` is one time, or one per sample [B]."""
+
+    @abstractmethod
+    def path(self, x0: Tensor, times: Sequence[float], rng: Randomness = None) -> list[Tensor]:
+        """One path from ``x0``, of any size and values, at increasing ``times``: a state [B, C, H, W] for each."""
 
     @abstractmethod
     def training_pair(self, x0: Tensor, t: Tensor, rng: Randomness = None) -> TrainingPair:
@@ -55,6 +120,24 @@ class Process(ABC):
     @abstractmethod
     def identity(self) -> dict[str, Any]:
         """Everything that fixes the law, as plain values: equal identities mean equal laws."""
+
+    def made_for(self, size: int, at: "Callable[[int], Process]") -> Self:
+        """The same process, which knows that it was made for the longer side ``size``, and how ``at`` another."""
+        found = copy(self)
+        object.__setattr__(found, "_size", (size, at))  # not a field: the law and the identity are the same
+        return found
+
+    def _fitting(self, x0: Tensor) -> Tensor:
+        """Images ``x0``; refused where the process would have other parameters at their size."""
+        height, width = check_images(x0).shape[-2:]
+        size, at = self._size or (0, None)
+        side = max(height, width)
+        if at is not None and side != size and at(side).identity() != self.identity():
+            raise ValueError(
+                f"images: got {height}×{width}, but the parameters of this process are for a longer side of {size} "
+                f"pixels; make it with size={side}"
+            )
+        return x0
 
     @staticmethod
     def sized(size: int) -> dict[str, Any]:
@@ -97,7 +180,7 @@ class Process(ABC):
         """The law of U_T without its image, N(mean, covariance): fitted to one state for each of ``images``."""
         keys = combine(0x9121, torch.arange(len(images), device=images.device))
         pairs = zip(torch.split(images, 256), torch.split(keys, 256))
-        return fit_gaussian(torch.cat([self.simulate(part, self.T, KeyedNoise(key)) for part, key in pairs]))
+        return fit_gaussian(torch.cat([self.draw(part, self.T, KeyedNoise(key)) for part, key in pairs]))
 
     def compiled(self) -> "Process":
         """The same law with compiled time steps, where it has any."""

@@ -18,7 +18,7 @@ from anisodiff.dct import dct2, idct2
 from anisodiff.equation import Equation
 from anisodiff.estimation import EstimationSettings
 from anisodiff.gaussian_kernel import grid_decay, grid_variance
-from anisodiff.noise import Randomness, white
+from anisodiff.noise import Randomness, Seed, source_of, white
 from anisodiff.processes.base import EquationProcess, TrainingPair, check_increasing
 from anisodiff.processes.spde import describe
 from anisodiff.statistics import SpectralStatistics
@@ -57,18 +57,18 @@ class ClosedForm(EquationProcess):
         begin, end = self._interval(u, s, t)
         return grid_variance(self.equation, begin, end, u)
 
-    def transition(self, u: Tensor, s: Tensor | float, t: Tensor | float, rng: Randomness = None) -> Tensor:
+    def transition(self, u: Tensor, s: Tensor | float, t: Tensor | float, rng: Seed = None) -> Tensor:
         """A draw of U_t given U_s = ``u``, exact for any s ≤ t (each one time, or one per sample)."""
         begin, end = self._interval(u, s, t)
         mode = grid_decay(self.equation, begin, end, u) * dct2(u)
         if self.equation.noisy:  # white noise is white in every orthonormal basis
-            mode = mode + self.variance(u, begin, end).sqrt() * white(u, rng)
+            mode = mode + self.variance(u, begin, end).sqrt() * white(u, source_of(rng))
         return idct2(mode)
 
-    def simulate(self, x0: Tensor, t: Tensor | float, rng: Randomness = None) -> Tensor:
+    def draw(self, x0: Tensor, t: Tensor | float, rng: Randomness = None) -> Tensor:
         return self.transition(check_images(x0), 0.0, t, rng)
 
-    def trajectory(self, x0: Tensor, times: Sequence[float], rng: Randomness = None) -> list[Tensor]:
+    def path(self, x0: Tensor, times: Sequence[float], rng: Randomness = None) -> list[Tensor]:
         check_increasing(times)
         states, u, s = [], check_images(x0), 0.0
         for t in times:

@@ -50,11 +50,11 @@ class ConditionalGaussian(Process):
         """What is regressed on, [B, C, H, W]; by default the noise s_t(x0)·ξ as it was added."""
         return self.spread(x0, t) * xi
 
-    def simulate(self, x0: Tensor, t: Tensor | float, rng: Randomness = None) -> Tensor:
+    def draw(self, x0: Tensor, t: Tensor | float, rng: Randomness = None) -> Tensor:
         when = self.times(check_images(x0), t)
         return self.mean(x0, when) + self.spread(x0, when) * white(x0, rng)
 
-    def trajectory(self, x0: Tensor, times: Sequence[float], rng: Randomness = None) -> list[Tensor]:
+    def path(self, x0: Tensor, times: Sequence[float], rng: Randomness = None) -> list[Tensor]:
         check_increasing(times)
         states, u, s = list[Tensor](), check_images(x0), self.times(x0, 0.0)
         for value in times:

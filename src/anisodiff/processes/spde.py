@@ -67,7 +67,8 @@ class SPDE(EquationProcess):
         return self.step.snap_to_grid(self.equation, t)
 
     def compiled(self) -> "SPDE":
-        return dataclasses.replace(self, step=self.step.compiled())
+        found = dataclasses.replace(self, step=self.step.compiled())
+        return found if self._size is None else found.made_for(*self._size)
 
     def check_learnable(self) -> None:
         super().check_learnable()
@@ -77,7 +78,7 @@ class SPDE(EquationProcess):
                 f"{self.equation.correlation_length:g}; set correlation_length = 0, or step='signal'"
             )
 
-    def simulate(self, x0: Tensor, t: Tensor | float, rng: Randomness = None) -> Tensor:
+    def draw(self, x0: Tensor, t: Tensor | float, rng: Randomness = None) -> Tensor:
         """A draw of U_t given U_0 = ``x0``; samples whose time has come wait (they move by steps of length 0)."""
         u = check_images(x0)
         t = self.equation.times(t, len(u), u.device)
@@ -125,7 +126,7 @@ class SPDE(EquationProcess):
         self.check_learnable()
         return estimation.of_spde(self, images, settings)
 
-    def trajectory(self, x0: Tensor, times: Sequence[float], rng: Randomness = None) -> list[Tensor]:
+    def path(self, x0: Tensor, times: Sequence[float], rng: Randomness = None) -> list[Tensor]:
         """One path at increasing ``times``. What a node froze stays frozen across the times looked at in between."""
         u, now, states = check_images(x0), 0.0, list[Tensor]()
         check_increasing(times)

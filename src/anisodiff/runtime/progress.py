@@ -93,3 +93,16 @@ def progress(console: "Console", what: str, *, shown: bool = True) -> Iterator[P
     with stages(console, shown=shown) as tell:
         tell(what, 0, None)
         yield lambda done, total: tell(what, done, total)
+
+
+@contextmanager
+def bar(what: str, wanted: bool | None = None) -> Iterator[Progress]:
+    """One stage on standard error, for calls from Python: on a terminal, unless ``wanted`` says otherwise."""
+    if wanted is False:
+        yield no_progress
+        return
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    with progress(console, what, shown=wanted or console.is_terminal) as tick:
+        yield tick

@@ -25,8 +25,8 @@ from anisodiff.samplers.corrector import langevin
 from anisodiff.samplers.grids import GRIDS, grid_between, segments
 
 LEARNED = {
-    "score": "the score by itself (learns=score_and_drift or score)",
-    "reverse_drift": "the learned drift (learns=score_and_drift or reverse_drift)",
+    "score": "the score by itself, which this model did not learn (learns=score_and_drift and score do)",
+    "reverse_drift": "the drift, which this model did not learn (learns=score_and_drift and reverse_drift do)",
     "velocity": "a model that predicts the velocity",
     "noise": "a model that predicts the noise",
     "deblurring_step": "a model that predicts deblurring steps",
@@ -41,6 +41,9 @@ CAPABILITIES = LEARNED | {
     "levels": "a process with levels",
 }
 """What a sampler can require of a process (`Process.capabilities`) or of a model (`Model.provides`), in words."""
+
+_TELLING = frozenset({"velocity", "noise", "deblurring_step", "equation"})
+"""Of another kind of process altogether: who lacks it needs to hear no more."""
 
 Memory = dict[str, Any]
 """What a multistep sampler remembers from one step of a trajectory to the next."""
@@ -104,6 +107,7 @@ class Sampler(ABC):
     def missing(self, process: Process, provided: frozenset[str]) -> str:
         """What process and model lack of the requirements, in words; empty if nothing."""
         lacking = self.required() - process.capabilities - provided
+        lacking = lacking & _TELLING or lacking
         return " and ".join(words for name, words in CAPABILITIES.items() if name in lacking)
 
     def prepared(self, process: Process) -> Self:

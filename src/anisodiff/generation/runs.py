@@ -1,0 +1,192 @@
+"""A run from Python, in one call: from images of any kind to a generator."""
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from anisodiff.data import Dataset, Source, guess, in_memory, is_dataset, open_dataset, open_source, prepare
+from anisodiff.generation.generator import Generator, load
+from anisodiff.generation.images import Images
+from anisodiff.io.checkpoint import folder_of
+from anisodiff.models.base import Model
+from anisodiff.runtime.devices import pick_device
+from anisodiff.runtime.distributed import Distributed
+from anisodiff.runtime.progress import StageProgress, no_stage_progress, stages
+from anisodiff.training import Hooks, Plan, TrainConfig, loop, preview
+from anisodiff.training.recipes import for_dataset, for_images
+from anisodiff.training.run_folder import NAME, RunDescription, read_run, write_run
+
+TrainingImages = str | Path | Dataset | Tensor | NDArray[Any]
+"""A folder, zip, .npy, .npz or prepared dataset, or images in memory: uint8, or float in [0, 1]."""
+
+
+def train(
+    data: TrainingImages | None = None,
+    output: str | Path = "run",
+    *,
+    config: TrainConfig | None = None,
+    device: torch.device | str = "auto",
+    progress: bool | None = None,
+    on_log: Callable[[dict[str, Any]], None] = lambda _: None,
+    on_grid: Callable[[Images, int], None] = lambda images, step: None,
+    stop: Callable[[], bool] = lambda: False,
+    **keys: Any,
+) -> Generator:
+    """Train on images of your own, and return the model; how the run ended is its ``outcome``.
+
+    ``data``: a path, a prepared dataset, or images [N, C, H, W], uint8 or in [0, 1]; None continues the run in
+    ``output``. What is not given is picked as by `anisodiff train --data`. ``keys`` are those of `TrainConfig`
+    (``process="ve", images=200_000, lr=1e-4, size=32, seed=1``); they change ``config``, where one is given.
+
+    Checkpoints, log and grids of samples are written into ``output``; where it holds this run, the run continues.
+    ``on_log`` gets each record of the log, ``on_grid`` each grid and its step. ``stop`` is asked after every step:
+    True ends the run with a checkpoint, as Ctrl-C does. ``progress``: a bar on a terminal, unless False.
+    """
+    where, folder = pick_device(device), Path(output)
+    if config is not None and not isinstance(config, TrainConfig):
+        raise ValueError(f"config: got {type(config).__name__}, expected a TrainConfig; single keys go without it")
+    with _shown(progress) as screen:
+        run = _described(data, folder, config, keys, screen)
+        _write(folder, run)
+        hooks = replace(_hooks(folder, run.config, screen, on_log, on_grid), stop=stop)
+        assert run.data is not None
+        outcome = loop.train(run.config, open_dataset(run.data), folder, device=where, hooks=hooks)
+    _write(folder, run, after=True)
+    Distributed(where).agree(lambda: None)  # all wait for the last checkpoint
+    generator = load(folder, where)
+    generator.outcome = outcome
+    return generator
+
+
+@dataclass(frozen=True)
+class _Screen:
+    """Where lines and progress go."""
+
+    say: Callable[[str], None] = lambda _: None
+    tell: StageProgress = no_stage_progress
+
+
+@contextmanager
+def _shown(wanted: bool | None) -> Iterator[_Screen]:
+    """The terminal, where there is one and it is wanted, of the first of several processes."""
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    if os.environ.get("RANK", "0") != "0" or not (console.is_terminal if wanted is None else wanted):
+        yield _Screen()
+        return
+    with stages(console) as tell:
+        yield _Screen(partial(console.print, highlight=False, soft_wrap=True), tell)
+
+
+def _described(
+    data: TrainingImages | None, folder: Path, config: TrainConfig | None, keys: Mapping[str, Any], screen: _Screen
+) -> RunDescription:
+    """Config and prepared images: those of the run in the folder, those given, or what suits the images."""
+    if data is None or (_begun(folder) and config is None):
+        run = read_run(folder)
+        made = (config or run.config).changed(keys)
+        if data is None and run.data is None:
+            raise ValueError(f"{folder / NAME} names no data: give the images")
+        place = run.data if data is None else _dataset(data, folder, made.size, made.channels, screen).path
+        return replace(run, config=made, data=place)
+    if config is not None:
+        made = config.changed(keys)
+        Plan.of(made)  # contradictions show before anything is prepared
+        return RunDescription(config=made, data=_dataset(data, folder, made.size, made.channels, screen).path)
+    dataset = _picked_dataset(data, folder, keys, screen)
+    made, words = for_dataset(dataset, **_preset(keys), changes=keys)
+    screen.say(words)
+    return RunDescription(config=made, data=dataset.path)
+
+
+def _picked_dataset(data: TrainingImages, folder: Path, keys: Mapping[str, Any], screen: _Screen) -> Dataset:
+    """The images in the size that is given or suits them."""
+    source = _source(data)
+    if isinstance(source, Dataset):
+        return source
+    asked = TrainConfig.from_dict({key: keys[key] for key in ("size", "channels") if key in keys})
+    seen = guess(source)
+    size = asked.size if "size" in keys else seen.size
+    channels = asked.channels if "channels" in keys else seen.channels
+    Plan.of(for_images(len(source), channels, size, **_preset(keys), changes=keys)[0])
+    return _dataset(source, folder, size, channels, screen)
+
+
+def _preset(keys: Mapping[str, Any]) -> dict[str, Any]:
+    """The name of the process among the keys, where it is given."""
+    given = keys.get("process")
+    name = given.get("preset") if isinstance(given, Mapping) else given
+    return {"process": name} if isinstance(name, str) else {}
+
+
+def _source(data: TrainingImages | Source) -> Dataset | Source:
+    if isinstance(data, Dataset | Source):
+        return data
+    if isinstance(data, Tensor | np.ndarray):
+        return in_memory(data)
+    if not isinstance(data, str | Path):
+        raise ValueError(f"data: got {type(data).__name__}, expected a path, a dataset, or a tensor of images")
+    return open_dataset(data) if is_dataset(data) else open_source(data)
+
+
+def _dataset(
+    data: TrainingImages | Source, folder: Path, size: tuple[int, int], channels: int, screen: _Screen
+) -> Dataset:
+    """A prepared dataset as it is; everything else is prepared in the folder of the run."""
+    source = _source(data)
+    if isinstance(source, Dataset):
+        return source
+    tick = partial(screen.tell, "preparing the images")
+    tick(0, None)
+    made = prepare(source, folder / "data", size=size, channels=channels, progress=tick)
+    screen.say(made.message)
+    return made.dataset
+
+
+def _write(folder: Path, run: RunDescription, *, after: bool = False) -> None:
+    """Describe a new run before its first step; one that continues, when nothing was refused."""
+    if os.environ.get("RANK", "0") == "0" and (after or not _begun(folder)):
+        write_run(folder, run)
+
+
+def _begun(folder: Path) -> bool:
+    return (folder / NAME).is_file() and any(folder_of(folder).glob("step-*"))
+
+
+def _hooks(
+    folder: Path,
+    config: TrainConfig,
+    screen: _Screen,
+    on_log: Callable[[dict[str, Any]], None],
+    on_grid: Callable[[Images, int], None],
+) -> Hooks:
+    """Lines and progress, the prior, and grids of samples in ``samples/``."""
+    process, last = Plan.of(config).process, ""
+
+    def logged(record: dict[str, Any]) -> None:
+        nonlocal last
+        loss = "" if record["loss"] is None else f", loss {record['loss']:.4f}"
+        last = f"step {record['step']}, {record['images_per_second']:,.0f} images/s{loss}"
+        on_log(record)
+
+    def on_interval(model: Model, step: int, prior: Mapping[str, Tensor] | None) -> None:
+        if prior is not None:
+            grid = preview.sample_grid(model, prior, t_min=config.t_min, process=process)
+            images = grid.clamp(0, 1).to("cpu", torch.float32).as_subclass(Images)
+            images.save_grid(folder / "samples" / f"step-{step:08d}.png")
+            on_grid(images, step)
+
+    def tell(stage: str, done: int, total: int | None, note: str = "") -> None:
+        screen.tell(stage, done, total, note or last)
+
+    return Hooks(say=screen.say, progress=tell, on_log=logged, on_interval=on_interval, fit_prior=preview.fit_prior)
