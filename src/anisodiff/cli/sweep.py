@@ -34,6 +34,7 @@ def sweep(
     given: str = feature_network.INPUT,
     tf32: bool = feature_network.TF32,
     span: str = study.FOR,
+    dry_run: bool = study.DRY,
     batch: int = study.BATCH,
     compile: bool = study.COMPILE,
     as_json: bool = common.JSON,
@@ -73,12 +74,14 @@ def sweep(
         "halving": None if halved is None else f"1 in {halved.eta} by {halved.metric}",
     }  # fmt: skip
     values = {one.name: point for one, point in points}
-    with study.opened("sweep", runs, settings, asked, fixed=fixed, points=values) as current:
+    with study.opened("sweep", runs, settings, asked, fixed=fixed, points=values, dry=dry_run) as current:
+        if dry_run:
+            planned = experiments.sweep_rounds(current.study, runs, current.configs, out, halved)
+            study.tell_forecast(current, planned, asked, as_json)
+            return
         done = experiments.run_sweep(current.study, runs, current.configs, out, halved)
     held = experiments.read_study(out, "sweep")  # by now with the evaluation
     page = experiments.write_sweep(out, held, rounds, settings.priors[0], metric)
-    if not as_json:
-        typer.echo(page.read_text(encoding="utf-8").split("\n\n")[2])
     study.tell_end(page, [] if done else ["some points"], as_json)
 
 
