@@ -80,9 +80,12 @@ def compare(
         mine = [entry for entry in held.entries if entry.run.name in wanted]
         if dry_run:
             whole = experiments.Round(entries=mine, count=len(wanted), budget=settings.budget)
-            study.tell_forecast(held, [whole], asked, as_json)
-            return
-        ended = experiments.run_study(held.study, mine, chosen)
+            expected = study.forecast_of(held, [whole], asked)
+        else:
+            ended = experiments.run_study(held.study, mine, chosen)
+    if dry_run:
+        study.tell_forecast(expected, as_json)
+        return
     page = None
     if "page" in chosen and ended:  # read again: by now the evaluation is known
         page = experiments.write_page(out, experiments.read_study(out, "comparison"), [one.name for one in runs])

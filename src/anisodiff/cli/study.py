@@ -24,7 +24,17 @@ if TYPE_CHECKING:
     import torch
 
     from anisodiff.data import Dataset
-    from anisodiff.experiments import Deadline, Evaluator, Round, Run, SeededRun, Study, StudySettings, Summary
+    from anisodiff.experiments import (
+        Deadline,
+        Evaluator,
+        Forecast,
+        Round,
+        Run,
+        SeededRun,
+        Study,
+        StudySettings,
+        Summary,
+    )
     from anisodiff.metrics import FeatureNetwork
     from anisodiff.training import TrainConfig
 
@@ -219,20 +229,23 @@ def command() -> str:
     return without_folders(shlex.join(kept))
 
 
-def tell_forecast(held: OpenStudy, rounds: "Sequence[Round]", asked: Asked, as_json: bool) -> None:
-    """Print what would be run, with time and cost; write nothing."""
+def forecast_of(held: OpenStudy, rounds: "Sequence[Round]", asked: Asked) -> "Forecast":
+    """What the rounds would cost on this device; a few steps are timed."""
     from anisodiff import experiments
 
-    device = held.study.device
-    with common.progress("timing a few steps"):
-        speeds = experiments.Speeds(device)
-        measuring = experiments.time_metrics(device, _timed_network(asked, device), held.study.dataset.size)
-        found = experiments.forecast(held.study, rounds, speeds, measuring, _reference_size(held, asked))
+    study = held.study
+    study.tell("timing a few steps", 0, None)
+    measuring = experiments.time_metrics(study.device, _timed_network(asked, study.device), study.dataset.size)
+    speeds = experiments.Speeds(study.device)
+    return experiments.forecast(study, rounds, speeds, measuring, _reference_size(held, asked))
+
+
+def tell_forecast(found: "Forecast", as_json: bool) -> None:
+    """Print what would be run, with time and cost."""
     if as_json:
         typer.echo(json.dumps(found.as_dict(), indent=2))
         return
-    table = [experiments.HEAD, *(line.cells() for line in found.lines)]
-    show_table(table, table)
+    show_table(found.table(), found.table(narrow=True))
     for line in found.words():
         typer.echo(line)
 

@@ -77,9 +77,12 @@ def sweep(
     with study.opened("sweep", runs, settings, asked, fixed=fixed, points=values, dry=dry_run) as current:
         if dry_run:
             planned = experiments.sweep_rounds(current.study, runs, current.configs, out, halved)
-            study.tell_forecast(current, planned, asked, as_json)
-            return
-        done = experiments.run_sweep(current.study, runs, current.configs, out, halved)
+            expected = study.forecast_of(current, planned, asked)
+        else:
+            done = experiments.run_sweep(current.study, runs, current.configs, out, halved)
+    if dry_run:
+        study.tell_forecast(expected, as_json)
+        return
     held = experiments.read_study(out, "sweep")  # by now with the evaluation
     page = experiments.write_sweep(out, held, rounds, settings.priors[0], metric)
     study.tell_end(page, [] if done else ["some points"], as_json)

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 
 import typer
-from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -20,7 +19,7 @@ def show_table(table: Cells, narrow: Cells, notes: Sequence[str] = (), console: 
         typer.echo("\n".join([aligned(table, widest=60), *([""] if notes else []), *(f"- {line}" for line in notes)]))
         return
     head, *rows = narrow
-    drawn = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
+    drawn = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for k, name in enumerate(head):
         drawn.add_column(name, justify="left" if _words(rows, k) else "right", overflow="fold")
     for row in rows:

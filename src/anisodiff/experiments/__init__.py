@@ -4,7 +4,7 @@ from anisodiff.experiments.budget import Budget, Deadline
 from anisodiff.experiments.compare import missing, run_study
 from anisodiff.experiments.edits import EditTask
 from anisodiff.experiments.evaluator import Evaluator
-from anisodiff.experiments.forecast import HEAD, Forecast, Round, forecast, sweep_rounds
+from anisodiff.experiments.forecast import Forecast, Round, forecast, sweep_rounds
 from anisodiff.experiments.layout import check_out, open_study, read_study
 from anisodiff.experiments.page import write_page
 from anisodiff.experiments.results import Summary
@@ -15,7 +15,7 @@ from anisodiff.experiments.sweep import Halving, check_metric, parse_axis, point
 from anisodiff.experiments.sweep_page import write_sweep
 
 __all__ = [
-    "HEAD", "STAGES", "Budget", "Deadline", "EditTask", "Evaluator", "Forecast", "Halving", "Round", "Run",
+    "STAGES", "Budget", "Deadline", "EditTask", "Evaluator", "Forecast", "Halving", "Round", "Run",
     "SeededRun", "Speeds", "Study", "StudySettings", "Summary", "check_metric", "check_names", "check_out",
     "check_runs", "configs", "describe_runs", "forecast", "missing", "open_study", "parse_axis", "parse_run",
     "parse_steps", "points", "read_study", "run_study", "run_sweep", "seed_runs", "sweep_rounds", "tags",

@@ -82,7 +82,7 @@ class Line:
         ]  # fmt: skip
 
 
-HEAD = ["run", "process", "network", "parameters", "training", "samples", "NFE", "prior", "time"]
+_HEAD = ["run", "process", "network", "parameters", "training", "samples", "NFE", "prior", "time"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,6 +106,14 @@ class Forecast:
         if self.cores is None:
             return self.total / 3600, "GPU-hours"
         return self.total * self.cores / 3600, "CPU-hours"
+
+    def table(self, *, narrow: bool = False) -> list[list[str]]:
+        """Rows of cells, the head first; ``narrow``: for a terminal, network and parameters in one column."""
+        rows = [_HEAD, *(line.cells() for line in self.lines)]
+        if not narrow:
+            return rows
+        joined = ["network", *(f"{row[2]}, {row[3]}" for row in rows[1:])]
+        return [[*row[:2], both, *row[4:]] for both, row in zip(joined, rows)]
 
     def words(self) -> list[str]:
         hours, unit = self.cost
