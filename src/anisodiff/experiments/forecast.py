@@ -108,12 +108,13 @@ class Forecast:
         return self.total * self.cores / 3600, "CPU-hours"
 
     def table(self, *, narrow: bool = False) -> list[list[str]]:
-        """Rows of cells, the head first; ``narrow``: for a terminal, network and parameters in one column."""
+        """Rows of cells, the head first; ``narrow``: for a terminal, without what the name of a run says."""
         rows = [_HEAD, *(line.cells() for line in self.lines)]
         if not narrow:
             return rows
+        said = all(line.process in line.run for line in self.lines)
         joined = ["network", *(f"{row[2]}, {row[3]}" for row in rows[1:])]
-        return [[*row[:2], both, *row[4:]] for both, row in zip(joined, rows)]
+        return [[row[0], *row[1 : 1 + (not said)], both, *row[4:]] for both, row in zip(joined, rows)]
 
     def words(self) -> list[str]:
         hours, unit = self.cost

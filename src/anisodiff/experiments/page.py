@@ -97,7 +97,7 @@ def _main_table(rows: Sequence[Row], priors: Sequence[str]) -> list[list[str]]:
 def _narrow_table(rows: Sequence[Row], priors: Sequence[str]) -> list[list[str]]:
     """The main table in fewer columns; NFE and time of sampling are those of the first prior."""
     lowest = {prior: best([row.metric(row.main(prior) or "", "fid") for row in rows]) for prior in priors}
-    table = [["run", "images seen", "training", *(f"FID, {prior}" for prior in priors), "NFE", "ms/image"]]
+    table = [["run", "images", "training", *(f"FID, {prior}" for prior in priors), "NFE", "ms/image"]]
     for row in rows:
         seconds, column = row.fact("train", "seconds"), (row.main(priors[0]) or "") if priors else ""
         line = [row.label, text(row.fact("train", "images"), ",.0f"), "–" if seconds is None else about(seconds.mean)]
