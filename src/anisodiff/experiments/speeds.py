@@ -18,7 +18,7 @@ from anisodiff.metrics import FeatureNetwork, Settings
 from anisodiff.training import Plan, TrainConfig
 from anisodiff.training.estimate import estimate
 
-ALLOWED = 8.0
+ALLOWED = 6.0
 """Seconds to spend on timing; the first network is timed in any case."""
 _SHOWN = 16
 _FEATURES = 2048  # of Inception
