@@ -44,7 +44,7 @@ def load(name: str) -> Any:
     module, _, attribute = verb.target.partition(":")
     found = getattr(importlib.import_module(f"anisodiff.cli.{module}"), attribute)
     if not isinstance(found, typer.Typer):
-        app = typer.Typer(add_completion=False, rich_markup_mode="rich")
+        app = typer.Typer(add_completion=False, rich_markup_mode=None)
         app.command(name, epilog=verb.epilog)(found)
         found = app
     command = typer.main.get_command(found)
@@ -76,7 +76,7 @@ app = typer.Typer(
     cls=Verbs,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    rich_markup_mode="rich",
+    rich_markup_mode=None,
 )
 
 
