@@ -76,7 +76,9 @@ def test_points_during_training_and_edits_are_counted(prepared, tmp_path):
     tracked = cost(study_of(prepared, track=3, track_n=4), tmp_path, "ve")
     assert tracked.seconds["sampling"] - plain.seconds["sampling"] == 2 * 4 * 5  # the last has its samples
     assert tracked.seconds["metrics"] - plain.seconds["metrics"] == pytest.approx(3 * (4 * 0.01 + 2))
-    task = EditTask(sources=("a.png", "b.png"), strengths=(0.3, 0.6))
+    task = EditTask(
+        sources=tuple(str(prepared.path.parent / f"photo{k}.png") for k in range(2)), strengths=(0.3, 0.6)
+    )
     edited = cost(study_of(prepared, task=task), tmp_path, "ve")
     assert edited.seconds["sampling"] - plain.seconds["sampling"] == 2 * 2 * 5
 
@@ -179,6 +181,9 @@ def test_a_recipe_needs_no_data(command, tmp_path):
         (("ve", "--dry-run", "--data", "nowhere"), "nowhere does not exist"),
         (("ve", "--dry-run", "--data", "data", "--network", "nowhere.pt"), "nowhere.pt: no such file"),
         (("ve:sampler=odee", "--dry-run", "--data", "data"), "did you mean 'ode'?"),
+        (("--dry-run", "--stage", "page"), "name the runs"),
+        (("ve", "--dry-run", *COMMON, "--edit", "nowhere.png"), "edit: nowhere.png does not exist"),
+        (("ve", "--dry-run", *COMMON, "--reference", "nowhere"), "--reference: nowhere does not exist"),
     ],
 )
 def test_a_mistake_is_one_line(refused, words, line, tmp_path):

@@ -61,7 +61,7 @@ def compare(
     from anisodiff import experiments
 
     chosen = _stages(stage)
-    if chosen == ("page",) and not names:
+    if chosen == ("page",) and not names and not dry_run:
         study.tell_end(experiments.write_page(out, experiments.read_study(out, "comparison")), [], as_json)
         return
     runs = [experiments.parse_run(name) for name in names or []]

@@ -263,12 +263,15 @@ def _timed_network(asked: Asked, device: "torch.device") -> "FeatureNetwork | st
 def _reference_size(held: OpenStudy, asked: Asked) -> int:
     """Images of the reference; 0 where its statistics are stored."""
     from anisodiff.data import is_dataset, open_dataset, open_source
+    from anisodiff.metrics.references import is_named
 
     if asked.reference is None:
         return len(held.study.dataset)
     path = Path(asked.reference)
     if is_dataset(path):
         return len(open_dataset(path))
+    if not path.exists() and not is_named(asked.reference):
+        raise ValueError(f"--reference: {path} does not exist")
     return len(open_source(path)) if path.is_dir() or path.suffix == ".zip" else 0
 
 

@@ -53,6 +53,8 @@ def sweep(
     from anisodiff import experiments
 
     experiments.check_metric(metric)
+    if not name and dry_run:
+        raise ValueError("--dry-run: name the run to sweep over, such as ve")
     if not name:
         held = experiments.read_study(out, "sweep")
         page = experiments.write_sweep(out, held, held["fixed"]["rounds"], held["fixed"]["prior"], metric)

@@ -205,6 +205,7 @@ def pictures(study: Study) -> int:
     task = study.settings.task
     if task is None:
         return 0
+    task.check_sources()
     if all(Path(source).suffix.lower() in SUFFIXES for source in task.sources):
         return len(task.sources)
     return min(task.count, len(study.dataset)) if task.sources == ("data",) else task.count
