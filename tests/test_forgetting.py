@@ -104,3 +104,10 @@ def test_a_process_without_noise_is_told_so():
     result = forgetting(anisodiff.process("gallery-isotropic-drift", 8), smooth_images(4, 8))
     assert result.advice == ["set intensity > 0"]
     assert not result.forgets
+
+
+def test_advice_names_only_keys_that_the_process_has():
+    """The baselines have no intensity, diffusivity or stencil; their terminal state may still be fitted."""
+    result = forgetting(anisodiff.process("heat-dissipation", 16, noise=0.001), smooth_images(100, 16))
+    assert not result.forgets
+    assert [line for line in result.advice if "Gaussian fitted" in line] == result.advice != []

@@ -83,26 +83,32 @@ def loud_from(images: int) -> float:
     return max(0.05, 3.0 / math.sqrt(images))
 
 
-def _verdict(snr: list[float], found: float, images: int, *, drifts: bool) -> tuple[bool, str, list[str]]:
-    """From the ratios, and the better of the two detectors' rates: each is the stronger one at some noise level."""
+def _verdict(
+    snr: list[float], found: float, images: int, *, drifts: bool, equation: bool
+) -> tuple[bool, str, list[str]]:
+    """From the ratios, and the better of the two detectors' rates: each is the stronger one at some noise level.
+
+    ``equation``: the process has the coefficients of the SPDE, which the advice names.
+    """
     chance = 1.0 / images
     noise = 3.0 * math.sqrt(chance / images)  # three standard errors of a guess
     found_too_often = found > chance + noise
     loud = [k for k, ratio in enumerate(snr) if ratio > loud_from(images)]
     advice = []
     if any(math.isinf(ratio) for ratio in snr):
-        return False, "remembers its start: it has no noise at all", ["set intensity > 0"]
+        return False, "remembers its start: it has no noise at all", ["set intensity > 0"] if equation else []
     if loud:
         worst = max(loud, key=lambda k: snr[k])
         factor = math.sqrt(snr[worst] / 0.01)
-        advice.append(
-            f"raise the intensity towards T by about {factor:.1f}x (its square divides the signal-to-noise ratio of "
-            f"{snr[worst]:.2g} in band {worst}), or"
-        )
+        if equation:
+            advice.append(
+                f"raise the intensity towards T by about {factor:.1f}x (its square divides the signal-to-noise ratio "
+                f"of {snr[worst]:.2g} in band {worst}), or"
+            )
         advice.append("keep the process and draw the prior from a Gaussian fitted to U_T, or by simulation; say so")
-        if any(k > 0 for k in loud):
+        if equation and any(k > 0 for k in loud):
             advice.append("a larger diffusivity also removes the bands above 0; it never touches the mean (band 0)")
-    if drifts:
+    if drifts and equation:
         advice.append("the channel means drift: the flux stencil conserves them exactly")
     where = "the mean color" if loud == [0] else f"bands {', '.join(map(str, loud))}"
     if not loud and not found_too_often:
@@ -168,7 +174,10 @@ def forgetting(
     found = _found_again(modes0.flatten(1), modes1.flatten(1), modes2.flatten(1))
     nearest = torch.cdist(second.double().flatten(1), images.double().flatten(1)).argmin(1).cpu()
     pixels = float((nearest == torch.arange(count)).double().mean())
-    forgets, verdict, advice = _verdict(snr, max(found, pixels), count, drifts=sigma > 4 and mean_drift > 1e-6)
+    forgets, verdict, advice = _verdict(
+        snr, max(found, pixels), count, drifts=sigma > 4 and mean_drift > 1e-6,
+        equation="equation" in process.capabilities,
+    )  # fmt: skip
     return Forgetting(
         images=count,
         size=(height, width),

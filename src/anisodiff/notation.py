@@ -18,11 +18,19 @@ import yaml
 _CALL = re.compile(r"^\s*([A-Za-z][\w-]*)\s*(?:\((.*)\))?\s*$", re.DOTALL)
 
 
+_LONGEST = 110
+
+
 def nearest(word: str, valid: Iterable[str]) -> str:
-    """A hint for an error line: the valid name closest to a mistyped one, or the list of all."""
+    """A hint for an error line: the valid name closest to a mistyped one, or all of them; of many the first."""
     valid = list(valid)
     close = difflib.get_close_matches(word, valid, n=1)
-    return f"did you mean {close[0]!r}?" if close else f"valid: {', '.join(valid)}"
+    if close:
+        return f"did you mean {close[0]!r}?"
+    shown = len(valid)
+    while shown > 1 and len(", ".join(valid[:shown])) > _LONGEST:
+        shown -= 1
+    return f"valid: {', '.join(valid[:shown])}{'' if shown == len(valid) else f', … ({len(valid)} in all)'}"
 
 
 def number(value: Any, what: str) -> float:

@@ -51,7 +51,8 @@ def calm(command, folder):
     out = folder / "calm"
     if not out.exists():
         code, said, err = command(*STUDY, out=out)
-        assert (code, said) == (0, f"wrote {out / 'results' / 'page.md'}\n"), err
+        assert code == 0, err
+        (folder / "calm.txt").write_text(said)
     return out
 
 
@@ -81,6 +82,16 @@ def test_the_page_has_tables_protocol_and_figures(calm):
     ]
     for figure in figures:
         assert Image.open(calm / "results" / figure).size[0] > 100
+
+
+def test_the_main_table_is_on_the_screen(calm, folder):
+    page, said = (calm / "results" / "page.md").read_text(), (folder / "calm.txt").read_text()
+    table, notes, last = said.split("\n\n")[0], said.split("\n\n")[1].splitlines()[:-1], said.splitlines()[-1]
+    assert table in page
+    assert "**" in table
+    assert notes
+    assert all(page.count(note) == 1 for note in notes)
+    assert last == f"wrote {calm / 'results' / 'page.md'}"
 
 
 def test_the_results_are_small_and_complete(calm):
@@ -137,7 +148,8 @@ def test_results_alone_are_enough_for_the_page(command, calm, folder):
     shutil.copytree(calm / "results", carried / "results")
     (carried / "results" / "page.md").unlink()
     code, said, _ = command("compare", "--stage", "page", out=carried)
-    assert (code, said) == (0, f"wrote {carried / 'results' / 'page.md'}\n")
+    assert (code, said.splitlines()[-1]) == (0, f"wrote {carried / 'results' / 'page.md'}")
+    assert said.startswith("| run")
     assert rows(carried) == rows(calm)
 
 

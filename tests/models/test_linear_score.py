@@ -15,8 +15,8 @@ import anisodiff
 from anisodiff.dct import dct2, idct2
 from anisodiff.noise import KeyedNoise, combine
 from anisodiff.samplers import Exponential
-from anisodiff.samplers.grids import level_grid
 from tests.support.oracles import gaussian_images
+from tests.support.score_models import level_grid
 
 F64 = torch.float64
 T_MIN, SIZE, BANDS = 0.02, 8, 4

@@ -7,9 +7,8 @@ import anisodiff
 from anisodiff.dct import dct2
 from anisodiff.noise import KeyedNoise
 from anisodiff.priors import fit_gaussian
-from anisodiff.samplers.grids import level_grid
 from tests.support.oracles import gaussian_images, keys, spectrum
-from tests.support.score_models import T_MIN, build
+from tests.support.score_models import T_MIN, build, level_grid
 
 F64 = torch.float64
 

@@ -6,10 +6,10 @@ import torch
 from anisodiff.noise import KeyedNoise
 from anisodiff.registry import SAMPLERS, build_sampler
 from anisodiff.samplers import Euler, Exponential, Sampler
-from anisodiff.samplers.grids import GRIDS, level_grid
+from anisodiff.samplers.grids import GRIDS
 from tests.samplers.test_own_times import OWN
 from tests.support.oracles import keys
-from tests.support.score_models import PROCESSES, process, small_model
+from tests.support.score_models import PROCESSES, level_grid, process, small_model
 
 F64 = torch.float64
 T_MIN = 0.1

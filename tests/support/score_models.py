@@ -10,6 +10,7 @@ import anisodiff
 from anisodiff.models.base import ModelOptions
 from anisodiff.models.score import ScoreModel
 from anisodiff.processes import Process
+from anisodiff.samplers.grids import grid_between
 from anisodiff.statistics import SpectralStatistics
 from tests.support.oracles import Nothing, gaussian_images
 
@@ -63,3 +64,8 @@ def build(name: str, images: Tensor, **overrides: Any) -> tuple[Process, ScoreMo
     """A process for ``images``, and its model by the Wiener filter alone."""
     made = anisodiff.process(name, images.shape[-1], **overrides)
     return made, wiener_model(made, images)
+
+
+def level_grid(model: ScoreModel, steps: int, t_min: float, *, rho: float = 1.0) -> Tensor:
+    """Descending times T … t_min, ``steps`` + 1 or more: even in the noise level, with all edges of the drift."""
+    return grid_between(model, "level", steps, t_min, model.equation.T, rho=rho)

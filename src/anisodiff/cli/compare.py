@@ -41,6 +41,7 @@ def compare(
     only: str = typer.Option(None, "--only", help="Work on these runs alone, by their names: a,b."),
     stage: str = typer.Option(None, "--stage", help="Only paint, train, sample, evaluate or page: a,b."),
     span: str = study.FOR,
+    dry_run: bool = study.DRY,
     keep_weights: bool = typer.Option(False, "--keep-weights", help="Keep half-precision weights in the results."),
     batch: int = study.BATCH,
     compile: bool = study.COMPILE,
@@ -53,12 +54,14 @@ def compare(
 
     One method twice: anisodiff compare ve "ve:times=uniform;name=uniform" run:sampler=ode --data photos --track 5
 
+    Time and cost first: anisodiff compare … --dry-run
+
     In pieces: anisodiff compare … --only flat --stage train,sample,evaluate --for 9min, then --stage page
     """
     from anisodiff import experiments
 
     chosen = _stages(stage)
-    if chosen == ("page",) and not names:
+    if chosen == ("page",) and not names and not dry_run:
         study.tell_end(experiments.write_page(out, experiments.read_study(out, "comparison")), [], as_json)
         return
     runs = [experiments.parse_run(name) for name in names or []]
@@ -73,9 +76,16 @@ def compare(
         budget=_budget(budget, images), track=track, track_n=min(track_n, n),
         task=_task(edit, strokes, strengths, edit_n), keep_weights=keep_weights,
     )  # fmt: skip
-    with study.opened("comparison", runs, settings, asked, own=own) as held:
+    with study.opened("comparison", runs, settings, asked, own=own, dry=dry_run) as held:
         mine = [entry for entry in held.entries if entry.run.name in wanted]
-        ended = experiments.run_study(held.study, mine, chosen)
+        if dry_run:
+            whole = experiments.Round(entries=mine, count=len(wanted), budget=settings.budget)
+            expected = study.forecast_of(held, [whole], asked)
+        else:
+            ended = experiments.run_study(held.study, mine, chosen)
+    if dry_run:
+        study.tell_forecast(expected, as_json)
+        return
     page = None
     if "page" in chosen and ended:  # read again: by now the evaluation is known
         page = experiments.write_page(out, experiments.read_study(out, "comparison"), [one.name for one in runs])

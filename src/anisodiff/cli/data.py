@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from anisodiff.data import Source
 
 app = typer.Typer(
-    help="Prepare images for training.", no_args_is_help=True, add_completion=False, rich_markup_mode="rich"
+    help="Prepare images for training.", no_args_is_help=True, add_completion=False, rich_markup_mode=None
 )
 
 

@@ -32,7 +32,7 @@ def forward(
     states: Path = typer.Option(None, "--states", help="Write `times` and `states` into an .npz."),
     gallery: bool = typer.Option(False, "--gallery", help="Draw the paper's first figure instead."),
     design: bool = typer.Option(False, "--design", help="Draw the paper's design figure instead."),
-    transitions: bool = typer.Option(False, "--transitions", help="Draw the schedules' transitions instead."),
+    transitions: bool = typer.Option(False, "--transitions", help="Draw the paper's plot of transitions instead."),
     seed: int = common.SEED,
     device: str = common.DEVICE,
 ) -> None:

@@ -13,6 +13,8 @@ from anisodiff.notation import nearest
 from anisodiff.runtime.errors import in_one_line
 from anisodiff.version import __version__
 
+UsageError: Any = typer.BadParameter.__base__  # of the click that typer uses, its own or the installed one
+
 
 class Verb(NamedTuple):
     """Where a verb is defined (``module:function`` in this package), its line in the help, and the help's end."""
@@ -42,7 +44,7 @@ def load(name: str) -> Any:
     module, _, attribute = verb.target.partition(":")
     found = getattr(importlib.import_module(f"anisodiff.cli.{module}"), attribute)
     if not isinstance(found, typer.Typer):
-        app = typer.Typer(add_completion=False, rich_markup_mode="rich")
+        app = typer.Typer(add_completion=False, rich_markup_mode=None)
         app.command(name, epilog=verb.epilog)(found)
         found = app
     command = typer.main.get_command(found)
@@ -74,7 +76,7 @@ app = typer.Typer(
     cls=Verbs,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    rich_markup_mode="rich",
+    rich_markup_mode=None,
 )
 
 
@@ -98,7 +100,11 @@ def run() -> None:
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     try:
         with in_one_line():
-            app()
+            sys.exit(app(standalone_mode=False))
+    except UsageError as error:  # an option that does not exist, a value out of its range
+        if line := " ".join(error.format_message().split()):  # none where the help was printed instead
+            print(f"anisodiff: {line}", file=sys.stderr)
+        sys.exit(2)
     except RuntimeError as error:
         if "memory" not in str(error):
             raise

@@ -1,4 +1,4 @@
-"""What ``compare`` and ``sweep`` share: options, data, the evaluation, and the report at the end."""
+"""What ``compare`` and ``sweep`` share: options, data, the evaluation, the dry run, and the report at the end."""
 
 import json
 import os
@@ -16,12 +16,26 @@ import typer
 
 from anisodiff.cli import common
 from anisodiff.cli.feature_network import pick_network
+from anisodiff.cli.tables import show_table
 from anisodiff.io.atomic import without_folders
 from anisodiff.runtime.progress import StageProgress, stages
 
 if TYPE_CHECKING:
+    import torch
+
     from anisodiff.data import Dataset
-    from anisodiff.experiments import Deadline, Evaluator, Run, SeededRun, Study, StudySettings
+    from anisodiff.experiments import (
+        Deadline,
+        Evaluator,
+        Forecast,
+        Round,
+        Run,
+        SeededRun,
+        Study,
+        StudySettings,
+        Summary,
+    )
+    from anisodiff.metrics import FeatureNetwork
     from anisodiff.training import TrainConfig
 
 DATA = typer.Option(None, "--data", help="Train on a prepared dataset, archive, or image folder.")
@@ -33,9 +47,11 @@ SEEDS = typer.Option("0", "--seeds", help="Train once with each seed; several gi
 SET = typer.Option([], "--set", help="Override a key of all runs, as KEY=VALUE; repeatable.")
 REFERENCE = typer.Option(None, "--reference", "-r", help="Compare with this set. Default: the training images.")
 FOR = typer.Option(None, "--for", help="Stop cleanly after this wall time, such as 9min.")
+DRY = typer.Option(False, "--dry-run", help="Print runs, time and cost; write nothing.")
 BATCH = typer.Option(None, "--batch", min=1, help="Set the batch size of sampling, in images.")
 COMPILE = typer.Option(False, "--compile/--no-compile", help="Compile the network for sampling, too (CUDA).")
 
+_ASSUMED = 50_000
 _PARTIAL = re.compile(r"--(?:for|only|stage)(?P<value>=.*)?")  # they change how much one call does, not the results
 
 
@@ -86,26 +102,49 @@ def deadline_of(asked: Asked) -> "Deadline":
     return Deadline(None if asked.span is None else parse_span(asked.span, "--for"))
 
 
-def open_data(runs: "Sequence[Run]", asked: Asked) -> "Dataset":
-    """A prepared dataset, or images that are prepared in the study's folder first."""
-    from anisodiff.data import is_dataset, named_source, open_dataset, open_source, prepare
+def open_data(runs: "Sequence[Run]", asked: Asked, *, dry: bool = False) -> "Dataset":
+    """A prepared dataset, or images that are prepared in the study's folder first; not in a dry run."""
+    from anisodiff.data import guess, is_dataset, named_source, open_dataset, open_source, prepare
     from anisodiff.experiments import check_out
     from anisodiff.training.recipes import RECIPES, recipe
 
     check_out(asked.out)
+    named = [recipe(one.base) for one in runs if one.base in RECIPES]
+    if asked.data is None and dry and named:
+        say(f"no --data: {_ASSUMED:,} images are assumed for the reference")
+        return _unprepared(Path(named[0].dataset), _ASSUMED, named[0].channels, named[0].size)
     if asked.data is None:
         raise ValueError("say what to train on: --data PATH, a prepared dataset, an archive, or a folder of images")
     if is_dataset(asked.data):
         return open_dataset(asked.data)
     if not asked.data.exists():
         raise ValueError(f"--data: {asked.data} does not exist")
-    named = [recipe(one.base) for one in runs if one.base in RECIPES]
+    if dry and is_dataset(_place(asked)):
+        return open_dataset(_place(asked))
     source = named_source(named[0].dataset, asked.data) if named and named[0].dataset else open_source(asked.data)
+    if dry:
+        seen = guess(source) if not named else named[0]
+        return _unprepared(asked.data, len(source), seen.channels, seen.size)
     shape: dict[str, Any] = {"size": named[0].size, "channels": named[0].channels} if named else {}
     with common.progress("preparing the images") as tick:
-        made = prepare(source, asked.out / "work" / "data", **shape, progress=tick)
+        made = prepare(source, _place(asked), **shape, progress=tick)
     say(made.message)
     return made.dataset
+
+
+def _place(asked: Asked) -> Path:
+    """Where images are prepared."""
+    return asked.out / "work" / "data"
+
+
+def _unprepared(path: Path, count: int, channels: int, size: tuple[int, int]) -> "Dataset":
+    """Images of which number and size are known, without their pixels."""
+    import numpy as np
+
+    from anisodiff.data import Dataset
+
+    images = np.broadcast_to(np.uint8(0), (count, channels, *size))
+    return Dataset(path=path, images=images, labels=None, fingerprint="", meta={"source": str(path), "skipped": []})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,17 +159,19 @@ class OpenStudy:
 @contextmanager
 def opened(
     kind: str, runs: "Sequence[Run]", settings: "StudySettings", asked: Asked, *, own: bool = False,
-    fixed: Mapping[str, Any] | None = None, points: Mapping[str, Any] | None = None,
+    fixed: Mapping[str, Any] | None = None, points: Mapping[str, Any] | None = None, dry: bool = False,
 ) -> Iterator[OpenStudy]:  # fmt: skip
     """Check everything that can be checked before work, then start or continue the study in ``asked.out``.
 
-    ``fixed``: more settings that may not change; ``points``: the values of a run of a sweep, by its name.
+    ``fixed``: more settings that may not change; ``points``: the values of a run of a sweep, by its name; ``dry``:
+    write nothing.
     """
     from anisodiff import experiments
     from anisodiff.runtime.devices import pick_device
     from anisodiff.training.picking import Machine
 
-    deadline, dataset, overrides = deadline_of(asked), open_data(runs, asked), common.settings(asked.overrides)
+    deadline, overrides = deadline_of(asked), common.settings(asked.overrides)
+    dataset = open_data(runs, asked, dry=dry)
     configs = experiments.configs(runs, dataset, overrides, Machine.of(pick_device(asked.device)), own=own)
     experiments.check_runs(runs, configs, dataset)
     entries = experiments.seed_runs(runs, configs, settings, asked.out)
@@ -138,10 +179,10 @@ def opened(
     for entry in entries:
         if points is not None:
             described[entry.place.name]["point"] = points[entry.run.name]
-    known = {**settings.fixed(), "data": dataset.fingerprint[:16], **(fixed or {})}
+    known = {**settings.fixed(), "data": dataset.fingerprint[:16] or None, **(fixed or {})}
 
     def hold(more: Mapping[str, Any]) -> None:
-        experiments.open_study(asked.out, kind, {**known, **more}, described, command=command())
+        experiments.open_study(asked.out, kind, {**known, **more}, described, command=command(), dry=dry)
 
     hold({})
     with stages(common.console) as tell:
@@ -190,14 +231,61 @@ def command() -> str:
     return without_folders(shlex.join(kept))
 
 
-def tell_end(written: Path | None, missing: Sequence[str], as_json: bool) -> None:
-    """Print the result."""
+def forecast_of(held: OpenStudy, rounds: "Sequence[Round]", asked: Asked) -> "Forecast":
+    """What the rounds would cost on this device; a few steps are timed."""
+    from anisodiff import experiments
+
+    study = held.study
+    study.tell("timing a few steps", 0, None)
+    measuring = experiments.time_metrics(study.device, _timed_network(asked, study.device), study.dataset.size)
+    speeds = experiments.Speeds(study.device)
+    return experiments.forecast(study, rounds, speeds, measuring, _reference_size(held, asked))
+
+
+def tell_forecast(found: "Forecast", as_json: bool) -> None:
+    """Print what would be run, with time and cost."""
     if as_json:
-        facts = {"finished": not missing, "missing": list(missing), "page": None if written is None else str(written)}
-        typer.echo(json.dumps(facts, indent=2))
+        typer.echo(json.dumps(found.as_dict(), indent=2))
+        return
+    show_table(found.table(), found.table(narrow=True))
+    for line in found.words():
+        typer.echo(line)
+
+
+def _timed_network(asked: Asked, device: "torch.device") -> "FeatureNetwork | str":
+    """One from a file or function; only the name of one that would be searched for or downloaded."""
+    for name in ("inception", "dinov2"):
+        if name in asked.network:
+            return name
+    return pick_network(
+        asked.network, weights=asked.weights, given=asked.given, device=device, tf32=asked.tf32, say=lambda _: None
+    )
+
+
+def _reference_size(held: OpenStudy, asked: Asked) -> int:
+    """Images of the reference; 0 where its statistics are stored."""
+    from anisodiff.data import is_dataset, open_dataset, open_source
+    from anisodiff.metrics.references import is_named
+
+    if asked.reference is None:
+        return len(held.study.dataset)
+    path = Path(asked.reference)
+    if is_dataset(path):
+        return len(open_dataset(path))
+    if not path.exists() and not is_named(asked.reference):
+        raise ValueError(f"--reference: {path} does not exist")
+    return len(open_source(path)) if path.is_dir() or path.suffix == ".zip" else 0
+
+
+def tell_end(written: "Summary | None", missing: Sequence[str], as_json: bool) -> None:
+    """Print the result: the table, the path of the page, and what is missing."""
+    if as_json:
+        page = None if written is None else str(written.path)
+        typer.echo(json.dumps({"finished": not missing, "missing": list(missing), "page": page}, indent=2))
         return
     if written is not None:
-        common.wrote(written)
+        show_table(written.table, written.narrow, written.notes)
+        common.wrote(written.path)
     if missing:
         few = ", ".join(missing[:4]) + (", …" if len(missing) > 4 else "")
         typer.echo(

@@ -34,6 +34,7 @@ def sweep(
     given: str = feature_network.INPUT,
     tf32: bool = feature_network.TF32,
     span: str = study.FOR,
+    dry_run: bool = study.DRY,
     batch: int = study.BATCH,
     compile: bool = study.COMPILE,
     as_json: bool = common.JSON,
@@ -52,6 +53,8 @@ def sweep(
     from anisodiff import experiments
 
     experiments.check_metric(metric)
+    if not name and dry_run:
+        raise ValueError("--dry-run: name the run to sweep over, such as ve")
     if not name:
         held = experiments.read_study(out, "sweep")
         page = experiments.write_sweep(out, held, held["fixed"]["rounds"], held["fixed"]["prior"], metric)
@@ -73,12 +76,17 @@ def sweep(
         "halving": None if halved is None else f"1 in {halved.eta} by {halved.metric}",
     }  # fmt: skip
     values = {one.name: point for one, point in points}
-    with study.opened("sweep", runs, settings, asked, fixed=fixed, points=values) as current:
-        done = experiments.run_sweep(current.study, runs, current.configs, out, halved)
+    with study.opened("sweep", runs, settings, asked, fixed=fixed, points=values, dry=dry_run) as current:
+        if dry_run:
+            planned = experiments.sweep_rounds(current.study, runs, current.configs, out, halved)
+            expected = study.forecast_of(current, planned, asked)
+        else:
+            done = experiments.run_sweep(current.study, runs, current.configs, out, halved)
+    if dry_run:
+        study.tell_forecast(expected, as_json)
+        return
     held = experiments.read_study(out, "sweep")  # by now with the evaluation
     page = experiments.write_sweep(out, held, rounds, settings.priors[0], metric)
-    if not as_json:
-        typer.echo(page.read_text(encoding="utf-8").split("\n\n")[2])
     study.tell_end(page, [] if done else ["some points"], as_json)
 
 

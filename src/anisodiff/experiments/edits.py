@@ -50,6 +50,12 @@ class EditTask:
         if not self.strengths or not all(0 < s < 1 for s in self.strengths):
             raise ValueError(f"strengths: got {list(self.strengths)}, expected numbers in (0, 1)")
 
+    def check_sources(self) -> None:
+        """Refuse pictures that are not there."""
+        for source in self.sources if self.sources != ("data",) else ():
+            if not Path(source).exists():
+                raise ValueError(f"edit: {source} does not exist; expected pictures, a set of them, or the word data")
+
     def describe(self) -> dict[str, Any]:
         """The settings of the paintings; strengths may be added."""
         return {"sources": [Path(s).name for s in self.sources], "colors": self.colors, "count": self.count}
@@ -79,9 +85,7 @@ class Paintings:
         cpu = torch.device("cpu")
         if self.task.sources == ("data",):
             return open_pool(self.dataset, *shape).some(self.task.count, cpu)
-        for path in paths:
-            if not path.exists():
-                raise ValueError(f"edit: {path} does not exist; expected pictures, a set of them, or the word data")
+        self.task.check_sources()
         if all(path.suffix.lower() in SUFFIXES for path in paths):
             return torch.stack([picture.photo for picture in read_pictures(paths, *shape)])
         if len(paths) > 1:

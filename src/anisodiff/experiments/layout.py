@@ -96,9 +96,9 @@ def read_study(out: Path, kind: str) -> dict[str, Any]:
 
 
 def open_study(
-    out: Path, kind: str, fixed: Mapping[str, Any], runs: Mapping[str, Any], *, command: str = ""
+    out: Path, kind: str, fixed: Mapping[str, Any], runs: Mapping[str, Any], *, command: str = "", dry: bool = False
 ) -> dict[str, Any]:
-    """Start the study ``fixed`` in ``out``, or continue it; another one is refused in one line.
+    """Start the study ``fixed`` in ``out``, or continue it; another one is refused in one line. ``dry``: only check.
 
     Runs may be added. A run may change until work on it is done. A value of None in ``fixed`` is not known yet.
     """
@@ -110,7 +110,7 @@ def open_study(
     if wrong := _differences(out, held, new):
         raise ValueError(f"{out} holds another study: {'; '.join(wrong)}; choose another --out")
     new = records.merged(held, new, ("fixed", "runs"))
-    if new != held:
+    if new != held and not dry:
         records.write_json(_study_file(out), new)
     return new
 

@@ -6,23 +6,26 @@ from typing import Any
 
 from anisodiff.experiments import plots
 from anisodiff.experiments.edits import file_of
-from anisodiff.experiments.results import Number, Row, best, cell, over_images, read_rows, text
+from anisodiff.experiments.results import Number, Row, Summary, best, cell, over_images, read_rows, text
 from anisodiff.io.atomic import replacing
 from anisodiff.io.records import write_json
 from anisodiff.metrics.protocol import Report, aligned
+from anisodiff.runtime.durations import about
 
 METRICS = ("fid", "fid_infinity", "kid", "precision", "recall", "density", "coverage", "edges", "spectrum_error")
 _MARKED = ("fid", "edges", "spectrum_error")
 """Positive, and lower is better: a difference in per cent means something."""
 
 
-def write_page(out: Path, study: dict[str, Any], names: Sequence[str] | None = None) -> Path:
+def write_page(out: Path, study: dict[str, Any], names: Sequence[str] | None = None) -> Summary:
     """Write results/page.md with its figures and page.json from the results so far."""
     rows = read_rows(out, study, names=names)
     results = out / "results"
     priors = list(dict.fromkeys(prior for row in rows for prior, _ in row.columns))
     figures = plots.draw_all(rows, priors, out)
-    parts = ["# Comparison", _opening(study, rows), _main_table(rows, priors), *_caveats(rows, priors)]
+    table, notes = _main_table(rows, priors), _caveats(rows, priors)
+    parts = ["# Comparison", _opening(study, rows), aligned(table, widest=60)]
+    parts += ["\n".join(f"- {line}" for line in notes)] if notes else []
     for prior in priors:
         parts += [f"## All numbers, prior `{prior}`", _metrics_table(rows, prior)]
     if any(len({steps for _, steps in row.columns}) > 1 for row in rows):
@@ -45,7 +48,7 @@ def write_page(out: Path, study: dict[str, Any], names: Sequence[str] | None = N
     with replacing(path) as temporary:
         temporary.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
     write_json(results / "page.json", {"study": study, "rows": [_plain(row) for row in rows]})
-    return path
+    return Summary(path=path, table=table, narrow=_narrow_table(rows, priors), notes=notes)
 
 
 def _plain(row: Row) -> dict[str, Any]:
@@ -72,7 +75,7 @@ def _given(row: Row) -> bool:
     return any((result.get("train") or {}).get("given") for result in row.results)
 
 
-def _main_table(rows: Sequence[Row], priors: Sequence[str]) -> str:
+def _main_table(rows: Sequence[Row], priors: Sequence[str]) -> list[list[str]]:
     head = ["run", "images seen", "optimizer steps", "training, s", "training, ms/image"]
     head += [word for prior in priors for word in (f"FID, {prior}", "nfe", "sampling, ms/image")]
     lowest = {prior: best([row.metric(row.main(prior) or "", "fid") for row in rows]) for prior in priors}
@@ -88,7 +91,20 @@ def _main_table(rows: Sequence[Row], priors: Sequence[str]) -> str:
             line += [cell(row.metric(column, "fid"), lowest[prior]), text(row.nfe(column), ".0f")]
             line += [text(row.fact(column, "sampling", "seconds_per_image"), factor=1e3)]
         table.append(line)
-    return aligned(table, widest=60)
+    return table
+
+
+def _narrow_table(rows: Sequence[Row], priors: Sequence[str]) -> list[list[str]]:
+    """The main table in fewer columns; NFE and time of sampling are those of the first prior."""
+    lowest = {prior: best([row.metric(row.main(prior) or "", "fid") for row in rows]) for prior in priors}
+    table = [["run", "images", "training", *(f"FID, {prior}" for prior in priors), "NFE", "ms/image"]]
+    for row in rows:
+        seconds, column = row.fact("train", "seconds"), (row.main(priors[0]) or "") if priors else ""
+        line = [row.label, text(row.fact("train", "images"), ",.0f"), "–" if seconds is None else about(seconds.mean)]
+        line += [cell(row.metric(row.main(prior) or "", "fid"), lowest[prior]) for prior in priors]
+        each = row.fact(column, "sampling", "seconds_per_image")
+        table.append([*line, text(row.nfe(column), ".0f"), text(each, ".3g", factor=1e3)])
+    return table
 
 
 def _caveats(rows: Sequence[Row], priors: Sequence[str]) -> list[str]:
@@ -109,7 +125,7 @@ def _caveats(rows: Sequence[Row], priors: Sequence[str]) -> list[str]:
         for prior in priors:
             if note := row.words(row.main(prior) or "", "sampling", "note"):
                 lines.append(f"{row.label}, prior {prior}: {note}")
-    return ["\n".join(f"- {line}" for line in lines)] if lines else []
+    return lines
 
 
 def _grid(head: str, rows: Sequence[Row], columns: Sequence[tuple[str, list[Number | None], bool]]) -> str:

@@ -113,6 +113,18 @@ class Row:
         return self.words("train", "failed") or self.words(column, "failed")
 
 
+@dataclass(frozen=True, kw_only=True)
+class Summary:
+    """A page that was written, and what of it is printed: rows of cells, the head first."""
+
+    path: Path
+    table: list[list[str]]
+    """As on the page."""
+    narrow: list[list[str]]
+    """Fewer columns: they fit a terminal."""
+    notes: list[str]
+
+
 def _inner(values: Any, *keys: str) -> Any:
     for key in keys:
         values = values.get(key) if isinstance(values, Mapping) else None

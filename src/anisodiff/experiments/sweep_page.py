@@ -7,17 +7,18 @@ from typing import Any
 import numpy as np
 
 from anisodiff.experiments.plots import tidy
-from anisodiff.experiments.results import Number, Row, best, cell, text
+from anisodiff.experiments.results import Number, Row, Summary, best, cell, text
 from anisodiff.experiments.sweep import HIGHER, METRICS, ranked
 from anisodiff.io.atomic import replacing
 from anisodiff.io.figures import canvas, save_figure
 from anisodiff.io.records import write_json
 from anisodiff.metrics.protocol import aligned
 
+_NARROW = 4  # metrics, and the round, that fit a terminal
 Point = tuple[Row, int, dict[str, str]]
 
 
-def write_sweep(out: Path, held: Mapping[str, Any], rounds: Sequence[str], prior: str, metric: str) -> Path:
+def write_sweep(out: Path, held: Mapping[str, Any], rounds: Sequence[str], prior: str, metric: str) -> Summary:
     """Write results/sweep.md, sweep.json and figures/sweep.png from the results so far."""
     found = ranked(out, held, rounds, prior, metric)
     keys = list(found[0][2])
@@ -40,11 +41,14 @@ def write_sweep(out: Path, held: Mapping[str, Any], rounds: Sequence[str], prior
     priors = dict.fromkeys(column.rpartition("-")[0] for column in columns.values() if column)
     words = (
         f"{held['fixed']['n']} samples, prior {' or '.join(priors) or prior}, {held['fixed']['budget']} of training"
-        f"{' in the first round' if halved else ''}, {seeds} seed{'s' if seeds > 1 else ''}; sorted by {metric}. "
+        f"{' in the first round' if halved else ''}, {seeds} seed{'s' if seeds > 1 else ''}; sorted by {metric}."
+    )
+    notes = [
         f"≈: no significant difference from the best{' of its round' if halved else ''} "
         f"({'under 10 %' if seeds == 1 else 'ranges overlap'})."
-    )
-    parts = ["# Sweep", words, aligned(table, widest=60)]
+    ]
+    notes += [f"{row.name}: failed: {why}" for row, _, _ in found if (why := row.failure(columns[row.name]))]
+    parts = ["# Sweep", words, aligned(table, widest=60), "\n".join(f"- {line}" for line in notes)]
     if figure := _draw(found, keys, prior, metric):
         save_figure(figure, out / "results" / "figures" / "sweep.png")
         parts.append(f"![{metric} against {', '.join(keys)}](figures/sweep.png)")
@@ -59,7 +63,19 @@ def write_sweep(out: Path, held: Mapping[str, Any], rounds: Sequence[str], prior
         for row, number, values in found
     ]  # fmt: skip
     write_json(path.with_suffix(".json"), {"study": dict(held), "metric": metric, "prior": prior, "points": raw})
-    return path
+    return Summary(path=path, table=table, narrow=_narrow(table, keys), notes=notes)
+
+
+def _narrow(table: Sequence[Sequence[str]], keys: Sequence[str]) -> list[list[str]]:
+    """The first columns, which decide, and what each point has cost; of a key the last part."""
+    head = table[0]
+    measured = head[len(keys) :]
+    kept = [*range(len(keys) + measured.index("images seen"))][: len(keys) + _NARROW] + [
+        head.index(name) for name in ("images seen", "nfe")
+    ]
+    short = [key.rpartition(".")[2] for key in keys]
+    named = [*(short if len(set(short)) == len(short) else keys), *measured]
+    return [[row[k] for k in kept] for row in (named, *table[1:])]
 
 
 def _draw(found: Sequence[Point], keys: Sequence[str], prior: str, metric: str) -> Any:

@@ -91,8 +91,3 @@ def grid_between(model: ScoreModel, kind: str, steps: int, t_min: float, t_max: 
         piece = fine[begin : end + 1]
         pieces += [torch.lerp(piece[right - 1], piece[right], weight), ends[k + 1 : k + 2]]
     return torch.cat(pieces).flip(0)
-
-
-def level_grid(model: ScoreModel, steps: int, t_min: float, *, rho: float = 1.0) -> Tensor:
-    """Descending times T … t_min, ``steps`` + 1 or more: even in the noise level, with all edges of the drift."""
-    return grid_between(model, "level", steps, t_min, model.equation.T, rho=rho)

@@ -1,0 +1,71 @@
+"""Mistakes that the parser of the command line meets, and what a newcomer reads at 80 columns."""
+
+import numpy as np
+import pytest
+
+from anisodiff.cli.main import VERBS
+from anisodiff.data import prepare
+from tests.training.conftest import pixels
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (("forward", "--size", "0"), "'--size'"),
+        (("forward", "--size", "many"), "'--size'"),
+        (("forward", "--seed", "-1"), "'--seed'"),
+        (("forward", "--size"), "--size"),
+        (("sample",), "Missing argument 'checkpoint'"),
+        (("sample", "--hlep"), "--help"),
+        (("demo", "more"), "unexpected extra argument"),
+        (("data", "qqq"), "No such command 'qqq'"),
+        (("diagnose", "photos", "--json", "folder"), "unexpected extra argument"),
+        (("--qqq",), "No such option: --qqq"),
+    ],
+)
+def test_what_cannot_be_parsed_is_one_line(refused, words, line):
+    assert refused(*words, says=line) == ""
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (("train", "ve", "--data", "data", "--set", "qqq=1"), "process, network, "),
+        (("train", "ve", "--data", "data", "--set", "process.qqq=1"), "diffusivity, "),
+        (("train", "ve", "--data", "data", "--set", "warmup=1"), "did you mean 'warm_up'?"),
+        (("train", "qqq"), "cifar10-anisotropic, "),
+        (("compare", "qqq"), "cifar10-anisotropic, "),
+        (("forward", "--process", "qqq"), "ve, heat, "),
+    ],
+)
+def test_an_unknown_word_gets_a_hint_in_200_characters(command, words, hint):
+
+    np.save("raw.npy", pixels())
+    prepare("raw.npy", "data", size=16, channels=1)
+    code, _, err = command(*words)
+    assert code == 2
+    last = err.splitlines()[-1]
+    assert hint in last
+    assert len(last) <= 200
+
+
+def test_a_group_alone_shows_its_help(command):
+    for words in ((), ("data",)):
+        code, out, err = command(*words)
+        assert code == 2
+        assert "Usage:" in out + err
+        assert "Commands:" in out + err
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_help_fits_80_columns_without_cut_words(command, monkeypatch, verb):
+    """Descriptions have room beside the options: no more than two lines for most of them."""
+    monkeypatch.setenv("COLUMNS", "80")
+    words = ("data", "prepare") if verb == "data" else (verb,)
+    code, out, _ = command(*words, "--help")
+    lines = out.splitlines()
+    assert code == 0
+    assert max(map(len, lines)) <= 80
+    assert "…-" not in out
+    options = [line for line in lines if line.startswith("  -")]
+    assert len(lines) < 3 * len(options) + 30
