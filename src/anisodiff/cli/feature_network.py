@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from anisodiff.metrics import FeatureNetwork
 
 INPUTS = ("inception", "imagenet", "unit")
-NETWORK = typer.Option("inception", "--network", help="Use inception, dinov2, a .pt or .onnx file, or MODULE:FUNC.")
+NETWORK = typer.Option("inception", "--network", help="Use inception, dinov2, none, a .pt or .onnx, or MODULE:FUNC.")
 WEIGHTS = typer.Option(None, "--inception", "--weights", help="Read Inception's weights from this file.")
 INPUT = typer.Option(None, "--input", help=f"Scale the network input: {', '.join(INPUTS)}.")
 TF32 = typer.Option(False, "--tf32", help="Use TF32 on CUDA: twice as fast, FID ± 1e-4.")
@@ -59,6 +59,30 @@ def _imported(text: str, device: "torch.device", size: tuple[int, int]) -> "Feat
     return replace(network, weights=hashlib.sha256(Path(code).read_bytes() + answer.encode()).hexdigest())
 
 
+def network_for(
+    metrics: tuple[str, ...] | None, name: str, *, device: "torch.device", say: Callable[[str], None], **options: Any
+) -> "FeatureNetwork":
+    """The network that some metrics need: none where they use none.
+
+    Where no metrics were named and the weights are not to be had, none as well, and a line says what is left out.
+    """
+    from anisodiff.metrics import no_network
+    from anisodiff.metrics.evaluation import uses_features
+    from anisodiff.metrics.values import METRICS, OF_FEATURES
+    from anisodiff.metrics.weights import WeightsNotFound
+
+    if not uses_features(metrics):
+        return no_network(device)
+    try:
+        return pick_network(name, device=device, say=say, **options)
+    except WeightsNotFound:
+        if metrics is not None:
+            raise
+        left_out = ", ".join(m for m in METRICS if m in OF_FEATURES)
+        say(f"left out: {left_out}, which need a feature network; give its weights with --inception FILE")
+        return no_network(device)
+
+
 def pick_network(
     name: str,
     *,
@@ -69,12 +93,12 @@ def pick_network(
     say: Callable[[str], None],
     size: tuple[int, int] = (299, 299),
 ) -> "FeatureNetwork":
-    """``inception``, ``dinov2`` or its full name or folder, a TorchScript or ONNX file, or ``MODULE:FUNCTION``.
+    """``inception``, ``dinov2`` or its name or folder, ``none``, a TorchScript or ONNX file, or ``MODULE:FUNCTION``.
 
     ``given`` names the scaling of the input (`INPUTS`); only files need it. ``weights`` is Inception's file, ``size``
     that of the images.
     """
-    from anisodiff.metrics import backbones, resize
+    from anisodiff.metrics import backbones, no_network, resize
     from anisodiff.metrics.weights import INCEPTION
 
     if given is not None and given not in INPUTS:
@@ -85,6 +109,8 @@ def pick_network(
     if given is not None and suffix not in (".onnx", *TORCHSCRIPT):
         raise ValueError(f"--input belongs to a network from a file; {name} knows its own")
     scaling = getattr(resize, f"{(given or 'inception').upper()}_INPUT")
+    if name == "none":
+        return no_network(device)
     if name == "inception":
         return backbones.inception(weights, device=device, tf32=tf32, published=INCEPTION, say=say)
     if suffix == ".onnx":
@@ -97,5 +123,5 @@ def pick_network(
         return backbones.dinov2(name, device=device, tf32=tf32)
     if ":" in name:
         return _imported(name, device, size)
-    hint = notation.nearest(name, ("inception", "dinov2"))
+    hint = notation.nearest(name, ("inception", "dinov2", "none"))
     raise ValueError(f"unknown --network {name!r}; {hint}, or a .pt or .onnx file, or MODULE:FUNCTION")
