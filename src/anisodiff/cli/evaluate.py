@@ -69,7 +69,7 @@ def evaluate(
 
     Two results side by side: anisodiff evaluate --compare a.json --compare b.json
 
-    On several GPUs: torchrun --nproc-per-node 8 -m anisodiff evaluate run --n 50000
+    On several GPUs: torchrun --nproc-per-node 8 -m anisodiff evaluate run --count 50000
     """
     from dataclasses import replace
 

@@ -49,7 +49,7 @@ def draw_report(report: "Report", console: "Console") -> None:
     def cell(value: "Value | None") -> str:
         if value is None:
             return ""
-        marks = [notes.setdefault(note, len(notes) + 1) for note in value.note.split("; ") if note]
+        marks = sorted(notes.setdefault(note, len(notes) + 1) for note in value.note.split("; ") if note)
         error = "" if value.error is None else f" ± {value.error:.2g}"
         return f"{value.value:.4g}{error} {','.join(map(str, marks)).translate(_RAISED)}".rstrip()
 
