@@ -35,7 +35,8 @@ def evaluate(
         None, "--heldout", metavar="NAME/SPLIT|PATH", help="Measure against images not trained on, too."),
     metrics: str | None = typer.Option(
         None, "--metrics", help="Choose metrics, separated by commas. Default: all."),
-    network: str = feature_network.NETWORK,
+    network: str = typer.Option(
+        "inception", "--network", help="Use inception, dinov2, none, a .pt or .onnx, or MODULE:FUNC."),
     weights: Path | None = feature_network.WEIGHTS,
     given: str | None = feature_network.INPUT,
     tf32: bool = feature_network.TF32,
@@ -73,6 +74,7 @@ def evaluate(
     """
     from dataclasses import replace
 
+    from anisodiff.io.archives import existing
     from anisodiff.metrics import Context, ImageSet, Settings, open_reference
     from anisodiff.metrics import evaluate as measure
     from anisodiff.metrics.samples import find_sources, is_model, read_samples
@@ -90,9 +92,10 @@ def evaluate(
     model = is_model(samples)
     if not model and images is not None:
         raise ValueError(f"--images belongs to a model: it is what a prior starts from; {samples} is none")
-    sets = _sets(samples, reference, heldout, data) if reference is not None or model else []
-    if not sets:
-        raise ValueError("expected --reference NAME/SPLIT or PATH, such as cifar10/train")
+    if not model and reference is None:
+        existing(samples, "a run or model, or a folder, .zip or .npz of images")
+        raise ValueError(f"{samples} holds images: expected --reference NAME/SPLIT or PATH, such as cifar10/train")
+    sets = _sets(samples, reference, heldout, data)
 
     distributed = Distributed(pick_device(device))
     where, pictures = distributed.device, list["Image"]()

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from anisodiff.metrics import FeatureNetwork
 
 INPUTS = ("inception", "imagenet", "unit")
-NETWORK = typer.Option("inception", "--network", help="Use inception, dinov2, none, a .pt or .onnx, or MODULE:FUNC.")
+NETWORK = typer.Option("inception", "--network", help="Use inception, dinov2, a .pt or .onnx file, or MODULE:FUNC.")
 WEIGHTS = typer.Option(None, "--inception", "--weights", help="Read Inception's weights from this file.")
 INPUT = typer.Option(None, "--input", help=f"Scale the network input: {', '.join(INPUTS)}.")
 TF32 = typer.Option(False, "--tf32", help="Use TF32 on CUDA: twice as fast, FID ± 1e-4.")
@@ -62,7 +62,7 @@ def _imported(text: str, device: "torch.device", size: tuple[int, int]) -> "Feat
 def network_for(
     metrics: tuple[str, ...] | None, name: str, *, device: "torch.device", say: Callable[[str], None], **options: Any
 ) -> "FeatureNetwork":
-    """The network that some metrics need: none where they use none.
+    """The network that some metrics need: none where they use none, or where ``none`` is its name.
 
     Where no metrics were named and the weights are not to be had, none as well, and a line says what is left out.
     """
@@ -71,7 +71,7 @@ def network_for(
     from anisodiff.metrics.values import METRICS, OF_FEATURES
     from anisodiff.metrics.weights import WeightsNotFound
 
-    if not uses_features(metrics):
+    if not uses_features(metrics) or name == "none":
         return no_network(device)
     try:
         return pick_network(name, device=device, say=say, **options)
@@ -93,12 +93,12 @@ def pick_network(
     say: Callable[[str], None],
     size: tuple[int, int] = (299, 299),
 ) -> "FeatureNetwork":
-    """``inception``, ``dinov2`` or its name or folder, ``none``, a TorchScript or ONNX file, or ``MODULE:FUNCTION``.
+    """``inception``, ``dinov2`` or its full name or folder, a TorchScript or ONNX file, or ``MODULE:FUNCTION``.
 
     ``given`` names the scaling of the input (`INPUTS`); only files need it. ``weights`` is Inception's file, ``size``
     that of the images.
     """
-    from anisodiff.metrics import backbones, no_network, resize
+    from anisodiff.metrics import backbones, resize
     from anisodiff.metrics.weights import INCEPTION
 
     if given is not None and given not in INPUTS:
@@ -109,8 +109,6 @@ def pick_network(
     if given is not None and suffix not in (".onnx", *TORCHSCRIPT):
         raise ValueError(f"--input belongs to a network from a file; {name} knows its own")
     scaling = getattr(resize, f"{(given or 'inception').upper()}_INPUT")
-    if name == "none":
-        return no_network(device)
     if name == "inception":
         return backbones.inception(weights, device=device, tf32=tf32, published=INCEPTION, say=say)
     if suffix == ".onnx":
@@ -123,5 +121,5 @@ def pick_network(
         return backbones.dinov2(name, device=device, tf32=tf32)
     if ":" in name:
         return _imported(name, device, size)
-    hint = notation.nearest(name, ("inception", "dinov2", "none"))
+    hint = notation.nearest(name, ("inception", "dinov2"))
     raise ValueError(f"unknown --network {name!r}; {hint}, or a .pt or .onnx file, or MODULE:FUNCTION")
