@@ -1,4 +1,4 @@
-"""A report on a terminal: at most 80 columns, every note once; elsewhere Markdown."""
+"""A report on a terminal: at most 80 columns, each warning once; elsewhere Markdown."""
 
 from __future__ import annotations
 
@@ -26,7 +26,10 @@ REPORT = Report(
         Value(name="fid", value=52.5602, note=FEW),
         Value(name="fid_infinity", value=44.0307, error=1.4, note=f"extrapolated to infinitely many samples; {FEW}"),
         Value(name="kid", value=0.000483979, error=0.0015, note=f"10 blocks of 20; {FEW}"),
+        Value(name="precision", value=0.805, note=f"k=5, 200 against 90; {FEW}"),
+        Value(name="recall", value=0.815, note=f"k=5, 200 against 90; {FEW}"),
         Value(name="closer_to_training_features", value=0.5, error=0.1, note="0.5 means none"),
+        Value(name="recall_heldout", value=0.8, note=f"k=5, 200 against 10; {LATER}"),
         Value(name="fid_heldout", value=61.25, note=LATER),
         Value(name="kid_heldout", value=0.25, error=0.002, note=f"10 blocks of 20; {LATER}"),
     ),
@@ -45,12 +48,14 @@ def test_two_columns_with_each_note_once_below() -> None:
     assert max(map(len, lines)) <= 80
     assert lines[1].split() == ["metric", "reference", "held-out"]
     assert lines[3].split() == ["fid", "52.56", "¹", "61.25", "²"]
-    rows = {line.split()[0]: line for line in lines[3:7]}
-    assert rows["kid"].split()[1:] == ["0.000484", "±", "0.0015", "¹", "⁴", "0.25", "±", "0.002", "²", "⁴"]
-    assert rows["closer_to_training_features"].split()[1:] == ["0.5", "±", "0.1", "⁵"]
+    rows = {line.split()[0]: line for line in lines[3:9]}
+    assert rows["kid"].split()[1:] == ["0.000484", "±", "0.0015", "¹", "0.25", "±", "0.002", "²"]
+    assert rows["closer_to_training_features"].split()[1:] == ["0.5", "±", "0.1"]
     flat = " ".join(text.split())
-    for number, note in zip("¹²³⁴⁵", (FEW, LATER, "extrapolated to", "10 blocks of 20", "0.5 means none")):
-        assert flat.count(f"{number} {note}") == 1
+    for note in (f"¹ {FEW}", f"² {LATER}", "fid_infinity extrapolated to", "precision, recall k=5, 200 against 90"):
+        assert flat.count(note) == 1
+    assert flat.count("warning") == 2
+    assert "k=5, 200 against 10 " not in flat  # what a number is, is said once: in the first column
     assert " ".join(PROTOCOL.phrases()) in flat
 
 
@@ -89,7 +94,9 @@ def test_a_terminal_gets_the_table_and_a_pipe_markdown(tmp_path: Path) -> None:
     assert max(map(len, lines)) <= 80
     assert not any(line.startswith("|") for line in lines)
     assert sum("warning: 12 < 10,000 samples" in line for line in lines) == 1
-    assert sum(line.split()[:1] == ["spectrum_error"] for line in lines) == 2  # the report, and the comparison
+    shown = f"{made['spectrum_error'].value:.4g}"
+    starts = [line.split()[:2] for line in lines if line.startswith(" spectrum_error")]
+    assert starts == [["spectrum_error", shown], ["spectrum_error", f"{made['spectrum_error'].value:.6g}"]]
     piped = subprocess.run(words, capture_output=True, text=True, check=True, cwd=tmp_path)
     assert piped.stdout.startswith("| metric ")
     assert "| metric           | samples" in piped.stdout

@@ -1,4 +1,4 @@
-"""A report of metrics on a terminal: a table of at most 80 columns, every note once below it; Markdown elsewhere."""
+"""A report of metrics: on a terminal a table of at most 80 columns, each warning once below it; else Markdown."""
 
 import sys
 from collections.abc import Sequence
@@ -42,14 +42,19 @@ def draw_report(report: "Report", console: "Console") -> None:
     """Values against the reference and, in a column of its own, the held-out set; notes and protocol below."""
     from rich.table import Table
 
-    from anisodiff.metrics.protocol import HELDOUT
+    from anisodiff.metrics.protocol import HELDOUT, WARNING
 
-    notes: dict[str, int] = {}
+    warnings: dict[str, int] = {}
+    notes: dict[str, list[str]] = {}  # text → metrics
 
     def cell(value: "Value | None") -> str:
         if value is None:
             return ""
-        marks = sorted(notes.setdefault(note, len(notes) + 1) for note in value.note.split("; ") if note)
+        parts = value.note.split("; ")
+        marks = sorted(warnings.setdefault(p, len(warnings) + 1) for p in parts if p.startswith(WARNING))
+        note = "; ".join(p for p in parts if not p.startswith(WARNING))
+        if note and not value.name.endswith(HELDOUT):
+            notes.setdefault(note, []).append(value.name)
         error = "" if value.error is None else f" ± {value.error:.2g}"
         return f"{value.value:.4g}{error} {','.join(map(str, marks)).translate(_RAISED)}".rstrip()
 
@@ -60,12 +65,15 @@ def draw_report(report: "Report", console: "Console") -> None:
         if not name.endswith(HELDOUT):
             table.add_row(name, cell(value), *([cell(found.get(f"{name}{HELDOUT}"))] if apart else []))
     console.print(table)
-    below = Table.grid(padding=(0, 1))
-    for note, number in notes.items():
-        below.add_row(str(number).translate(_RAISED), note)
-    if notes:
-        console.print(below)
-        console.print()
+    below = [(str(number).translate(_RAISED), text) for text, number in warnings.items()]
+    for rows in (below, [(", ".join(names), note) for note, names in notes.items()]):
+        if rows:
+            grid = Table.grid(padding=(0, 1))
+            grid.add_column(max_width=28)
+            for row in rows:
+                grid.add_row(*row)
+            console.print(grid)
+            console.print()
     for phrase in report.protocol.phrases():
         console.print(phrase)
 

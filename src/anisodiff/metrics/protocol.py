@@ -16,7 +16,7 @@ WHICH_SAMPLES = frozenset({"samples", "samples_fingerprint", "seed"})
 HASHES = frozenset({"reference_fingerprint", "heldout_fingerprint", "weights"})
 LABELS = frozenset({"reference", "reference_split", "reference_resize"})  # matter only where the pixels differ
 OPEN = frozenset({"heldout_fingerprint"})  # differs only where both reports have it
-NO_NETWORK = "none"
+NO_NETWORK, WARNING = "none", "warning: "
 HELDOUT = "_heldout"
 """Ends the names of values against the held-out set."""
 
@@ -234,4 +234,4 @@ def few_samples_note(count: int, effect: str = "biased and noisy", *, reference:
     """A warning to print beside a number from fewer than 10,000 samples or reference images, or nothing."""
     sides = ((count, "samples"), (reference, "reference images"))
     small = [f"{n} < {ENOUGH:,} {what}" for n, what in sides if n is not None and n < ENOUGH]
-    return f"warning: {' and '.join(small)}, {effect}" if small else ""
+    return f"{WARNING}{' and '.join(small)}, {effect}" if small else ""
