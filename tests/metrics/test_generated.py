@@ -118,7 +118,7 @@ def test_from_a_checkpoint_is_what_its_samples_on_the_disk_give(
     from anisodiff.generation import SamplingConfig, load, write_samples
 
     words = ("-r", trained / "data", *TINY, "--metrics", "fid,kid,prdc,edges", "--json", "-")
-    code, out, err = run("--from", trained / "run", "--n", 20, "--seed", 5, "--steps", 3, "--batch", 8, *words)
+    code, out, err = run(trained / "run", "--n", 20, "--seed", 5, "--steps", 3, "--batch", 8, *words)
     assert code == 0, err
     streamed = Report.from_json(out)
     p = streamed.protocol
@@ -148,7 +148,7 @@ def test_sources_of_a_simulated_prior_are_known_from_the_seeds(
         return taken[-1]
 
     monkeypatch.setattr(priors, "choose", watched)
-    words = ("--from", trained / "run", "--n", 20, "--steps", 2, "--prior", "simulate", "--images", trained / "data")
+    words = (trained / "run", "--n", 20, "--steps", 2, "--prior", "simulate", "--images", trained / "data")
     code, out, err = run(*words, "-r", trained / "data", *TINY, "--metrics", "memorization", "--json", "-")
     assert code == 0, err
     report = Report.from_json(out)
@@ -186,6 +186,9 @@ def test_sources_are_left_alone_where_they_are_unsure(tmp_path: Path) -> None:
     assert find_sources(replace(origin, generation=Generation(prior="gaussian")), 6, held, tmp_path) is None
     save_folder(images, tmp_path / "plain")
     assert read_origin(tmp_path / "plain") == Origin()
+    (tmp_path / "plain" / "protocol.json").write_text(json.dumps({"seeds": "9-1"}))
+    with pytest.raises(ValueError, match=r"protocol.json: seeds: got '9-1', expected whole numbers"):
+        read_origin(tmp_path / "plain")
     for text in ("[]", json.dumps({"sources": "all"}), json.dumps({"sources": [1.5]})):
         (tmp_path / "plain" / "protocol.json").write_text(text)
         with pytest.raises(ValueError, match=r"protocol.json: (expected keys and values|sources: got .* a list)"):

@@ -94,5 +94,5 @@ def test_copies_are_found_among_new_samples(pooled: FeatureNetwork) -> None:
 def test_sheet_and_sets_are_checked() -> None:
     images = random_images(3)
     assert neighbor_sheet(images, images, images, columns=2).size == (8 + 2 * 200, 8 + 16 + 2 * 72)
-    with pytest.raises(ValueError, match="three equal sets"):
+    with pytest.raises(ValueError, match="equal sets of images"):
         neighbor_sheet(images, images[:2], images)

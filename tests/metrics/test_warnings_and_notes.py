@@ -161,4 +161,5 @@ def test_hashing_a_reference_is_told(pooled: FeatureNetwork, tmp_path: Path) -> 
         cached_survey(images, pooled, settings=Settings(batch_size=8), context=context)
     reading = [("reading array", 8, 20), ("reading array", 16, 20), ("reading array", 20, 20)]
     assert [step for step in told if step[0].startswith("reading")] == reading * 2
-    assert [step for step in told if step[0] == "reference array"] == [("reference array", *s[1:]) for s in reading]
+    counted = [step[1:] for step in told if step[0] == "reference array"]
+    assert counted == [(0, 20), (8, 20), (16, 20), (20, 20)]  # once: the second time they come from the cache

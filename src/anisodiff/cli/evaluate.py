@@ -1,12 +1,15 @@
 """``anisodiff evaluate``: the distance of samples from a reference, every number with its protocol."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import typer
 
 from anisodiff.cli import common, feature_network
+from anisodiff.cli.report import show_comparison, show_report
 from anisodiff.io.atomic import replacing
 from anisodiff.runtime.progress import stages
 
@@ -15,33 +18,36 @@ if TYPE_CHECKING:
 
     from anisodiff.metrics import Context, Reference, Report
 
-METRICS = ("fid", "kid", "is", "prdc", "sliced", "spectrum", "edges", "memorization")
+COUNTS = {"cuda": 10_000, "cpu": 256}
+"""Samples of a model by kind of device, unless --n is given; of another kind as on a CPU."""
+BATCHES = {"cuda": (256, 256), "cpu": (64, 8)}
+"""Images measured and generated at a time, unless --batch is given: few on a CPU, so that progress is seen soon."""
 T = TypeVar("T")
 
 
 def evaluate(
-    samples: Path | None = typer.Argument(None, help="Measure this folder, zip or npz of images."),
+    samples: Path | None = typer.Argument(
+        None, metavar="MODEL|IMAGES", help="Measure a run or model, or a folder, zip or npz."),
     reference: str | None = typer.Option(
         None, "--reference", "-r", metavar="NAME/SPLIT|PATH", help="Compare with a named set, images or statistics."),
     data: Path | None = typer.Option(None, "--data", help="Find a named reference here; it is cached."),
     heldout: str | None = typer.Option(
-        None, "--heldout", metavar="NAME/SPLIT|PATH", help="Look for memorization with images not trained on."),
+        None, "--heldout", metavar="NAME/SPLIT|PATH", help="Measure against images not trained on, too."),
     metrics: str | None = typer.Option(
         None, "--metrics", help="Choose metrics, separated by commas. Default: all."),
-    network: str = feature_network.NETWORK,
+    network: str = typer.Option(
+        "inception", "--network", help="Use inception, dinov2, none, a .pt or .onnx, or MODULE:FUNC."),
     weights: Path | None = feature_network.WEIGHTS,
     given: str | None = feature_network.INPUT,
     tf32: bool = feature_network.TF32,
-    start: Path | None = typer.Option(
-        None, "--from", metavar="CHECKPOINT", help="Generate the samples now, with this model."),
     n: int | None = typer.Option(
-        None, "--n", "--count", min=2, help="Measure the first N samples; with --from: 50000."),
-    steps: int = typer.Option(50, "--steps", min=1, help="With --from: set the NFE of each sample."),
-    sampler: str = typer.Option("auto", "--sampler", help="With --from: choose the sampler."),
-    prior: str = typer.Option("gaussian", "--prior", help="With --from: choose the prior."),
-    images: Path | None = typer.Option(None, "--images", help="With --from: images of a simulated prior."),
-    seed: int = typer.Option(0, "--seed", min=0, help="With --from: set the first seed."),
-    batch: int = typer.Option(256, "--batch", min=1, help="Set the batch size, in images."),
+        None, "--n", "--count", min=2, help="Measure N samples. Of a model: 10000 on CUDA, else 256."),
+    steps: int = typer.Option(50, "--steps", min=1, help="For a model: set the NFE of each sample."),
+    sampler: str = typer.Option("auto", "--sampler", help="For a model: choose the sampler."),
+    prior: str = typer.Option("gaussian", "--prior", help="For a model: choose the prior."),
+    images: Path | None = typer.Option(None, "--images", help="For a model: images that a prior starts from."),
+    seed: int = typer.Option(0, "--seed", min=0, help="For a model: set the first seed."),
+    batch: int | None = typer.Option(None, "--batch", min=1, help="Set the batch size, in images."),
     json_file: Path | None = typer.Option(
         None, "--json", metavar="FILE|-", help="Write the report as JSON; -: print it instead."),
     sheet: Path | None = typer.Option(
@@ -51,42 +57,49 @@ def evaluate(
     force: bool = typer.Option(False, "--force", help="Compare reports of different protocols."),
     device: str = common.DEVICE,
 ) -> None:  # fmt: skip
-    """Measure samples against a reference, and print a table of metrics with their protocol.
+    """Measure a model or images against a reference, and print a table of metrics with their protocol.
+
+    A run is measured against the images it was trained on and, where it kept some aside, those held out.
 
     Metrics: fid, kid, is (Inception score), prdc (precision, recall, density, coverage), sliced (Wasserstein),
-    spectrum, edges, memorization (with --heldout or --sheet).
+    spectrum, edges, memorization (with held-out images or --sheet). sliced, spectrum and edges need no network.
 
-    Example: anisodiff evaluate samples.zip --reference cifar10/train --data cifar-10-python.tar.gz --json report.json
+    Example: anisodiff evaluate run
 
-    Straight from a model: anisodiff evaluate --from run --n 50000 --reference cifar10/train
+    Images: anisodiff evaluate samples.zip --reference cifar10/train --data cifar-10-python.tar.gz --json report.json
 
     Two results side by side: anisodiff evaluate --compare a.json --compare b.json
 
-    On several GPUs: torchrun --nproc-per-node 8 -m anisodiff evaluate --from run --count 50000 -r cifar10/train
+    On several GPUs: torchrun --nproc-per-node 8 -m anisodiff evaluate run --count 50000
     """
     from dataclasses import replace
 
-    from anisodiff.metrics import Context, ImageSet, Settings, comparison_table, open_reference
+    from anisodiff.io.archives import existing
+    from anisodiff.metrics import Context, ImageSet, Settings, open_reference
     from anisodiff.metrics import evaluate as measure
-    from anisodiff.metrics.samples import find_sources, generate_samples, read_samples
+    from anisodiff.metrics.samples import find_sources, is_model, read_samples
     from anisodiff.runtime.devices import pick_device
     from anisodiff.runtime.distributed import Distributed
 
     wanted, earlier = _metrics(metrics), [_read_report(path) for path in others]
     if sheet is not None and sheet.suffix.lower() != ".png":
         raise ValueError(f"--sheet must end in .png, got {sheet}")
-    if samples is None and start is None and reference is None and len(earlier) > 1:
-        typer.echo(comparison_table(earlier, [str(path) for path in others], force=force))
+    if samples is None and reference is None and len(earlier) > 1:
+        show_comparison(earlier, [str(path) for path in others], force=force)
         return
-    if (samples is None) == (start is None):
-        raise ValueError("expected SAMPLES (a folder, zip or npz) or --from CHECKPOINT: give one of the two")
-    if reference is None:
-        raise ValueError("expected --reference NAME/SPLIT or PATH, such as cifar10/train")
-    if start is None and images is not None:
-        raise ValueError("--images belongs to --from: it is what a prior starts from")
+    if samples is None:
+        raise ValueError("expected a run or model, or a folder, zip or npz of images, to measure")
+    model = is_model(samples)
+    if not model and images is not None:
+        raise ValueError(f"--images belongs to a model: it is what a prior starts from; {samples} is none")
+    if not model and reference is None:
+        existing(samples, "a run or model, or a folder, .zip or .npz of images")
+        raise ValueError(f"{samples} holds images: expected --reference NAME/SPLIT or PATH, such as cifar10/train")
+    sets = _sets(samples, reference, heldout, data)
 
     distributed = Distributed(pick_device(device))
     where, pictures = distributed.device, list["Image"]()
+    measured, generated = BATCHES.get(where.type, BATCHES["cpu"])
 
     def say(line: str) -> None:
         if distributed.leads:
@@ -96,52 +109,71 @@ def evaluate(
         context = Context(
             say=say, progress=tell, distributed=distributed, sheet=None if sheet is None else pictures.append
         )
-        if start is not None:
-            from anisodiff.generation import load
+        if model:
+            from anisodiff.generation import SamplingConfig, load
+            from anisodiff.metrics.samples import generate_samples
 
-            model = load(start, device=where, images=images, say=say)
+            count = n or COUNTS.get(where.type, COUNTS["cpu"])
+            config = SamplingConfig(steps=steps, sampler=sampler, prior=prior, batch=batch or generated)
+            generator = load(samples, device=where, images=images, say=say)
+            if n is None:
+                say(f"{count} samples are the default on this device ({where.type}): change it with --n")
             made = generate_samples(
-                model, start.resolve().name, n or 50_000, seed=seed, steps=steps, sampler=sampler, prior=prior,
-                context=context,
-            )  # fmt: skip
+                generator, samples.resolve().name, count, seed=seed, config=config, context=context
+            )
         else:
-            assert samples is not None
-            made = read_samples(samples, say)
-        settings = Settings(batch_size=batch, limit=n if start is None else None)
+            made, count = read_samples(samples, say), None
+        settings = Settings(batch_size=batch or measured, limit=None if model else n)
         chosen = _in_turn(
             context,
-            lambda: feature_network.pick_network(
-                network, weights=weights, given=given, device=where, tf32=tf32, say=say, size=made.size
+            lambda: feature_network.network_for(
+                wanted, network, weights=weights, given=given, device=where, tf32=tf32, say=say, size=made.size
             ),
         )
 
-        def opened(text: str, at: Path | None) -> "Reference":
-            return _in_turn(
-                context,
-                lambda: open_reference(
-                    text, size=made.size, network=chosen, settings=settings, data=at, context=context
-                ),
-            )
+        def opened(item: Compared) -> "Reference":
+            opener = partial(open_reference, item.text, size=made.size, network=chosen, data=item.data)
+            found = _in_turn(context, partial(opener, settings=settings, context=context))
+            return found if item.name is None else replace(found, name=item.name)
 
-        against = opened(reference, data)
-        together = heldout is not None and heldout.split("/")[0] == reference.split("/")[0]  # parts of one set
-        apart = None if heldout is None else opened(heldout, data if together else None)
+        against, *apart = map(opened, sets)
         generation = made.origin.generation
         if isinstance(against.content, ImageSet) and (wanted is None or "memorization" in wanted):
             assert against.path is not None
-            count = made.origin.count if start is not None else made.images.count
-            known = find_sources(made.origin, count, against.content, against.path, say=say)
+            known = find_sources(made.origin, count or made.images.count, against.content, against.path, say=say)
             generation = replace(generation, sources=known)
         report = measure(
-            made.images, against, network=chosen, heldout=apart, metrics=wanted, generation=generation,
-            settings=settings, context=context,
+            made.images, against, network=chosen, heldout=apart[0] if apart else None, metrics=wanted,
+            generation=generation, settings=settings, context=context,
         )  # fmt: skip
     if distributed.leads:
         _deliver(report, pictures, json_file, sheet)
         if earlier:
             names = [report.protocol.samples, *map(str, others)]
             alone = str(json_file) == "-"  # what is printed there must stay JSON
-            typer.echo(comparison_table([report, *earlier], names, force=force), err=alone)
+            show_comparison([report, *earlier], names, force=force, err=alone)
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A set to compare with: its path or name, the path of a named one, and what to call it."""
+
+    text: str
+    data: Path | None = None
+    name: str | None = None
+
+
+def _sets(samples: Path, reference: str | None, heldout: str | None, data: Path | None) -> list[Compared]:
+    """The reference and, if there is one, the held-out set; those of the run where no reference was given."""
+    from anisodiff.metrics.references import own_images
+
+    if reference is not None:
+        together = heldout is not None and heldout.split("/")[0] == reference.split("/")[0]  # parts of one set
+        return [Compared(reference, data)] + ([Compared(heldout, data if together else None)] if heldout else [])
+    if data is not None:
+        raise ValueError("--data is the path of a named reference: give it with --reference, such as cifar10/train")
+    own = [Compared(str(p), name=f"{p.parent.name}/{p.name}") for p in own_images(samples) if p is not None]
+    return own if heldout is None else [own[0], Compared(heldout)]
 
 
 def _in_turn(context: "Context", work: Callable[[], T]) -> T:
@@ -156,12 +188,11 @@ def _in_turn(context: "Context", work: Callable[[], T]) -> T:
 
 def _metrics(text: str | None) -> tuple[str, ...] | None:
     """The metrics named, checked before any network is read."""
+    from anisodiff.metrics.evaluation import check_metrics
+
     if text is None:
         return None
-    named = tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
-    if wrong := [name for name in named if name not in METRICS]:
-        raise ValueError(f"no metric {wrong[0]}; choose from {', '.join(METRICS)}")
-    return named
+    return check_metrics(tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip())))
 
 
 def _read_report(path: Path) -> "Report":
@@ -178,7 +209,10 @@ def _read_report(path: Path) -> "Report":
 def _deliver(report: "Report", pictures: "list[Image]", json_file: Path | None, sheet: Path | None) -> None:
     """Print and write the results: numbers first, so that a bad path for a picture loses none."""
     alone = str(json_file) == "-"
-    typer.echo(report.to_json() if alone else report.table())
+    if alone:
+        typer.echo(report.to_json())
+    else:
+        show_report(report)
     written = []
     if json_file is not None and not alone:
         with replacing(json_file) as temporary:

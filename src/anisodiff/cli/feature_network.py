@@ -59,6 +59,30 @@ def _imported(text: str, device: "torch.device", size: tuple[int, int]) -> "Feat
     return replace(network, weights=hashlib.sha256(Path(code).read_bytes() + answer.encode()).hexdigest())
 
 
+def network_for(
+    metrics: tuple[str, ...] | None, name: str, *, device: "torch.device", say: Callable[[str], None], **options: Any
+) -> "FeatureNetwork":
+    """The network that some metrics need: none where they use none, or where ``none`` is its name.
+
+    Where no metrics were named and the weights are not to be had, none as well, and a line says what is left out.
+    """
+    from anisodiff.metrics import no_network
+    from anisodiff.metrics.evaluation import uses_features
+    from anisodiff.metrics.values import METRICS, OF_FEATURES
+    from anisodiff.metrics.weights import WeightsNotFound
+
+    if not uses_features(metrics) or name == "none":
+        return no_network(device)
+    try:
+        return pick_network(name, device=device, say=say, **options)
+    except WeightsNotFound:
+        if metrics is not None:
+            raise
+        left_out = ", ".join(m for m in METRICS if m in OF_FEATURES)
+        say(f"left out: {left_out}, which need a feature network; give its weights with --inception FILE")
+        return no_network(device)
+
+
 def pick_network(
     name: str,
     *,

@@ -4,7 +4,7 @@ from anisodiff.metrics.backbones import dinov2, inception, onnx, torchscript
 from anisodiff.metrics.edges import edge_distance, edge_statistics
 from anisodiff.metrics.evaluation import evaluate
 from anisodiff.metrics.feature_metrics import inception_score, kernel_distance, prdc
-from anisodiff.metrics.features import FeatureNetwork, extract, function_network
+from anisodiff.metrics.features import FeatureNetwork, extract, function_network, no_network
 from anisodiff.metrics.frechet import extrapolate, frechet_distance, gaussian_statistics
 from anisodiff.metrics.images import ImageSet, image_set, walk
 from anisodiff.metrics.memorization import look_for_copies
@@ -18,10 +18,10 @@ from anisodiff.metrics.survey import Context, Survey, survey
 from anisodiff.metrics.values import METRICS
 
 __all__ = [
-    "METRICS", "Context", "FeatureNetwork", "Generation", "ImageSet", "Preprocess", "Protocol", "Reference", "Report",
-    "Settings", "Survey", "Value", "cached_survey", "comparison_table", "dinov2", "edge_distance", "edge_statistics",
-    "evaluate", "extract", "extrapolate", "frechet_distance", "function_network", "gaussian_statistics", "generated",
-    "image_set", "inception", "inception_score", "kernel_distance", "load_statistics", "look_for_copies", "onnx",
-    "open_reference", "prdc", "read_samples", "sliced_wasserstein", "spectrum_error", "spectrum_statistics", "survey",
-    "torchscript", "walk",
+    "METRICS", "Context", "FeatureNetwork", "Generation", "ImageSet", "Preprocess", "Protocol", "Reference",
+    "Report", "Settings", "Survey", "Value", "cached_survey", "comparison_table", "dinov2", "edge_distance",
+    "edge_statistics", "evaluate", "extract", "extrapolate", "frechet_distance", "function_network",
+    "gaussian_statistics", "generated", "image_set", "inception", "inception_score", "kernel_distance",
+    "load_statistics", "look_for_copies", "no_network", "onnx", "open_reference", "prdc", "read_samples",
+    "sliced_wasserstein", "spectrum_error", "spectrum_statistics", "survey", "torchscript", "walk",
 ]  # fmt: skip

@@ -4,25 +4,27 @@ from dataclasses import replace
 
 import torch
 
-from anisodiff.metrics.features import FeatureNetwork
+from anisodiff.metrics.features import FeatureNetwork, no_network
 from anisodiff.metrics.images import Source, image_set, peek
 from anisodiff.metrics.memorization import Gallery, Memorization, look_for_copies
-from anisodiff.metrics.protocol import Generation, Protocol, Report, Settings, Value
+from anisodiff.metrics.protocol import HELDOUT, Generation, Protocol, Report, Settings, Value
 from anisodiff.metrics.references import Reference
 from anisodiff.metrics.statistics import cached_survey
 from anisodiff.metrics.survey import Context, Survey, survey
-from anisodiff.metrics.values import MEASURE, METRICS, Pair, obstacle
+from anisodiff.metrics.values import MEASURE, METRICS, OF_FEATURES, Pair, obstacle
 from anisodiff.version import __version__
 
-WORDS = {"prdc": "precision and recall", "edges": "edge statistics"}
+WORDS = {"prdc": "precision and recall", "edges": "edge statistics", "memorization": "search for copies"}
 
 
-def _opened(source: Source | Survey | Reference, batch_size: int) -> tuple[Reference, tuple[int, int]]:
-    """A set to compare with, and its height and width."""
+def _opened(
+    source: Source | Survey | Reference, batch_size: int, size: tuple[int, int]
+) -> tuple[Reference, tuple[int, int]]:
+    """A set to compare with, and its height and width; images of a path are brought to ``size``."""
     if isinstance(source, Survey):
         source = Reference(name=source.name, split=source.split, content=source)
     elif not isinstance(source, Reference):
-        images = image_set(source)
+        images = image_set(source, size=size)
         source = Reference(name=images.name, split="", content=images)
     if isinstance(source.content, Survey):
         return source, source.content.size
@@ -33,18 +35,40 @@ def _opened(source: Source | Survey | Reference, batch_size: int) -> tuple[Refer
 def _survey(known: Reference, role: str, network: FeatureNetwork, settings: Settings, context: Context) -> Survey:
     if isinstance(known.content, Survey):
         return known.content
-    return cached_survey(known.content, network, settings=settings, role=role, split=known.split, context=context)
+    images = known.content
+    found = cached_survey(images, network, settings=settings, role=role, split=known.split, context=context)
+    if images.fitting is not None and images.fitting.changed:
+        size = "×".join(map(str, found.size))
+        number = f"{images.fitting.changed} of {found.count}"
+        context.say(f"{known.name}: {number} images brought to {size}, as data prepare does ({found.resize})")
+    return found
 
 
-def _chosen(metrics: tuple[str, ...] | None, *, asked: bool, sources: bool) -> tuple[str, ...]:
-    """The metrics to take: those named, or all; the search for copies only where there is something to learn."""
-    if metrics is None:
-        return tuple(m for m in METRICS if asked or sources or m != "memorization")
+def check_metrics(metrics: tuple[str, ...]) -> tuple[str, ...]:
+    """The metrics, if there are any and all are known."""
     wrong = [m for m in metrics if m not in MEASURE]
     if wrong or not metrics:
         raise ValueError(f"no metric {wrong[0] if wrong else 'was named'}; choose from {', '.join(METRICS)}")
-    if asked and "memorization" not in metrics:
-        raise ValueError("held-out images and a sheet belong to the metric memorization; name it too")
+    return metrics
+
+
+def uses_features(metrics: tuple[str, ...] | None) -> bool:
+    """Whether any of the metrics (all, where none are named) uses a feature network."""
+    return metrics is None or bool({*metrics} & (OF_FEATURES | {"memorization"}))
+
+
+def _chosen(
+    metrics: tuple[str, ...] | None, network: FeatureNetwork, *, search: bool, sheet: bool
+) -> tuple[str, ...]:
+    """The metrics to take: those named, or all; the search for copies only where there is something to learn."""
+    if metrics is None:
+        possible = tuple(m for m in METRICS if not network.empty or m not in OF_FEATURES)
+        return tuple(m for m in possible if search or sheet or m != "memorization")
+    check_metrics(metrics)
+    if network.empty and (wrong := [m for m in metrics if m in OF_FEATURES]):
+        raise ValueError(f"{wrong[0]} does not apply: it needs a feature network")
+    if sheet and "memorization" not in metrics:
+        raise ValueError("a sheet belongs to the metric memorization; name it too")
     return metrics
 
 
@@ -61,11 +85,24 @@ def _sources(generation: Generation, ours: Survey, theirs: Survey) -> torch.Tens
     return torch.tensor(generation.sources[: ours.count])
 
 
+def _against_heldout(named: tuple[str, ...], pair: Pair, context: Context) -> list[Value]:
+    """The distances again, from the held-out set; what does not depend on it or does not apply is left out."""
+    values: list[Value] = []
+    for name in named:
+        if name in ("is", "memorization"):
+            continue
+        if reason := obstacle(name, pair):
+            context.say(f"no {WORDS[name]} for the held-out set: {reason}")
+        else:
+            values += [replace(v, name=f"{v.name}{HELDOUT}") for v in MEASURE[name](pair)]
+    return values
+
+
 def evaluate(
     samples: Source,
     reference: Source | Survey | Reference,
     *,
-    network: FeatureNetwork,
+    network: FeatureNetwork | None = None,
     heldout: Source | Survey | Reference | None = None,
     metrics: tuple[str, ...] | None = None,
     generation: Generation | None = None,
@@ -74,17 +111,23 @@ def evaluate(
 ) -> Report:
     """Measure ``samples`` against ``reference`` and report.
 
-    ``metrics`` defaults to all that apply; one that is named and does not apply is an error. ``heldout`` images of
-    the same kind, never trained on, add the share of samples closer to training. A reference may be given as its
-    statistics (:func:`anisodiff.metrics.load_statistics`). Where several processes share the work
-    (``context.distributed``), each returns the whole report.
+    ``metrics`` defaults to all that apply; one that is named and does not apply is an error. Without a ``network``
+    only pixels are compared. ``heldout`` images of the same kind, never trained on, add each distance from them (its
+    name ends in ``_heldout``) and the share of samples closer to training. Images at a path are brought to the size
+    of the samples; others of another size are refused. A reference may be given as its statistics
+    (:func:`anisodiff.metrics.load_statistics`). Where several processes share the work (``context.distributed``),
+    each returns the whole report.
     """
     generation, settings, context = generation or Generation(), settings or Settings(), context or Context()
     say, sheet = context.say, context.sheet
-    named = _chosen(metrics, asked=heldout is not None or sheet is not None, sources=generation.sources is not None)
+    if network is None or not uses_features(metrics):
+        network = no_network("cpu" if network is None else network.device)
+    interest = heldout is not None or generation.sources is not None
+    named = _chosen(metrics, network, search=interest, sheet=sheet is not None)
     search = "memorization" in named
+    size, measured = peek(image_set(samples), settings.batch_size)
     roles = {"the reference": reference} | ({} if heldout is None else {"the held-out set": heldout})
-    known = [(role, *_opened(source, settings.batch_size)) for role, source in roles.items()]
+    known = [(role, *_opened(source, settings.batch_size, size)) for role, source in roles.items()]
     expected, others = known[0][1], None if heldout is None else known[1][1]
     if search and expected.images is not None and expected.images.once:
         raise ValueError(
@@ -92,7 +135,6 @@ def evaluate(
         )
     if sheet is not None and expected.images is None:
         raise ValueError(f"{expected.name}: a sheet needs the images, not their statistics")
-    size, measured = peek(image_set(samples), settings.batch_size)
     for role, other, found in known:
         if found != size:
             (h, w), (height, width) = size, found
@@ -110,6 +152,7 @@ def evaluate(
         named = tuple(m for m in named if m != "is")
 
     theirs = _survey(expected, "reference", network, settings, context)
+    held = None if others is None else _survey(others, "held-out", network, settings, context)
     keep = settings.inspected if search else 0
     ours = survey(measured, network, settings=settings, keep=keep, context=context)
     if measured.skipped and generation.sources is not None:
@@ -118,11 +161,9 @@ def evaluate(
     if settings.limit is not None and ours.count < settings.limit:
         say(f"{measured.name}: {ours.count} images, fewer than the {settings.limit} asked for")
     copies: Memorization | None = None
-    held: Survey | None = None
     if search:
         apart: Gallery | None = None
-        if others is not None:
-            held = _survey(others, "held-out", network, settings, context)
+        if others is not None and held is not None:
             apart = Gallery(features=held.features, images=others.images)
         say(f"looking for copies of {expected.name} among the samples")
         copies = look_for_copies(
@@ -139,6 +180,8 @@ def evaluate(
             leave_out(name, WORDS[name], reason)
         else:
             values += MEASURE[name](pair)
+    if held is not None:
+        values += _against_heldout(named, replace(pair, reference=held), context)
     protocol = Protocol(
         samples=measured.name, samples_fingerprint=ours.fingerprint, samples_count=ours.count,
         reference=expected.name, reference_split=expected.split, reference_fingerprint=theirs.fingerprint,
@@ -146,5 +189,6 @@ def evaluate(
         weights=network.weights, resize=network.resize, precision=network.precision,
         settings=settings.describe(), heldout_fingerprint=None if held is None else held.fingerprint,
         nfe=generation.nfe, prior=generation.prior, seed=generation.seed, version=__version__,
+        reference_resize=theirs.resize,
     )  # fmt: skip
     return Report(protocol=protocol, values=tuple(values))

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from anisodiff.io.archives import one_line
 from anisodiff.metrics.frechet import require_features
+from anisodiff.metrics.protocol import NO_NETWORK
 
 CPU = torch.device("cpu")
 Forward = Callable[[Tensor], tuple[Tensor, Tensor | None]]
@@ -28,7 +29,7 @@ class FeatureNetwork:
 
     ``weights`` is a content hash (:func:`anisodiff.metrics.weights_hash`), or a phrase such as ``"none"`` for
     a function without weights. Two networks with equal name, weights, resize and precision give the same
-    numbers.
+    numbers. An ``empty`` one computes nothing, D = 0: only pixels are compared (`no_network`).
     """
 
     name: str
@@ -37,6 +38,7 @@ class FeatureNetwork:
     precision: str
     forward: Forward
     device: torch.device = CPU
+    empty: bool = False
 
     def __post_init__(self) -> None:
         for field in ("name", "weights", "resize", "precision"):
@@ -67,7 +69,7 @@ class FeatureNetwork:
             if not isinstance(value, Tensor) and not (role == "logits" and value is None):
                 kind = type(value).__name__
                 raise ValueError(f"{self.name}: expected {role} as a tensor [{len(images)},D], got {kind}")
-        if features.ndim != 2 or len(features) != len(images) or not features.shape[1]:
+        if features.ndim != 2 or len(features) != len(images) or (not features.shape[1] and not self.empty):
             raise ValueError(f"{self.name}: expected features [{len(images)},D], got {tuple(features.shape)}")
         return features[:count].float(), None if logits is None else logits[:count].float()
 
@@ -118,6 +120,14 @@ def function_network(
     return FeatureNetwork(
         name=name, weights=weights, resize=resize, precision=precision,
         forward=lambda images: (function(images), None), device=torch.device(device),
+    )  # fmt: skip
+
+
+def no_network(device: torch.device | str = "cpu") -> FeatureNetwork:
+    """In place of a feature network where only pixels are compared; they are, on ``device``."""
+    return FeatureNetwork(
+        name=NO_NETWORK, weights=UNKNOWN, resize="none", precision="none", empty=True, device=torch.device(device),
+        forward=lambda images: (images.new_zeros(len(images), 0, dtype=torch.float32), None),
     )  # fmt: skip
 
 

@@ -2,7 +2,7 @@
 
 A set is a folder, a zip, an npz (one array, see `data.arrays`), a prepared dataset, an array or
 tensor, or an iterable of uint8 batches. Gray images are repeated to three channels. All images of a set must have one
-size.
+size, or are brought to one (`Fitting`).
 """
 
 from __future__ import annotations
@@ -13,16 +13,49 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
+from PIL import Image
 from torch import Tensor
 
 from anisodiff.data.arrays import array_file
 from anisodiff.data.dataset import is_dataset, open_dataset
 from anisodiff.io.archives import existing
-from anisodiff.io.images import DecodeError, to_array
+from anisodiff.io.images import DecodeError, Fit, to_array
 from anisodiff.io.picture_files import Skipped, list_pictures
+
+T = TypeVar("T")
+UNCHANGED, FITTED = "none", "center crop, Lanczos"
+
+
+class Fitting:
+    """Brings pictures to one size by the rule of `data prepare`, and counts those that had another.
+
+    ``changed``: their number in the last walk over the whole set.
+    """
+
+    def __init__(self, size: tuple[int, int]) -> None:
+        self.fit, self.changed, self._seen = Fit(size=size, channels=3), 0, 0
+
+    def __call__(self, image: Image.Image) -> NDArray[np.uint8]:
+        self._seen += (image.height, image.width) != self.fit.size
+        return self.fit(image)
+
+    def batch(self, images: Tensor) -> Tensor:
+        """uint8 ``[B,3,H,W]`` of one size."""
+        if tuple(images.shape[2:]) == self.fit.size:
+            return images
+        rows = np.ascontiguousarray(images.permute(0, 2, 3, 1).numpy())
+        return torch.from_numpy(np.stack([self(Image.fromarray(row)) for row in rows]))
+
+    def counted(self, walk: Iterator[T]) -> Iterator[T]:
+        """The walk, whose changed pictures count once it is complete."""
+        self._seen = 0
+        yield from walk
+        self.changed = self._seen
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,6 +63,7 @@ class ImageSet:
     """A named set of images; ``open(batch_size)`` walks it. ``once``: it can be walked only one time.
 
     ``count`` includes files that turn out unreadable: each walk leaves them out and names them in ``skipped``.
+    ``fitting``: what brings the images to one size, where that was asked for.
     """
 
     name: str
@@ -37,6 +71,12 @@ class ImageSet:
     count: int | None = None
     once: bool = False
     skipped: Skipped | None = None
+    fitting: Fitting | None = None
+
+    @property
+    def resize(self) -> str:
+        """How the images were brought to their size; known after a walk over all of them."""
+        return UNCHANGED if self.fitting is None or not self.fitting.changed else FITTED
 
 
 Source = str | Path | np.ndarray | Tensor | Iterable[Tensor] | ImageSet
@@ -58,20 +98,21 @@ def _batched(images: Iterator[tuple[str, Tensor]], batch_size: int) -> Iterator[
         yield torch.stack(held)
 
 
-def _files(path: Path) -> ImageSet:
+def _files(path: Path, fitting: Fitting | None) -> ImageSet:
     """The pictures of a folder or zip, the same as `anisodiff data prepare` takes."""
     files = list_pictures(path)
     skipped = Skipped(str(path), len(files))
 
     def read() -> Iterator[tuple[str, Tensor]]:
-        for item, pixels in skipped.read(files.items(), partial(to_array, channels=3)):
+        for item, pixels in skipped.read(files.items(), fitting or partial(to_array, channels=3)):
             yield item.name, torch.from_numpy(pixels)
 
     return ImageSet(
         name=path.resolve().name if path.is_dir() else path.stem,
         count=len(files),
-        open=lambda size: _batched(read(), size),
+        open=lambda size: _batched(read() if fitting is None else fitting.counted(read()), size),
         skipped=skipped,
+        fitting=fitting,
     )
 
 
@@ -96,19 +137,34 @@ def _array(array: Tensor | np.ndarray, name: str = "array") -> ImageSet:
     return ImageSet(name=name, count=len(array), open=read)
 
 
-def image_set(source: Source, *, name: str | None = None) -> ImageSet:
-    """Open ``source`` as an :class:`ImageSet`; ``name`` is what the protocol will call it."""
+def _at_path(path: Path, fitting: Fitting | None) -> ImageSet:
+    kind = path.suffix.lower()
+    if path.is_dir() and is_dataset(path):
+        found = _array(open_dataset(path).images, path.resolve().name)
+    elif path.is_dir() or kind == ".zip":
+        return _files(path, fitting)
+    elif kind == ".npz":
+        found = _npz(path)
+    else:
+        raise ValueError(f"{path}: expected a folder, .zip or .npz")
+    if fitting is None:
+        return found
+
+    def read(batch_size: int) -> Iterator[Tensor]:
+        return fitting.counted(fitting.batch(_checked(batch, found.name)) for batch in found.open(batch_size))
+
+    return replace(found, open=read, fitting=fitting)
+
+
+def image_set(source: Source, *, name: str | None = None, size: tuple[int, int] | None = None) -> ImageSet:
+    """Open ``source`` as an :class:`ImageSet`; ``name`` is what the protocol will call it.
+
+    ``size`` (H, W): bring the images of a path to it by the rule of `data prepare`.
+    """
     if isinstance(source, ImageSet):
         found = source
     elif isinstance(source, str | Path):
-        path = existing(source, "a folder, .zip or .npz")
-        if path.is_dir() and is_dataset(path):
-            prepared = _array(open_dataset(path).images, path.resolve().name)
-            return prepared if name is None else replace(prepared, name=name)
-        reader = _files if path.is_dir() else {".zip": _files, ".npz": _npz}.get(path.suffix.lower())
-        if reader is None:
-            raise ValueError(f"{path}: expected a folder, .zip or .npz")
-        found = reader(path)
+        found = _at_path(existing(source, "a folder, .zip or .npz"), None if size is None else Fitting(size))
     elif isinstance(source, np.ndarray | Tensor):
         found = _array(source)
     else:

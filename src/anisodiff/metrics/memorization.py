@@ -163,10 +163,10 @@ class Gallery:
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Memorization:
     """Nearest training images in feature space and in pixels, shares where held-out images were given, the
-    sheet; ``None`` what needs images that were not given.
+    sheet; ``None`` what needs features or images that were not given.
     """
 
-    by_feature: Neighbors
+    by_feature: Neighbors | None
     by_pixel: Neighbors | None
     feature_share: Share | None
     pixel_share: Share | None
@@ -199,49 +199,54 @@ def look_for_copies(
     samples first.
 
     The feature share is taken over all m, the rest over the n; the sheet shows the ``shown`` most suspicious.
-    ``batch_size`` bounds how many images are held at a time.
+    ``batch_size`` bounds how many images are held at a time. Without features (D = 0) only pixels are compared.
     """
     samples, ours = samples.to(features.device), features[: len(samples)]
-    by_feature, by_pixel, sheet = nearest(ours, training.features), None, None
-    feature_share = pixel_share = None
+    by_feature = nearest(ours, training.features) if features.shape[1] else None
+    by_pixel = sheet = feature_share = pixel_share = None
     if heldout is not None:
-        feature_share = closer_to_training(features, training.features, heldout.features, generator=generator)
+        sizes = len(training.features), len(heldout.features)
+        if features.shape[1]:
+            feature_share = closer_to_training(features, training.features, heldout.features, generator=generator)
+        else:  # the pixel share draws the same images with and without features
+            for size in sizes:
+                torch.randperm(size, generator=generator)
         if training.images is not None and heldout.images is not None:
-            pixel_share = _pixel_share(samples, (training, heldout), feature_share.matched, generator, batch_size)
+            pixel_share = _pixel_share(samples, (training, heldout), min(sizes), generator, batch_size)
     if training.images is not None:
         by_pixel = nearest_pixels(samples, training.images, batch_size=batch_size)
-        first = by_feature.distance.argsort()[:shown].cpu()
-        sheet = neighbor_sheet(
-            samples.cpu()[first],
-            pick(training.images, by_feature.index.cpu()[first], batch_size=batch_size),
-            pick(training.images, by_pixel.index.cpu()[first], batch_size=batch_size),
-        )
+        kinds = [near for near in (by_feature, by_pixel) if near is not None]
+        first = kinds[0].distance.argsort()[:shown].cpu()
+        found = [pick(training.images, near.index.cpu()[first], batch_size=batch_size) for near in kinds]
+        sheet = neighbor_sheet(samples.cpu()[first], *found)
     return Memorization(
         by_feature=by_feature, by_pixel=by_pixel, feature_share=feature_share, pixel_share=pixel_share,
         sheet=sheet,
     )  # fmt: skip
 
 
-def neighbor_sheet(samples: Tensor, by_feature: Tensor, by_pixel: Tensor, *, columns: int = 4) -> Image.Image:
-    """Triples (sample, nearest by features, nearest by pixels) of uint8 images ``[n,3,H,W]``, row by row.
+def neighbor_sheet(samples: Tensor, *neighbors: Tensor, columns: int = 4) -> Image.Image:
+    """Groups (sample, nearest by features where known, nearest by pixels) of uint8 images ``[n,3,H,W]``, row by row.
 
     Small images are enlarged by a whole factor, without smoothing, to at least 64 pixels.
     """
-    if not samples.shape == by_feature.shape == by_pixel.shape or not len(samples):
-        shapes = ", ".join(str(tuple(t.shape)) for t in (samples, by_feature, by_pixel))
-        raise ValueError(f"expected three equal sets of images, got {shapes}")
+    if any(samples.shape != near.shape for near in neighbors) or not len(samples):
+        shapes = ", ".join(str(tuple(t.shape)) for t in (samples, *neighbors))
+        raise ValueError(f"expected equal sets of images, got {shapes}")
     columns = min(columns, len(samples))
     rows = -(-len(samples) // columns)
     zoom = max(1, -(-64 // min(samples.shape[2:])))
-    triples = torch.cat([samples, by_feature, by_pixel], dim=3).permute(0, 2, 3, 1)
-    triples = triples.repeat_interleave(zoom, dim=1).repeat_interleave(zoom, dim=2)
-    height, group = triples.shape[1], triples.shape[2] + MARGIN
+    groups = torch.cat([samples, *neighbors], dim=3).permute(0, 2, 3, 1)
+    groups = groups.repeat_interleave(zoom, dim=1).repeat_interleave(zoom, dim=2)
+    height, group = groups.shape[1], groups.shape[2] + MARGIN
+    titles = (TITLES[0], *TITLES[-len(neighbors) :])
     sheet = Image.new("RGB", (MARGIN + columns * group, MARGIN + CAPTION + rows * (height + MARGIN)), (255, 255, 255))
     draw = ImageDraw.Draw(sheet)
     for column in range(columns):
-        for place, title in enumerate(TITLES):
-            draw.text((MARGIN + column * group + place * triples.shape[2] // 3, 2), title, fill=(0, 0, 0))
-    for n, triple in enumerate(triples.cpu().numpy()):
+        for place, title in enumerate(titles):
+            left = MARGIN + column * group + place * groups.shape[2] // len(titles)
+            draw.text((left, 2), title, fill=(0, 0, 0))
+    for n, images in enumerate(groups.cpu().numpy()):
         top = CAPTION + MARGIN + n // columns * (height + MARGIN)
-        sheet.paste(Image.fromarray(triple), (MARGIN + n % columns * group, top))
+        sheet.paste(Image.fromarray(images), (MARGIN + n % columns * group, top))
     return sheet

@@ -14,8 +14,11 @@ import torch
 ENOUGH = 10_000
 WHICH_SAMPLES = frozenset({"samples", "samples_fingerprint", "seed"})
 HASHES = frozenset({"reference_fingerprint", "heldout_fingerprint", "weights"})
-LABELS = frozenset({"reference", "reference_split"})
+LABELS = frozenset({"reference", "reference_split", "reference_resize"})  # matter only where the pixels differ
 OPEN = frozenset({"heldout_fingerprint"})  # differs only where both reports have it
+NO_NETWORK, WARNING = "none", "warning: "
+HELDOUT = "_heldout"
+"""Ends the names of values against the held-out set."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,7 +89,11 @@ def _short(name: str, value: object) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Protocol:
-    """Carried with every number. ``samples``, its fingerprint and ``seed`` say which samples; the rest says how."""
+    """Carried with every number. ``samples``, its fingerprint and ``seed`` say which samples; the rest says how.
+
+    ``reference_resize``: how the reference was brought to the size of the samples. ``network``: ``none`` where only
+    pixels were compared.
+    """
 
     samples: str
     samples_fingerprint: str
@@ -106,25 +113,33 @@ class Protocol:
     seed: int | None
     version: str
     heldout_fingerprint: str | None = None
+    reference_resize: str = "none"
 
-    def line(self) -> str:
-        """One line for people."""
+    def phrases(self) -> tuple[str, ...]:
+        """For people: samples and reference, network, settings, version."""
         unknown = "unknown"
         split = f"/{self.reference_split}" if self.reference_split else ""
+        resized = "" if self.reference_resize == "none" else f", resized: {self.reference_resize}"
         heldout = f", held-out {self.heldout_fingerprint[:8]}" if self.heldout_fingerprint else ""
+        network = f"{self.network} ({self.weights[:8]}), {self.resize}, {self.precision}"
         return (
             f"{self.samples_count} samples {self.samples} ({self.samples_fingerprint[:8]}, {self.size}; "
             f"NFE {self.nfe or unknown}, prior {self.prior or unknown}, "
             f"seed {unknown if self.seed is None else self.seed}) against {self.reference_count} of "
-            f"{self.reference}{split} ({self.reference_fingerprint[:8]}){heldout}; "
-            f"{self.network} ({self.weights[:8]}), {self.resize}, "
-            f"{self.precision}; {self.settings}; anisodiff {self.version}"
+            f"{self.reference}{split} ({self.reference_fingerprint[:8]}{resized}){heldout}",
+            "no feature network" if self.network == NO_NETWORK else network,
+            self.settings,
+            f"anisodiff {self.version}",
         )
+
+    def line(self) -> str:
+        """One line for people."""
+        return "; ".join(self.phrases())
 
     def differences(self, other: "Protocol") -> tuple[str, ...]:
         """``name: mine ≠ theirs`` for every field that must agree and does not.
 
-        The name of a reference does not matter while its pixels are the same.
+        The name of a reference, and how it got its size, do not matter while its pixels are the same.
         """
         same = self.reference_fingerprint == other.reference_fingerprint
         free = WHICH_SAMPLES | LABELS if same else WHICH_SAMPLES
@@ -191,9 +206,14 @@ class Report:
             raise ValueError(f"not a report of this version: {error}") from error
 
 
-def comparison_table(reports: Sequence[Report], names: Sequence[str], *, force: bool = False) -> str:
-    """Reports side by side, one column each. Different protocols are refused, or with ``force`` named below."""
-    warnings = []
+def compared(
+    reports: Sequence[Report], names: Sequence[str], *, force: bool = False
+) -> tuple[list[list[str]], list[str]]:
+    """Rows of a table, the first one its head, one column a report. Different protocols are refused.
+
+    With ``force`` they are named in the warnings, the second result.
+    """
+    warnings: list[str] = []
     for name, other in zip(names[1:], reports[1:]):
         differ = reports[0].protocol.differences(other.protocol)
         if differ and not force:
@@ -201,7 +221,12 @@ def comparison_table(reports: Sequence[Report], names: Sequence[str], *, force: 
         warnings += [f"warning: protocols differ, {names[0]} against {name}: {d}" for d in differ]
     found = [{v.name: f"{v.value:.6g}" for v in report.values} for report in reports]
     metrics = dict.fromkeys(v.name for report in reports for v in report.values)
-    rows = [["metric", *names], *([metric, *(f.get(metric, "") for f in found)] for metric in metrics)]
+    return [["metric", *names], *([metric, *(f.get(metric, "") for f in found)] for metric in metrics)], warnings
+
+
+def comparison_table(reports: Sequence[Report], names: Sequence[str], *, force: bool = False) -> str:
+    """`compared` as a Markdown table, with the warnings below."""
+    rows, warnings = compared(reports, names, force=force)
     return "\n".join([aligned(rows), *warnings])
 
 
@@ -209,4 +234,4 @@ def few_samples_note(count: int, effect: str = "biased and noisy", *, reference:
     """A warning to print beside a number from fewer than 10,000 samples or reference images, or nothing."""
     sides = ((count, "samples"), (reference, "reference images"))
     small = [f"{n} < {ENOUGH:,} {what}" for n, what in sides if n is not None and n < ENOUGH]
-    return f"warning: {' and '.join(small)}, {effect}" if small else ""
+    return f"{WARNING}{' and '.join(small)}, {effect}" if small else ""

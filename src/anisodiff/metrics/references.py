@@ -15,6 +15,7 @@ from anisodiff.metrics.images import ImageSet, image_set
 from anisodiff.metrics.protocol import Settings
 from anisodiff.metrics.statistics import is_statistics, load_statistics
 from anisodiff.metrics.survey import Context, Survey
+from anisodiff.training import run_folder
 
 REFUSED = "another resolution is refused"
 FIXED = ("cifar10", "fashion-mnist")  # recognized by content, in any packing
@@ -32,6 +33,20 @@ class Reference:
     @property
     def images(self) -> ImageSet | None:
         return self.content if isinstance(self.content, ImageSet) else None
+
+
+def own_images(model: Path) -> tuple[Path, Path | None]:
+    """The images that the run of a model (its folder, or a checkpoint in it) was trained on, and those kept aside."""
+    remedy = "give --reference NAME/SPLIT or PATH"
+    model = model.resolve()
+    folder = model.parent.parent if model.parent.name == "checkpoints" else model
+    run = run_folder.read_run(folder) if (folder / run_folder.NAME).is_file() else None
+    if run is None or run.data is None:
+        raise ValueError(f"{model.name} does not say which images it was trained on: {remedy}")
+    for path in filter(None, (run.data, run.heldout)):
+        if not path.exists():
+            raise ValueError(f"{path}, named in {folder}/{run_folder.NAME}, is not there: {remedy}")
+    return run.data, run.heldout
 
 
 def is_named(text: str) -> bool:
@@ -108,7 +123,7 @@ def open_reference(
 ) -> Reference:
     """``cifar10/train``, or a prepared dataset, folder, zip or npz, or a file of statistics made with ``network``.
 
-    ``size`` (H, W) is that of the samples; ``data`` is the path of a named set.
+    ``size`` (H, W) is that of the samples: images of a path are brought to it. ``data`` is the path of a named set.
     """
     path = Path(text)
     if is_named(text) and (data is not None or not path.exists()):
@@ -120,5 +135,5 @@ def open_reference(
     if is_statistics(path):
         held = load_statistics(path, network, settings)
         return Reference(name=held.name, split=held.split, content=held, path=path)
-    images = image_set(path)
+    images = image_set(path, size=size)
     return Reference(name=images.name, split="", content=images, path=path)

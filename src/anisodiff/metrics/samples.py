@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from anisodiff.data.dataset import is_dataset, open_dataset, shape_line
-from anisodiff.generation import Generator, parse_seeds
+from anisodiff.generation import Generator, SamplingConfig, parse_seeds
 from anisodiff.generation.reverse import START, keys_of
 from anisodiff.io.archives import open_zip
 from anisodiff.io.images import to_bytes
@@ -27,8 +27,10 @@ from anisodiff.metrics.images import ImageSet, image_set, peek, walk
 from anisodiff.metrics.protocol import Generation
 from anisodiff.metrics.survey import Context
 from anisodiff.noise import KeyedNoise
+from anisodiff.pretrained import shipped
 from anisodiff.priors import choose
 from anisodiff.runtime.distributed import Distributed
+from anisodiff.training import run_folder
 
 NAME = "protocol.json"
 KEYS = {"nfe": int, "prior": str, "seed": int, "seeds": str, "count": int, "channels": int, "prior_images": str}
@@ -51,11 +53,12 @@ def generated(
     steps: int = 50,
     sampler: str = "exponential",
     prior: str = "gaussian",
+    batch: int | None = None,
     distributed: Distributed | None = None,
 ) -> ImageSet:
     """``count`` samples of ``model`` with the seeds ``seed`` … ``seed + count − 1``; it can be walked only once.
 
-    Of W processes each generates every W-th batch, in the order of the seeds.
+    Of W processes each generates every W-th batch, in the order of the seeds; ``batch``: at most this many images.
     """
     rank, world = (0, 1) if distributed is None else (distributed.rank, distributed.world)
     if count < world:
@@ -63,7 +66,7 @@ def generated(
     end = seed + count
 
     def generate(size: int) -> Iterator[Tensor]:
-        size = min(size, count // world)  # every process gets a batch
+        size = min(size, batch or size, count // world)  # every process gets a batch
         for start in range(seed + rank * size, end, world * size):
             seeds = range(start, min(start + size, end))
             yield to_bytes(model.sample_seeds(seeds, steps=steps, sampler=sampler, prior=prior))
@@ -100,6 +103,12 @@ def read_origin(samples: Path) -> Origin:
     for key, kind in KEYS.items():
         if type(values.get(key)) is not kind:  # exactly: True is no number
             values[key] = None
+    try:
+        seeds = parse_seeds(values["seeds"]) if values["seeds"] else None
+    except ValueError:
+        raise ValueError(
+            f"{place}: seeds: got {values['seeds']!r}, expected whole numbers and ranges, each seed once: 0-9,20"
+        ) from None
     sources = values.get("sources")
     if sources is not None and not (isinstance(sources, list) and all(isinstance(i, int) for i in sources)):
         raise ValueError(f"{place}: sources: got {sources!r}, expected a list of whole numbers, one a sample")
@@ -108,8 +117,8 @@ def read_origin(samples: Path) -> Origin:
         sources=None if sources is None else tuple(sources),
     )  # fmt: skip
     return Origin(
-        generation=generation, seeds=parse_seeds(values["seeds"]) if values["seeds"] else None,
-        prior_images=values["prior_images"] or None, channels=values["channels"] or 3, count=values["count"],
+        generation=generation, seeds=seeds, prior_images=values["prior_images"] or None,
+        channels=values["channels"] or 3, count=values["count"],
     )  # fmt: skip
 
 
@@ -169,10 +178,14 @@ class Samples:
     origin: Origin
 
 
+def is_model(path: Path) -> bool:
+    """Whether ``path`` is a run, a checkpoint or a shipped model; anything else is taken for images."""
+    marks = ("checkpoints", "model.safetensors", run_folder.NAME)
+    return shipped(path) is not None or any((path / mark).exists() for mark in marks)
+
+
 def read_samples(path: Path, say: Say = silent) -> Samples:
     """Samples on disk, with the protocol beside them."""
-    if path.is_dir() and ((path / "checkpoints").is_dir() or (path / "model.safetensors").is_file()):
-        raise ValueError(f"{path} holds a model, not samples; measure what it makes with --from {path}")
     images, origin = image_set(path), read_origin(path)
     if None not in (origin.count, images.count) and origin.count != images.count:
         say(f"{path} holds {images.count} images, its protocol says {origin.count}: are they complete?")
@@ -180,16 +193,17 @@ def read_samples(path: Path, say: Say = silent) -> Samples:
 
 
 def generate_samples(
-    model: Generator, name: str, n: int, *, seed: int, steps: int, sampler: str, prior: str, context: Context
+    model: Generator, name: str, n: int, *, seed: int, config: SamplingConfig, context: Context
 ) -> Samples:
     """``n`` samples that ``model`` generates while they are measured."""
-    start, route = model.start(prior), model.route(sampler, steps)
+    start, route = model.start(config.prior), model.route(config.sampler, config.steps)
     context.say(f"{name}: {n} samples, {route.sampler} NFE {route.nfe}; prior: {start.description}")
     origin = Origin(
         generation=Generation(nfe=route.nfe, prior=start.name, seed=seed), seeds=tuple(range(seed, seed + n)),
         prior_images=None if start.pool is None else start.pool.fingerprint, channels=model.channels, count=n,
     )  # fmt: skip
     images = generated(
-        model, n, name=name, seed=seed, steps=steps, sampler=sampler, prior=prior, distributed=context.distributed
-    )
+        model, n, name=name, seed=seed, steps=config.steps, sampler=config.sampler, prior=config.prior,
+        batch=config.batch, distributed=context.distributed,
+    )  # fmt: skip
     return Samples(images=images, size=model.size, origin=origin)

@@ -21,7 +21,7 @@ from anisodiff.metrics.pixel_metrics import PixelStatistics
 from anisodiff.metrics.protocol import Settings
 from anisodiff.metrics.survey import Context, Survey, survey
 
-FORMAT, SEPARATOR = "survey 2", " | "
+FORMAT, SEPARATOR = "survey 3", " | "
 PIXELS = ("spectrum", "orientation", "coherence", "magnitude", "projections")
 ROWS = ("features", "projections", "digests")  # one row an image
 
@@ -38,19 +38,20 @@ def _to_arrays(made: Survey) -> dict[str, np.ndarray]:
         "features": made.features.cpu().numpy(), "mean": made.gaussian.mean.cpu().numpy(),
         "scatter": made.gaussian.scatter.cpu().numpy(), "size": np.array(made.size),
         "digests": np.frombuffer(b"".join(made.digests), dtype=np.uint8).reshape(-1, 32),
-        "name": np.array(made.name), "split": np.array(made.split),
+        "name": np.array(made.name), "split": np.array(made.split), "resize": np.array(made.resize),
     }  # fmt: skip
 
 
-def _from_arrays(arrays: dict[str, np.ndarray], name: str, split: str, device: torch.device) -> Survey:
+def _from_arrays(arrays: dict[str, np.ndarray], device: torch.device) -> Survey:
     digests = tuple(row.tobytes() for row in arrays["digests"])
     height, width = (int(v) for v in arrays["size"])
     on = {n: torch.from_numpy(arrays[n]).to(device) for n in ("features", "mean", "scatter")}
     return Survey(
-        name=name, size=(height, width), digests=digests, features=on["features"], logits=None,
+        name=str(arrays["name"].item()), size=(height, width), digests=digests, features=on["features"], logits=None,
         gaussian=GaussianStatistics(count=len(on["features"]), mean=on["mean"], scatter=on["scatter"]),
         pixels=PixelStatistics.of({n: torch.from_numpy(arrays[n]) for n in PIXELS}),
-        kept=torch.empty(0, 3, height, width, dtype=torch.uint8), split=split,
+        kept=torch.empty(0, 3, height, width, dtype=torch.uint8), split=str(arrays["split"].item()),
+        resize=str(arrays["resize"].item()),
     )  # fmt: skip
 
 
@@ -96,7 +97,8 @@ def cached_survey(
         # all processes must take the same way
         if all(context.gather(arrays is not None)) and arrays is not None:
             context.say(f"{images.name}: statistics from the cache ({fingerprint[:12]})")
-            return _from_arrays(_in_order(arrays, tuple(digests)), images.name, split, network.device)
+            found = _from_arrays(_in_order(arrays, tuple(digests)), network.device)
+            return replace(found, name=images.name, split=split, resize=images.resize)
     made = survey(images, network, settings=settings, stage=f"{role} {images.name}", context=context)
     if context.rank or not known:
         return made
@@ -115,16 +117,21 @@ def is_statistics(path: Path) -> bool:
 
 
 def load_statistics(path: Path, network: FeatureNetwork, settings: Settings | None = None) -> Survey:
-    """The survey in a file of :func:`cached_survey`; refused unless it was made with this network and settings."""
+    """The survey in a file of :func:`cached_survey`; refused unless it was made with this network and settings.
+
+    Where no network is used, that of the file does not matter.
+    """
     key = read_key(path) or ""
     parts = key.split(SEPARATOR)
     fingerprint = parts[1] if len(parts) > 1 else ""
-    expected = _key(fingerprint, network, settings or Settings())
-    pairs = zip_longest(parts, expected.split(SEPARATOR))
+    expected = _key(fingerprint, network, settings or Settings()).split(SEPARATOR)
+    if network.empty and len(parts) == len(expected):
+        expected[2:-1] = parts[2:-1]
+    pairs = zip_longest(parts, expected)
     differ = [f"{theirs} ≠ {ours}" for theirs, ours in pairs if theirs != ours]
     if differ:
         raise ValueError(f"{path}: statistics of another protocol ({'; '.join(differ)}); give the images instead")
     arrays = load_arrays(path, key)
     if arrays is None or fingerprint_of(row.tobytes() for row in arrays["digests"]) != fingerprint:
         raise ValueError(f"{path}: damaged statistics; delete the file and give the images instead")
-    return _from_arrays(arrays, str(arrays["name"].item()), str(arrays["split"].item()), network.device)
+    return _from_arrays(arrays, network.device)

@@ -19,7 +19,7 @@ from torch import Tensor
 from anisodiff.metrics.cache import Say, cache_folder, silent
 from anisodiff.metrics.features import FeatureNetwork
 from anisodiff.metrics.frechet import GaussianStatistics, gaussian_statistics, require_features
-from anisodiff.metrics.images import ImageSet, fingerprint_of, image_digests, walk
+from anisodiff.metrics.images import UNCHANGED, ImageSet, fingerprint_of, image_digests, walk
 from anisodiff.metrics.pixel_metrics import PixelStatistics, directions, pixel_statistics
 from anisodiff.metrics.protocol import Settings
 from anisodiff.runtime.distributed import Distributed
@@ -55,7 +55,8 @@ class Survey:
     """What one walk over N images of one size found; features ``[N,D]`` on the network's device.
 
     Rows stand in the order of the walk. ``digests``: one hash per image; ``kept``: the first images, uint8
-    ``[n,3,H,W]`` on the CPU. ``split``: the part of a named set, where known.
+    ``[n,3,H,W]`` on the CPU. ``split``: the part of a named set, where known. ``resize``: how the images were brought
+    to their size.
     """
 
     name: str
@@ -67,6 +68,7 @@ class Survey:
     pixels: PixelStatistics
     kept: Tensor
     split: str = ""
+    resize: str = UNCHANGED
 
     @property
     def count(self) -> int:
@@ -130,7 +132,8 @@ def survey(
     sizes: list[int] = []
     kept: list[Tensor] = []
     theta: Tensor | None = None
-    size, done = (0, 0), 0
+    size, done, stage = (0, 0), 0, stage or f"samples {images.name}"
+    context.progress(stage, 0, total)  # so that the first batch counts for the remaining time
     for order, batch in enumerate(walk(images, batch_size, limit=limit)):
         done += len(batch)
         size = (batch.shape[2], batch.shape[3])
@@ -153,7 +156,7 @@ def survey(
             for name, tensor in sums.items():
                 rows.setdefault(name, _Rows(-(-expected // len(batch)))).add(tensor[None])
             sizes.append(len(batch))
-        context.progress(stage or f"samples {images.name}", done, total)
+        context.progress(stage, done, total)
     parts = context.gather(({name: held.join() for name, held in rows.items()}, sizes, kept))
     held = _merged([(tensors, counts) for tensors, counts, _ in parts if counts])
     first = _interleave([pieces for _, _, pieces in parts])
@@ -165,6 +168,7 @@ def survey(
         logits=None if logits is None else logits.to(network.device), gaussian=gaussian_statistics(joined),
         pixels=PixelStatistics.of({**sums, "projections": held["projections"]}),
         kept=torch.cat(first)[:keep] if first else torch.empty(0, 3, *size, dtype=torch.uint8),
+        resize=images.resize,
     )  # fmt: skip
 
 

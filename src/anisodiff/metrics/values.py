@@ -115,9 +115,12 @@ def _memorization(pair: Pair) -> list[Value]:
     copies = pair.copies
     if copies is None:
         return []
-    inspected, gallery = len(copies.by_feature.index), pair.reference.count
+    inspected, gallery = len(pair.samples.kept), pair.reference.count
     note = f"median over {inspected} samples, nearest of {gallery} reference images"
-    found = [Value(name="nearest_features", value=float(copies.by_feature.distance.median()), note=note)]
+    found: list[Value] = []
+    if copies.by_feature is not None:
+        value = float(copies.by_feature.distance.median())
+        found.append(Value(name="nearest_features", value=value, note=note))
     if copies.by_pixel is not None:
         value = float(copies.by_pixel.distance.median())
         found.append(Value(name="nearest_pixels", value=value, note=f"{note}, RMS of pixels in [0,1]"))
@@ -127,14 +130,16 @@ def _memorization(pair: Pair) -> list[Value]:
             name = f"closer_to_training_{name}"
             found.append(Value(name=name, value=share.value, error=share.standard_error, note=note))
     if pair.sources is not None:
-        recovered = source_recovery(pair.samples.features, pair.reference.features, pair.sources)
-        note = f"chance {recovered.chance:.2g}; median rank {recovered.median_rank:g} of {gallery}"
-        name, error = "source_recovered_features", recovered.standard_error
-        found.append(Value(name=name, value=recovered.rate, error=error, note=note))
+        chance = f"chance {1 / gallery:.2g}"
+        if copies.by_feature is not None:
+            recovered = source_recovery(pair.samples.features, pair.reference.features, pair.sources)
+            note = f"{chance}; median rank {recovered.median_rank:g} of {gallery}"
+            name, error = "source_recovered_features", recovered.standard_error
+            found.append(Value(name=name, value=recovered.rate, error=error, note=note))
         if copies.by_pixel is not None:
             rate = float((copies.by_pixel.index.cpu() == pair.sources[:inspected].cpu()).double().mean())
             error = binomial_error(rate, inspected)
-            note = f"chance {recovered.chance:.2g}; nearest image by pixels, {inspected} samples"
+            note = f"{chance}; nearest image by pixels, {inspected} samples"
             found.append(Value(name="source_recovered_pixels", value=rate, error=error, note=note))
     return found
 
@@ -144,6 +149,8 @@ MEASURE: Mapping[str, Callable[[Pair], list[Value]]] = {
     "edges": _edges, "memorization": _memorization,
 }  # fmt: skip
 METRICS = tuple(MEASURE)
+OF_FEATURES = frozenset({"fid", "kid", "is", "prdc"})
+"""These need a feature network; memorization uses one where there is one."""
 
 
 def obstacle(name: str, pair: Pair) -> str:
@@ -152,6 +159,8 @@ def obstacle(name: str, pair: Pair) -> str:
         least = min(pair.reference.count, pair.samples.count, pair.settings.prdc_limit)
         k = pair.settings.neighbors
         return f"{least} images have no {k} neighbors" if least <= k else ""
+    if name == "memorization" and pair.copies is not None and not (pair.copies.by_feature or pair.copies.by_pixel):
+        return "statistics have no pixels, and there is no feature network"
     height, width = pair.samples.size
     if name == "edges" and min(height, width) < SMALLEST:
         return f"images of {height}×{width}, expected at least {SMALLEST}×{SMALLEST}"

@@ -56,6 +56,10 @@ INCEPTION = PublishedWeights(
 )  # fmt: skip
 
 
+class WeightsNotFound(ValueError):
+    """The published weights are nowhere at hand; a file that was named and is wrong is another error."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class FoundWeights:
     """A TorchScript module in float32, its weight hash, the precision it was stored in, its path."""
@@ -210,4 +214,4 @@ def find_weights(
             say(f"{published.name}: {error}")
             failures.append(str(error))
     tried = "; ".join(failures) or "nothing was tried online"
-    raise ValueError(f"{published.name} not found: {tried}. Name a local file (or set {ENVIRONMENT})")
+    raise WeightsNotFound(f"{published.name} not found: {tried}. Name a local file (or set {ENVIRONMENT})")

@@ -1,0 +1,143 @@
+"""``anisodiff evaluate run``: the run's own images as reference, and those it kept aside."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from anisodiff.data import prepare
+from anisodiff.metrics import Report
+from anisodiff.metrics.references import own_images
+from anisodiff.training.run_folder import RunDescription, write_run
+from tests.metrics.conftest import TINY, Run, random_images, save_folder
+from tests.training.conftest import pixels, tiny
+
+FAST = ("--n", 12, "--steps", 2, *TINY)
+PIXELS = ("--n", 12, "--steps", 2, "--metrics", "spectrum,edges,sliced", "--device", "cpu")
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run, trained for a moment on 30 images of 8², with 10 kept aside."""
+    from anisodiff.training import train
+    from anisodiff.training.hooks import Hooks
+    from anisodiff.training.preview import fit_prior
+
+    folder = tmp_path_factory.mktemp("trained") / "run"
+    parts = {"data": pixels(40)[:30], "heldout": pixels(40)[30:]}
+    for name, images in parts.items():
+        np.save(folder.with_name(f"{name}.npy"), images)
+        prepare(folder.with_name(f"{name}.npy"), folder.with_name(name), size=8, channels=1)
+    config = tiny(images=8)
+    dataset = prepare(folder.with_name("data.npy"), folder.with_name("data"), size=8, channels=1).dataset
+    train(config, dataset, folder, tensorboard=False, hooks=Hooks(fit_prior=fit_prior))
+    for name in parts:
+        shutil.rmtree(folder / name, ignore_errors=True)
+        shutil.move(folder.with_name(name), folder / name)
+    write_run(folder, RunDescription(config=config, data=folder / "data", heldout=folder / "heldout"))
+    return folder
+
+
+@pytest.fixture
+def trained(made: Path, tmp_path: Path) -> Path:
+    """A copy that a test may change."""
+    return Path(shutil.copytree(made, tmp_path / "run"))
+
+
+def report_of(run: Run, *words: object) -> Report:
+    code, out, err = run(*words, "--json", "-")
+    assert code == 0, err
+    return Report.from_json(out)
+
+
+def test_a_run_alone_is_measured_against_its_own_images(run: Run, trained: Path) -> None:
+    found = report_of(run, "run", *FAST)
+    protocol = found.protocol
+    assert (protocol.samples, protocol.samples_count, protocol.reference) == ("run", 12, "run/data")
+    assert (protocol.reference_count, protocol.reference_resize) == (30, "none")
+    names = [value.name for value in found.values]
+    assert {"fid", "fid_heldout", "kid", "kid_heldout", "edges", "edges_heldout"} <= set(names)
+    assert "10 images a side" in found["closer_to_training_pixels"].note
+    assert "30 < 10,000 reference images" in found["kid"].note
+    assert "10 < 10,000 reference images" in found["kid_heldout"].note
+    explicit = report_of(run, "run", "-r", "run/data", "--heldout", "run/heldout", *FAST)
+    assert explicit.values == found.values
+    assert explicit.protocol.differences(protocol) == ()
+    swapped = report_of(run, "run", "-r", "run/heldout", *FAST)  # --reference overrides both
+    assert {v.name.removesuffix("_heldout"): v.value for v in found.values if v.name.endswith("_heldout")} == {
+        v.name: v.value for v in swapped.values
+    }
+    (step,) = (trained / "checkpoints").glob("step*")
+    assert report_of(run, step, *FAST).values == found.values  # a checkpoint knows its run
+
+
+def test_a_run_without_heldout_or_without_its_images(run: Run, trained: Path) -> None:
+    config = tiny(images=8)
+    write_run(trained, RunDescription(config=config, data=trained / "data"))
+    found = report_of(run, "run", *FAST)
+    assert not [v.name for v in found.values if "heldout" in v.name or "closer" in v.name]
+    shutil.rmtree(trained / "data")
+    code, _, err = run("run", *FAST)
+    assert (code, err.count("\n")) == (2, 1)
+    assert "run/data, named in " in err
+    assert "is not there: give --reference" in err
+    write_run(trained, RunDescription(config=config))
+    with pytest.raises(ValueError, match="run does not say which images it was trained on: give --reference"):
+        own_images(trained)
+
+
+def test_the_default_number_is_said_and_can_be_changed(
+    run: Run, trained: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("anisodiff.cli.evaluate.COUNTS", {"cpu": 9})
+    code, out, err = run("run", "--steps", 2, "--metrics", "spectrum", "--device", "cpu")
+    assert code == 0, err
+    assert "9 samples are the default on this device (cpu): change it with --n" in err
+    assert out.splitlines()[-1].startswith("9 samples run (")
+    assert [line.split("|")[1].strip() for line in out.splitlines()[2:4]] == [
+        "spectrum_error",
+        "spectrum_error_heldout",
+    ]
+
+
+def test_a_reference_of_mixed_sizes_is_what_prepare_makes_of_it(run: Run, trained: Path, tmp_path: Path) -> None:
+    from PIL import Image
+
+    photos = save_folder(random_images(6, size=20), tmp_path / "photos")
+    for number, image in enumerate(random_images(4, size=24)):
+        Image.fromarray(image[:, 2:].permute(1, 2, 0).numpy()).save(photos / f"wide{number}.jpg")
+    save_folder(random_images(3, size=8, seed=5), photos / "exact")
+    prepare(photos, tmp_path / "prepared", size=8, channels=3)
+    folder = report_of(run, "run", "-r", "photos", *FAST)
+    assert folder.protocol.reference_resize == "center crop, Lanczos"
+    assert "resized: center crop, Lanczos" in folder.protocol.line()
+    ready = report_of(run, "run", "-r", "prepared", *FAST)
+    assert ready.protocol.reference_resize == "none"
+    assert ready.values == folder.values
+    assert ready.protocol.differences(folder.protocol) == ()  # the same pixels
+    code, _, err = run("run", "-r", "photos", *PIXELS)
+    assert code == 0
+    assert "photos: 10 of 13 images brought to 8×8, as data prepare does (center crop, Lanczos)" in err
+    (statistics,) = (tmp_path / "home" / "anisodiff" / "statistics").iterdir()
+    assert report_of(run, "run", "-r", statistics, *PIXELS).protocol.reference_resize == "center crop, Lanczos"
+    other = report_of(run, "run", "-r", "photos/exact", *FAST)
+    assert [d.split(":")[0] for d in folder.protocol.differences(other.protocol)] == [
+        "reference", "reference_fingerprint", "reference_count", "reference_resize",
+    ]  # fmt: skip
+
+
+def test_arrays_and_prepared_sets_are_brought_to_size_too(run: Run, trained: Path, tmp_path: Path) -> None:
+    large = random_images(9, size=24)
+    np.savez("large.npz", images=large.permute(0, 2, 3, 1).numpy())
+    prepare("large.npz", "large", size=24, channels=3)
+    save_folder(large, tmp_path / "folder")
+    reports = [report_of(run, "run", "-r", name, *PIXELS) for name in ("large.npz", "large", "folder")]
+    assert reports[0].values == reports[1].values == reports[2].values
+    assert {r.protocol.reference_resize for r in reports} == {"center crop, Lanczos"}
+    code, out, err = run("run", "--heldout", "large.npz", *PIXELS)  # beside the run's own training images
+    assert code == 0, err
+    assert "large: 9 of 9 images brought to 8×8" in err
+    assert "against 30 of run/data" in out
