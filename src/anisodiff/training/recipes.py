@@ -12,7 +12,7 @@ from typing import Any
 from anisodiff import notation
 from anisodiff.data import Dataset
 from anisodiff.registry import PROCESSES
-from anisodiff.training.config import TrainConfig
+from anisodiff.training.config import TrainConfig, scaled
 
 _EMA = ("constant(0.999)", "power(0.05)", "power(0.1)")
 _GPU: dict[str, Any] = {"precision": "bf16", "compile": True}
@@ -156,12 +156,12 @@ def for_images(
     images = min(max(400 * count, 1_000_000), 50_000_000)
     images -= images % batch
     network = {"name": "small" if count <= 20_000 else "base", "dropout": 0.1}
-    config = _config(
+    config = scaled(_config(
         process, network=network, size=size, channels=channels, batch=batch, warm_up=min(640_000, images // 20),
         ema=("constant(0.999)", "power(0.1)"), images=images, recompute=side > 128, calibration=512,
         log_every=100 * batch, checkpoint_every=max(100 * batch, images // 50),
         sample_every=max(100 * batch, images // 20), **_GPU,
-    ).changed(changes or {})  # fmt: skip
+    ), changes or {})  # fmt: skip
     color = "grayscale" if channels == 1 else f"{channels} channels"
     return config, (
         f"picked for {count} images of {size[0]}×{size[1]}, {color}: process {config.process['preset']}, "
