@@ -154,10 +154,9 @@ def test_a_part_is_kept_aside_and_never_trained_on(command, tmp_path, kind):
     assert command("data", "prepare", source, "-o", "all").exit_code == 0
     source = tmp_path / "all" if kind == "prepared" else source
     words = ["train", "heat", "--data", source, "-o", "run", *CPU, "--images", 8]
-    settings = [item for item in SMALL if item]
-    first = command(*words, "--holdout", "20%", settings=settings)
+    first = command(*words, "--holdout", "20%", settings=SMALL)
     assert first.exit_code == 0, first.output
-    assert "kept aside: 4 images in run/heldout, never trained on" in first.output.replace(f"{tmp_path}/", "")
+    assert "kept aside: 4 images in run/heldout, never trained on" in first.output
     described = read_run(tmp_path / "run")
     assert (described.data, described.heldout) == (tmp_path / "run" / "data", tmp_path / "run" / "heldout")
     trained, aside = stored(described.data), stored(described.heldout)
@@ -166,10 +165,10 @@ def test_a_part_is_kept_aside_and_never_trained_on(command, tmp_path, kind):
     assert not trained & aside
     assert find("run").meta["data"]["images"] == 16
     for again in (["train", "-o", "run", "--images", 12, *CPU], [*words[:-1], 16], [*words, "--holdout", "4"]):
-        told = command(*again, settings=settings if "--data" in again else ())
+        told = command(*again, settings=SMALL if "--data" in again else ())
         assert told.exit_code == 0, told.output
         assert read_run(tmp_path / "run").heldout == described.heldout
-    inside = command("train", "heat", "--data", "run/data", "-o", "run", "--holdout", "2", *CPU, settings=settings)
+    inside = command("train", "heat", "--data", "run/data", "-o", "run", "--holdout", "2", *CPU, settings=SMALL)
     assert "are the images of the run itself" in str(inside.exception)
 
 

@@ -209,7 +209,7 @@ def _own_job(process: str, command: _Command) -> _Job:
             raise ValueError("no data to train on: give a recipe, or --data PATH with your own images")
         return _Job(for_images(50_000, 3, (32, 32), process, changes)[0], None)
     heldout = None
-    if is_dataset(data) and command.holdout is None:
+    if is_dataset(data) and not _splits(data, command):
         dataset = open_dataset(data)
     else:
         source = _source_of(data, command) if is_dataset(data) else open_source(data)
@@ -235,7 +235,7 @@ def _with_data(config: "TrainConfig", data: Path | None, command: _Command) -> _
 
     if data is None:
         return _Job(config, None, start=command.start)
-    if is_dataset(data) and command.holdout is None:
+    if is_dataset(data) and not _splits(data, command):
         return _Job(config, open_dataset(data), data, start=command.start)
     if command.dry:
         return _Job(config, open_dataset(data) if is_dataset(data) else None, data, start=command.start)
@@ -246,6 +246,16 @@ def _with_data(config: "TrainConfig", data: Path | None, command: _Command) -> _
     _note(command, _Job(config, None, start=command.start), data)
     dataset, heldout = _prepared(source, command, config.size, config.channels)
     return _Job(config, dataset, data, heldout, command.start)
+
+
+def _splits(data: Path, command: _Command) -> bool:
+    """Whether a prepared dataset is cut in two for the run: as asked for, or as before."""
+    from anisodiff.data import is_dataset
+    from anisodiff.data.splitting import TRAINED, held_out_of
+
+    own = command.output / TRAINED
+    before = held_out_of(command.output) is not None and is_dataset(own) and data.resolve() != own.resolve()
+    return before or command.holdout is not None
 
 
 def _source_of(data: Path, command: _Command) -> "Source":
@@ -270,7 +280,7 @@ def _prepared(
 ) -> "tuple[Dataset, Path | None]":
     """Prepare the images in the folder of the run; those kept aside in a folder of their own."""
     from anisodiff.data import prepare
-    from anisodiff.data.splitting import TRAINED, prepare_parts
+    from anisodiff.data.splitting import HELD_OUT, TRAINED, prepare_parts
 
     def tick(done: int, total: int | None) -> None:
         command.tell("preparing the images", done, total)
@@ -283,8 +293,8 @@ def _prepared(
         return made.dataset, None
     made, aside = prepare_parts(source, command.output, count, size=size, channels=channels, progress=tick)
     _say(made.message)
-    _say(f"kept aside: {len(aside)} images in {aside.path}, never trained on")
-    return made.dataset, aside.path
+    _say(f"kept aside: {len(aside)} images in {command.output / HELD_OUT}, never trained on")
+    return made.dataset, command.output / HELD_OUT
 
 
 def _note(command: _Command, job: _Job, data: Path) -> None:
