@@ -216,6 +216,8 @@ def _own_job(process: str, command: _Command) -> _Job:
         asked = TrainConfig.from_dict({key: changes[key] for key in ("size", "channels") if key in changes})
         size = asked.size if "size" in changes else None
         channels = asked.channels if "channels" in changes else None
+        if is_dataset(data):  # it keeps its size
+            size, channels = open_dataset(data).size, open_dataset(data).channels
         seen, count = guess(source), len(source) - (_aside(source, command) or 0)
         config, words = for_images(count, channels or seen.channels, size or seen.size, process, changes)
         Plan.of(config)  # contradictions show before hours of preparing
