@@ -199,6 +199,7 @@ def _described_job(run: "RunDescription", where: str, command: _Command) -> _Job
 def _own_job(process: str, command: _Command) -> _Job:
     """For one's own images: choose what was not given, and print the choice."""
     from anisodiff.data import guess, is_dataset, open_dataset, open_source
+    from anisodiff.data.splitting import aside_of, is_cut, source_of
     from anisodiff.training.config import TrainConfig
     from anisodiff.training.model import Plan
     from anisodiff.training.recipes import for_dataset, for_images
@@ -209,16 +210,16 @@ def _own_job(process: str, command: _Command) -> _Job:
             raise ValueError("no data to train on: give a recipe, or --data PATH with your own images")
         return _Job(for_images(50_000, 3, (32, 32), process, changes)[0], None)
     heldout = None
-    if is_dataset(data) and not _splits(data, command):
+    if is_dataset(data) and not is_cut(data, command.output, command.holdout):
         dataset = open_dataset(data)
     else:
-        source = _source_of(data, command) if is_dataset(data) else open_source(data)
+        source = source_of(data, command.output) if is_dataset(data) else open_source(data)
         asked = TrainConfig.from_dict({key: changes[key] for key in ("size", "channels") if key in changes})
         size = asked.size if "size" in changes else None
         channels = asked.channels if "channels" in changes else None
         if is_dataset(data):  # it keeps its size
             size, channels = open_dataset(data).size, open_dataset(data).channels
-        seen, count = guess(source), len(source) - (_aside(source, command) or 0)
+        seen, count = guess(source), len(source) - (aside_of(command.holdout, command.output, len(source)) or 0)
         config, words = for_images(count, channels or seen.channels, size or seen.size, process, changes)
         Plan.of(config)  # contradictions show before hours of preparing
         if command.dry:
@@ -234,15 +235,16 @@ def _own_job(process: str, command: _Command) -> _Job:
 def _with_data(config: "TrainConfig", data: Path | None, command: _Command) -> _Job:
     """The images of a config; those of a source are prepared, but for a dry run."""
     from anisodiff.data import is_dataset, named_source, open_dataset, open_source
+    from anisodiff.data.splitting import is_cut, source_of
 
     if data is None:
         return _Job(config, None, start=command.start)
-    if is_dataset(data) and not _splits(data, command):
+    if is_dataset(data) and not is_cut(data, command.output, command.holdout):
         return _Job(config, open_dataset(data), data, start=command.start)
     if command.dry:
         return _Job(config, open_dataset(data) if is_dataset(data) else None, data, start=command.start)
     if is_dataset(data):
-        source = _source_of(data, command)
+        source = source_of(data, command.output)
     else:
         source = named_source(config.dataset, data) if config.dataset else open_source(data)
     _note(command, _Job(config, None, start=command.start), data)
@@ -250,45 +252,18 @@ def _with_data(config: "TrainConfig", data: Path | None, command: _Command) -> _
     return _Job(config, dataset, data, heldout, command.start)
 
 
-def _splits(data: Path, command: _Command) -> bool:
-    """Whether a prepared dataset is cut in two for the run: as asked for, or as before."""
-    from anisodiff.data import is_dataset
-    from anisodiff.data.splitting import TRAINED, held_out_of
-
-    own = command.output / TRAINED
-    before = held_out_of(command.output) is not None and is_dataset(own) and data.resolve() != own.resolve()
-    return before or command.holdout is not None
-
-
-def _source_of(data: Path, command: _Command) -> "Source":
-    """A prepared dataset that is to be copied into the run in two parts."""
-    from anisodiff.data import open_dataset
-    from anisodiff.data.splitting import TRAINED, source_of
-
-    if data.resolve() == (command.output / TRAINED).resolve():
-        raise ValueError(f"--holdout: {data} are the images of the run itself; keep a part aside in a new run")
-    return source_of(open_dataset(data))
-
-
-def _aside(source: "Source", command: _Command) -> int | None:
-    """How many images are kept aside: as asked for, or as before."""
-    from anisodiff.data.splitting import held_out_count, held_out_of
-
-    return held_out_of(command.output) if command.holdout is None else held_out_count(command.holdout, len(source))
-
-
 def _prepared(
     source: "Source", command: _Command, size: tuple[int, int] | None, channels: int | None
 ) -> "tuple[Dataset, Path | None]":
     """Prepare the images in the folder of the run; those kept aside in a folder of their own."""
     from anisodiff.data import prepare
-    from anisodiff.data.splitting import HELD_OUT, TRAINED, prepare_parts
+    from anisodiff.data.splitting import HELD_OUT, TRAINED, aside_of, prepare_parts
 
     def tick(done: int, total: int | None) -> None:
         command.tell("preparing the images", done, total)
 
     tick(0, None)
-    count = _aside(source, command)
+    count = aside_of(command.holdout, command.output, len(source))
     if count is None:
         made = prepare(source, command.output / TRAINED, size=size, channels=channels, progress=tick)
         _say(made.message)

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from anisodiff.data.arrays import array_file
-from anisodiff.data.dataset import Dataset, read_meta
+from anisodiff.data.dataset import Dataset, is_dataset, open_dataset, read_meta
 from anisodiff.data.guessing import guess
 from anisodiff.data.loader import key, permute
 from anisodiff.data.preparing import Prepared, prepare
@@ -67,18 +67,29 @@ def held_out_count(text: str, total: int) -> int:
     return count
 
 
-def source_of(dataset: Dataset) -> Source:
-    """A prepared dataset as a source, with its labels and classes."""
-    images = array_file(dataset.path / "images.npy", layout="NCHW")
-    classes = dataset.meta.get("classes")
-    return replace(images, labels=dataset.labels, classes=None if classes is None else tuple(classes))
-
-
-def held_out_of(folder: Path) -> int | None:
-    """How many images were kept aside when ``folder``/heldout was made; None where there is none."""
+def aside_of(text: str | None, folder: Path, total: int) -> int | None:
+    """How many of ``total`` images the run in ``folder`` keeps aside: as ``text`` asks, or as before."""
+    if text is not None:
+        return held_out_count(text, total)
     meta = read_meta(folder / HELD_OUT)
     count = None if meta is None else meta.get("identity", {}).get("source", {}).get("held_out")
     return count if isinstance(count, int) else None
+
+
+def is_cut(data: Path, folder: Path, text: str | None) -> bool:
+    """Whether the prepared dataset ``data`` is cut in two for the run in ``folder``: as asked, or as before."""
+    own = folder / TRAINED
+    return text is not None or (is_dataset(folder / HELD_OUT) and is_dataset(own) and data.resolve() != own.resolve())
+
+
+def source_of(data: Path, folder: Path) -> Source:
+    """A prepared dataset as a source with labels and classes, to be cut in two for the run in ``folder``."""
+    if data.resolve() == (folder / TRAINED).resolve():
+        raise ValueError(f"--holdout: {data} are the images of the run itself; keep a part aside in a new run")
+    dataset = open_dataset(data)
+    images = array_file(data / "images.npy", layout="NCHW")
+    classes = dataset.meta.get("classes")
+    return replace(images, labels=dataset.labels, classes=None if classes is None else tuple(classes))
 
 
 def prepare_parts(

@@ -20,7 +20,7 @@ from anisodiff.training.config import TrainConfig
 from anisodiff.training.model import Execution, Plan
 from anisodiff.training.setup import memory_named, prepare_device
 
-_PASSES, _PAIRS, _ROWS = 6.0, 1.5, 1.5
+_PASSES, _PAIRS, _ROWS = 5.0, 1.0, 1.0
 """Seconds that may be spent on the network, the forward process and the preconditioning."""
 _LEAST, _MOST = 16, 64  # pixels of a side, images
 _SAMPLED = 1 << 22  # weights of which an update is timed

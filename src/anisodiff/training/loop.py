@@ -13,13 +13,12 @@ from torch import Tensor
 from anisodiff.data import Dataset, Loader
 from anisodiff.io.checkpoint import Checkpoint, Snapshot, Store, alone, folder_of, read
 from anisodiff.models.base import Model
-from anisodiff.pretrained import shipped
 from anisodiff.runtime.distributed import Distributed
 from anisodiff.training.config import TrainConfig
 from anisodiff.training.hooks import Hooks, Log, OnInterval, StopRequest, TrainingOutcome, on_signals
 from anisodiff.training.model import Plan, assemble, calibration_images, model_tensors, statistics_from
 from anisodiff.training.readout import Readout
-from anisodiff.training.run_folder import RunDescription, read_run, write_run
+from anisodiff.training.run_folder import update_run
 from anisodiff.training.setup import (
     check_data,
     describe,
@@ -87,7 +86,8 @@ class _Run:
     def set_up(self, resume: bool, start: str | Path | None) -> None:
         """Build model and stepper: from a checkpoint of the run, from ``start``, or anew."""
         saved, device = self._saved(resume), self.distributed.device
-        self._describe(start, begun=saved is not None)
+        if self.distributed.leads:
+            update_run(self.run, self.config, self.dataset.path, start=start, begun=saved is not None)
         begun = None if saved is not None or start is None else load_start(start, self.plan, self.about)
         if saved is not None:
             statistics = statistics_from(saved.tensors("model"), device)
@@ -114,19 +114,6 @@ class _Run:
             names = ("weights", "optimizer", "counters", *(f"ema-{i}" for i in range(1, len(self.config.ema))))
             self.stepper.load(saved.tensors("model"), {name: saved.tensors(f"state/{name}") for name in names})
             self.done = saved.step
-
-    def _describe(self, start: str | Path | None, *, begun: bool) -> None:
-        """Write config.yaml; held-out images of the same data stay in it, and what a run began from."""
-        if not self.distributed.leads:
-            return
-        try:
-            old = read_run(self.run)
-        except ValueError:  # there is none, or a damaged one
-            old = RunDescription(config=self.config)
-        same = begun or (old.data is not None and old.data.resolve() == self.dataset.path.resolve())
-        first = old.start if begun else None if start is None else shipped(start) or Path(start)
-        heldout = old.heldout if same else None
-        write_run(self.run, RunDescription(config=self.config, data=self.dataset.path, heldout=heldout, start=first))
 
     def _saved(self, resume: bool) -> Checkpoint | None:
         """The checkpoint to resume from, the same in all processes; a run of another config is refused."""
