@@ -13,6 +13,9 @@ def test_a_note_stands_beside_the_progress():
     tell = lines(said.append, clock=lambda: now[0])
     for now[0], done in ((0.0, 0), (EVERY - 1, 10), (EVERY, 100), (EVERY + 1, 105), (2 * EVERY, 200), (999.0, 400)):
         tell("training", done, 400, f"loss {done / 1000}")
+    now[0] = 3000.0
+    tell("compiling", 0, None)
+    assert said.pop() == "compiling"
     assert said == ["training: 100/400, about 60 s left, loss 0.1", "training: 200/400, about 40 s left, loss 0.2"]
 
 

@@ -57,7 +57,8 @@ def lines(
         left = ""
         if total is not None and done > first:
             left = f"/{total}, about {about((now - start) / (done - first) * (total - done))} left"
-        say(f"{stage}: {done}{left}{note and f', {note}'}")
+        count = f": {done}{left}" if done or total else ""
+        say(f"{stage}{count}{note and f', {note}'}")
 
     return tell
 

@@ -81,7 +81,7 @@ def read_run(path: Path) -> RunDescription:
 def update_run(
     folder: Path, config: TrainConfig, data: Path, *, start: str | Path | None = None, begun: bool = False
 ) -> None:
-    """Write what is trained now; the held-out part of the same images stays, and the start of a run that has begun."""
+    """Write what is trained now; the held-out part of the same images stays, and the start of a run that goes on."""
     try:
         old = read_run(folder)
     except ValueError:  # there is none, or a damaged one
