@@ -5,11 +5,26 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import typer
+from PIL import Image
+from typer.testing import CliRunner
 
+from anisodiff.cli import data
+from anisodiff.cli import train as train_verb
 from anisodiff.data import Dataset, prepare
 from anisodiff.io.checkpoint import folder_of
 from anisodiff.training import TrainConfig, read, train
 
+SMALL = [
+    "calibration=32",
+    "network.nf=8",
+    "network.multipliers=[1, 1]",
+    "network.blocks=1",
+    "batch=4",
+    "warm_up=20",
+    "log_every=8",
+]
+"""Settings of `anisodiff train` for a network of a few thousand weights."""
 NETWORK = {"name": "small", "nf": 8, "multipliers": [1, 1], "blocks": 1, "dropout": 0.2}
 
 
@@ -30,6 +45,28 @@ def pixels(count: int = 40, seed: int = 0) -> np.ndarray:
     a, b = rng.uniform(-0.5, 0.5, (2, count, 1, 1, 1))
     field = 0.5 + a * x + b * y + rng.normal(0, 0.03, (count, 1, 8, 8))
     return (255 * field.clip(0, 1)).astype(np.uint8)
+
+
+def folder(path, count=12, side=16):
+    path.mkdir()
+    for number, picture in enumerate(pixels(count)[:, 0]):
+        Image.fromarray(np.kron(picture, np.ones((side // 8, side // 8), np.uint8))).save(path / f"{number}.png")
+    return path
+
+
+@pytest.fixture
+def command(monkeypatch, tmp_path):
+    """Run the command in a folder of its own."""
+    monkeypatch.chdir(tmp_path)
+    app = typer.Typer(pretty_exceptions_enable=False)
+    app.command()(train_verb.train)
+    app.add_typer(data.app, name="data")
+
+    def run(*words, settings=()):
+        changes = [word for item in settings for word in ("--set", item)]
+        return CliRunner().invoke(app, [*map(str, words), *changes])
+
+    return run
 
 
 @pytest.fixture(scope="session")

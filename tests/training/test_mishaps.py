@@ -9,6 +9,7 @@ from anisodiff.io.checkpoint import Store, folder_of
 from anisodiff.training import Hooks, newest, read_log, train
 from anisodiff.training.estimate import estimate
 from anisodiff.training.hooks import Log
+from anisodiff.training.model import Execution
 from anisodiff.training.step import Stepper
 from tests.training.conftest import assert_equal, tiny
 
@@ -78,7 +79,7 @@ FULL = (
 def test_too_little_memory_is_one_line_with_a_remedy(dataset, tmp_path, monkeypatch, error, changes, remedy):
     """The remedies change no result, so the run can be continued with them."""
 
-    def fail(self, k, images):
+    def fail(*_):
         raise error
 
     monkeypatch.setattr(Stepper, "step", fail)
@@ -86,6 +87,7 @@ def test_too_little_memory_is_one_line_with_a_remedy(dataset, tmp_path, monkeypa
         train(tiny(**changes), dataset, tmp_path, tensorboard=False)
     assert remedy in str(told.value)
     assert "\n" not in str(told.value)
+    monkeypatch.setattr(Execution, "forward", fail)
     with pytest.raises(MemoryError, match=remedy):
         estimate(tiny(**changes), torch.device("cpu"), torch.rand(8, 1, 8, 8))
 

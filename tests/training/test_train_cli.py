@@ -6,48 +6,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-import typer
 from PIL import Image
-from typer.testing import CliRunner
 
-from anisodiff.cli import data, train
 from anisodiff.networks import NCSNppConfig
 from anisodiff.samplers import Sampler
 from anisodiff.training import Plan, TrainConfig, find, load_model, read_log
 from tests.support.published_ncsnpp import forward, published_file
-from tests.training.conftest import NETWORK, pixels
-
-SMALL = [
-    "calibration=32",
-    "network.nf=8",
-    "network.multipliers=[1, 1]",
-    "network.blocks=1",
-    "batch=4",
-    "warm_up=20",
-    "log_every=8",
-]
-
-
-@pytest.fixture
-def command(monkeypatch, tmp_path):
-    """Run the command in a folder of its own."""
-    monkeypatch.chdir(tmp_path)
-    app = typer.Typer(pretty_exceptions_enable=False)
-    app.command()(train.train)
-    app.add_typer(data.app, name="data")
-
-    def run(*words, settings=()):
-        changes = [word for item in settings for word in ("--set", item)]
-        return CliRunner().invoke(app, [*map(str, words), *changes])
-
-    return run
-
-
-def folder(path, count=12, side=16):
-    path.mkdir()
-    for number, picture in enumerate(pixels(count)[:, 0]):
-        Image.fromarray(np.kron(picture, np.ones((side // 8, side // 8), np.uint8))).save(path / f"{number}.png")
-    return path
+from tests.training.conftest import NETWORK, SMALL, folder
 
 
 def test_trains_on_a_folder_says_what_it_picked_and_continues(command, tmp_path):

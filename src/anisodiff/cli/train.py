@@ -1,9 +1,11 @@
-"""``anisodiff train``: train a model on a set of images, or resume its training."""
+"""``anisodiff train``: train a model on a set of images, or continue its training."""
 
 import json
 import os
-from collections.abc import Mapping
-from dataclasses import asdict
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -12,27 +14,43 @@ import typer
 from anisodiff import notation
 from anisodiff.cli import common
 from anisodiff.cli.names import complete_recipe
-from anisodiff.runtime.durations import about
 from anisodiff.runtime.progress import StageProgress, stages
 
 if TYPE_CHECKING:
     import torch
-    from torch import Tensor
 
     from anisodiff.data import Dataset, Source
-    from anisodiff.models.base import Model
     from anisodiff.training.config import TrainConfig
-    from anisodiff.training.hooks import Hooks
+    from anisodiff.training.hooks import TrainingOutcome
+    from anisodiff.training.run_folder import RunDescription
 
-_LONG = 14 * 86400.0
-"""Seconds: a run that takes longer gets advice."""
+
+@dataclass(frozen=True, kw_only=True)
+class _Command:
+    """What the command line asks for, besides a recipe or a process."""
+
+    data: Path | None
+    output: Path
+    changes: dict[str, Any]
+    start: Path | None
+    holdout: str | None
+    dry: bool
+    saved: "RunDescription | None"
+    """What config.yaml in the output folder says."""
+    begun: bool
+    """Whether the output folder has checkpoints."""
+    tell: StageProgress
+    device: "torch.device"
 
 
 class _Job(NamedTuple):
-    """What to train, and on what; a dry run may have no data."""
+    """What to train, and on what; a dry run may have no dataset."""
 
     config: "TrainConfig"
     dataset: "Dataset | None"
+    data: Path | None = None
+    heldout: Path | None = None
+    start: Path | None = None
 
 
 def train(
@@ -41,16 +59,18 @@ def train(
     ),
     data: Path = typer.Option(None, "--data", help="Read a dataset, an archive, a folder or zip of images."),
     output: Path = common.output(Path("run"), "Write checkpoints and log into this folder."),
+    file: Path = typer.Option(None, "--config", help="Read the keys from a YAML file, or from another run."),
     overrides: list[str] = typer.Option([], "--set", help="Override a key, e.g. --set lr=1e-4; repeatable."),
     resume: str = typer.Option("auto", "--resume", help="auto: resume if a run exists. never: fail if one exists."),
     start: Path = typer.Option(None, "--from", help="Start from the weights of a run or score_sde file."),
     images: int = typer.Option(None, "--images", min=0, help="Train for this many images; 0: only set up the run."),
-    dry_run: bool = typer.Option(False, "--dry-run", help="Print parameters, memory and time; train nothing."),
+    holdout: str = typer.Option(None, "--holdout", help="Keep images aside, e.g. 10% or 500: not trained on."),
+    dry_run: bool = typer.Option(False, "--dry-run", help="Print config, memory and time; train nothing."),
     as_json: bool = common.JSON,
     seed: int = typer.Option(None, "--seed", min=0, help="Set the random seed of the run."),
     device: str = common.DEVICE,
 ) -> None:
-    """Train a model. The run may be killed at any moment; the same command resumes it.
+    """Train a model. The run may be killed at any moment; anisodiff train -o RUN continues it.
 
     Example: anisodiff train cifar10-anisotropic --data cifar-10-python.tar.gz --output run
 
@@ -60,30 +80,60 @@ def train(
 
     On several GPUs: accelerate launch -m anisodiff train …, or torchrun --nproc-per-node 8 -m anisodiff train …
     """
-    from anisodiff.runtime.devices import pick_device
-    from anisodiff.training.loop import train as run_training
-
+    began = time.perf_counter()
     if resume not in ("auto", "never"):
         raise ValueError(f"unknown --resume {resume!r}; {notation.nearest(resume, ('auto', 'never'))}")
-    where = pick_device(device)
     leads = os.environ.get("RANK", "0") == "0"  # only the first of several processes prints
     common.console.quiet = not leads
     changes = common.settings(overrides)
     changes |= {key: value for key, value in (("seed", seed), ("images", images)) if value is not None}
     if start is not None and start.is_file():  # a published network: keep its inputs and outputs
         changes = {"parameterization": "ve", "channel_pca": False, **changes}
-    job = _job(name, data, output, changes, where, dry_run)
+    with _stopped_in_one_line(output), stages(common.console, shown=leads) as tell:
+        tell("starting", 0, None)
+        from anisodiff.cli import dry_run as dry
+        from anisodiff.io.checkpoint import folder_of
+        from anisodiff.runtime.devices import pick_device
+        from anisodiff.training.loop import train as run_training
+        from anisodiff.training.preview import showing
+        from anisodiff.training.run_folder import NAME, read_run
+
+        where = pick_device(device)
+        command = _Command(
+            data=data, output=output, changes=changes, start=start, holdout=holdout, dry=dry_run, tell=tell,
+            saved=read_run(output) if (output / NAME).is_file() else None,
+            begun=any(folder_of(output).glob("step-*")), device=where,
+        )  # fmt: skip
+        job = _job(name, file, command)
+        if dry_run:
+            found = dry.measured(job.config, job.dataset, where, tell)
+        else:
+            assert job.dataset is not None
+            _note(command, job, job.dataset.path)
+            hooks = showing(output, job.config, tell=tell, say=_say, began=began)
+            outcome = run_training(
+                job.config, job.dataset, output, device=where, resume=resume == "auto", start=job.start, hooks=hooks
+            )
     if dry_run:
-        _estimate(job, where, as_json)
-        return
-    assert job.dataset is not None
-    with stages(common.console, shown=leads) as tell:
-        hooks = _hooks(tell, output, job.config)
-        outcome = run_training(
-            job.config, job.dataset, output, device=where, resume=resume == "auto", start=start, hooks=hooks
-        )
-    if not leads:
-        return
+        dry.show(job.config, job.data, where, found, holdout=holdout, as_json=as_json)
+    elif leads:
+        _report(outcome, output, as_json)
+
+
+@contextmanager
+def _stopped_in_one_line(output: Path) -> Iterator[None]:
+    """Ctrl-C before the first step, or twice: say how to continue."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        begun = (output / "config.yaml").is_file()
+        how = f"continue with: anisodiff train -o {output}" if begun else "nothing was kept; give the command again"
+        _say(f"stopped; {how}")
+        raise typer.Exit(130) from None
+
+
+def _report(outcome: "TrainingOutcome", output: Path, as_json: bool) -> None:
+    """How the run ended."""
     if as_json:
         typer.echo(json.dumps({**asdict(outcome), "checkpoint": str(outcome.checkpoint)}))
         return
@@ -95,143 +145,140 @@ def train(
         common.wrote(outcome.checkpoint)
 
 
-def _job(
-    name: str, data: Path | None, output: Path, changes: dict[str, Any], device: "torch.device", dry: bool
-) -> _Job:
+def _job(name: str, file: Path | None, command: _Command) -> _Job:
     """The config and the data of a command line."""
-    from anisodiff.data import is_dataset, named_source, open_dataset, open_source
     from anisodiff.registry import DEFAULT_PROCESS, TRAINED
+    from anisodiff.training.config import scaled
     from anisodiff.training.model import Plan
     from anisodiff.training.recipes import RECIPES, recipe
+    from anisodiff.training.run_folder import read_run
 
-    if name == "" or name in TRAINED:
-        return _own_job(name or DEFAULT_PROCESS, data, output, changes, device, dry)
-    if name not in RECIPES:
+    data, saved = command.data, command.saved
+    if file is not None:
+        if name:
+            raise ValueError(
+                f"got the recipe {name!r} and --config {file}: give one of them, and change it with --set"
+            )
+        return _described_job(read_run(file), str(file), command)
+    if name and name not in RECIPES and name not in TRAINED:
         if Path(name).exists() and data is None:
             raise ValueError(f"{name!r} is a path, not a recipe; did you mean --data {name}?")
         raise ValueError(f"unknown recipe {name!r}; {notation.nearest(name, [*RECIPES, *TRAINED])}")
-    config = recipe(name).changed(changes)
+    if name not in RECIPES:
+        if saved is not None and (command.begun or (not name and data is None)):  # keep what was picked
+            if name:
+                command.changes.setdefault("process.preset", name)
+            return _described_job(saved, str(command.output), command)
+        return _own_job(name or DEFAULT_PROCESS, command)
+    config = scaled(recipe(name), command.changes)
+    if command.begun and saved is not None:
+        data = data or saved.data
+        if "warm_up" not in command.changes:  # a longer run has the warm-up that it began with
+            config = replace(config, warm_up=saved.config.warm_up)
     Plan.of(config)  # contradictions show before hours of preparing
-    if data is not None and is_dataset(data):
-        return _Job(config, open_dataset(data))
-    if dry:
-        return _Job(config, None)
-    if data is None:
+    if data is None and not command.dry:
         raise ValueError(f"no data for {name}: give --data PATH ({config.dataset}'s archive, or a prepared dataset)")
-    source = named_source(config.dataset, data) if config.dataset else open_source(data)
-    return _Job(config, _prepared(source, output, config.size, config.channels))
+    return _with_data(config, data, command)
 
 
-def _own_job(
-    process: str, data: Path | None, output: Path, changes: dict[str, Any], device: "torch.device", dry: bool
-) -> _Job:
-    """For one's own images: choose what was not given, and print the choice."""
-    from anisodiff.data import guess, is_dataset, open_dataset, open_source
-    from anisodiff.training.config import TrainConfig
+def _described_job(run: "RunDescription", where: str, command: _Command) -> _Job:
+    """For config.yaml of a run or a file like it."""
     from anisodiff.training.model import Plan
-    from anisodiff.training.picking import Machine, for_dataset, for_images
 
-    machine = Machine.of(device)
+    config = run.config.changed(command.changes)
+    Plan.of(config)
+    data, command = command.data or run.data, replace(command, start=command.start or run.start)
+    if data is None and not command.dry:
+        raise ValueError(f"{where} names no data: give --data PATH")
+    if data is not None and not data.exists():
+        raise ValueError(f"the images of {where} are not at {data}: give --data PATH")
+    job = _with_data(config, data, command)
+    return job if job.heldout or command.data else job._replace(heldout=run.heldout)
+
+
+def _own_job(process: str, command: _Command) -> _Job:
+    """For one's own images: choose what was not given, and print the choice."""
+    from anisodiff.data import is_dataset, open_dataset, open_source
+    from anisodiff.data.splitting import aside_of, is_cut, source_of
+    from anisodiff.training.picking import Machine, for_dataset, for_images, for_source
+
+    data, changes, machine = command.data, command.changes, Machine.of(command.device)
     if data is None:
-        if not dry:
+        if not command.dry:
             raise ValueError("no data to train on: give a recipe, or --data PATH with your own images")
         return _Job(for_images(50_000, 3, (32, 32), machine, process, changes)[0], None)
-    if is_dataset(data):
+    heldout = None
+    if is_dataset(data) and not is_cut(data, command.output, command.holdout):
         dataset = open_dataset(data)
     else:
-        source = open_source(data)
-        asked = TrainConfig.from_dict({key: changes[key] for key in ("size", "channels") if key in changes})
-        size = asked.size if "size" in changes else None
-        channels = asked.channels if "channels" in changes else None
-        seen = guess(source, largest=machine.largest_side(len(source)))
-        size, channels = size or seen.size, channels or seen.channels
-        config, words = for_images(len(source), channels, size, machine, process, changes)
-        Plan.of(config)  # contradictions show before hours of preparing
-        if dry:
+        source, kept = open_source(data) if not is_dataset(data) else source_of(data, command.output), {}
+        if is_dataset(data):  # it keeps its size
+            kept = {"size": open_dataset(data).size, "channels": open_dataset(data).channels}
+        aside = aside_of(command.holdout, command.output, len(source)) or 0
+        config, words = for_source(source, machine, process, changes | kept, aside)
+        if command.dry:
             _say(words)
-            return _Job(config, None)
-        dataset = _prepared(source, output, size, channels)
+            return _Job(config, None, data, start=command.start)
+        _note(command, _Job(config, None, start=command.start), data)
+        dataset, heldout = _prepared(source, command, config.size, config.channels)
     config, words = for_dataset(dataset, machine, process, changes)
     _say(words)
-    return _Job(config, dataset)
+    return _Job(config, dataset, data, heldout, command.start)
 
 
-def _prepared(source: "Source", output: Path, size: tuple[int, int] | None, channels: int | None) -> "Dataset":
-    """Prepare the images in the folder of the run."""
+def _with_data(config: "TrainConfig", data: Path | None, command: _Command) -> _Job:
+    """The images of a config; those of a source are prepared, but for a dry run."""
+    from anisodiff.data import is_dataset, named_source, open_dataset, open_source
+    from anisodiff.data.splitting import is_cut, source_of
+
+    if data is None:
+        return _Job(config, None, start=command.start)
+    if is_dataset(data) and not is_cut(data, command.output, command.holdout):
+        return _Job(config, open_dataset(data), data, start=command.start)
+    if command.dry:
+        return _Job(config, open_dataset(data) if is_dataset(data) else None, data, start=command.start)
+    if is_dataset(data):
+        source = source_of(data, command.output)
+    else:
+        source = named_source(config.dataset, data) if config.dataset else open_source(data)
+    _note(command, _Job(config, None, start=command.start), data)
+    dataset, heldout = _prepared(source, command, config.size, config.channels)
+    return _Job(config, dataset, data, heldout, command.start)
+
+
+def _prepared(
+    source: "Source", command: _Command, size: tuple[int, int], channels: int
+) -> "tuple[Dataset, Path | None]":
+    """Prepare the images in the folder of the run; those kept aside in a folder of their own."""
     from anisodiff.data import prepare
+    from anisodiff.data.splitting import HELD_OUT, TRAINED, aside_of, prepare_parts
 
-    with common.progress("preparing the images") as tick:
-        made = prepare(source, output / "data", size=size, channels=channels, progress=tick)
+    def tick(done: int, total: int | None) -> None:
+        command.tell("preparing the images", done, total)
+
+    tick(0, None)
+    count = aside_of(command.holdout, command.output, len(source))
+    if count is None:
+        made = prepare(source, command.output / TRAINED, size=size, channels=channels, progress=tick)
+        _say(made.message)
+        return made.dataset, None
+    made, aside = prepare_parts(source, command.output, count, size=size, channels=channels, progress=tick)
     _say(made.message)
-    return made.dataset
+    _say(f"kept aside: {len(aside)} images in {command.output / HELD_OUT}, never trained on")
+    return made.dataset, command.output / HELD_OUT
+
+
+def _note(command: _Command, job: _Job, data: Path) -> None:
+    """Write config.yaml of a run that has not begun: from here on `train -o RUN` knows what to do."""
+    from anisodiff.io.checkpoint import alone
+    from anisodiff.training.run_folder import RunDescription, write_run
+
+    parts_to_come = job.dataset is None and command.holdout is not None
+    if command.begun or parts_to_come or os.environ.get("RANK", "0") != "0":
+        return
+    with alone(command.output):
+        write_run(command.output, RunDescription(config=job.config, data=data, heldout=job.heldout, start=job.start))
 
 
 def _say(line: str) -> None:
     common.console.print(line, highlight=False, soft_wrap=True)
-
-
-def _estimate(job: _Job, device: "torch.device", as_json: bool) -> None:
-    """Print config, parameters, memory and time; write nothing."""
-    import torch
-    import yaml
-
-    from anisodiff.training.estimate import estimate
-    from anisodiff.training.model import Plan
-    from anisodiff.training.setup import check_data
-
-    plan = Plan.of(job.config)
-    if job.dataset is not None:
-        check_data(job.config, job.dataset)
-        few = job.dataset.first(64)
-    else:
-        few = torch.rand(64, job.config.channels, *job.config.size, generator=torch.Generator().manual_seed(0))
-    said: list[str] = []
-    with common.progress("timing a few steps"):
-        found = estimate(job.config, device, few, said.append)
-    config, identity = job.config.to_dict(), plan.process.identity()
-    if as_json:
-        facts = {"config": config, "process": identity, "steps": job.config.steps, "device": device.type}
-        typer.echo(json.dumps({**asdict(found), **facts}, indent=2))
-        return
-    typer.echo(yaml.safe_dump(config, sort_keys=False, allow_unicode=True).rstrip())
-    for key, value in identity.items():
-        typer.echo(f"# process: {key} = {value}")
-    for line in said:
-        typer.echo(f"# {line}")
-    measured = "measured" if found.measured_bytes else "estimated"
-    scaled = "" if found.batch * job.config.accumulation == job.config.batch else f" (timed {found.batch} at a time)"
-    typer.echo(f"parameters: {found.parameters:,}")
-    typer.echo(
-        f"memory: {found.bytes / 2**30:.2f} GiB {measured}, of which {found.state_bytes / 2**30:.2f} GiB state"
-    )
-    typer.echo(f"time per thousand images on {device.type}: {about(found.seconds_per_thousand)}{scaled}")
-    typer.echo(
-        f"the whole run: {job.config.steps:,} steps, {job.config.images:,} images, {about(found.seconds_in_all)}"
-    )
-    if found.seconds_in_all > _LONG:
-        typer.echo("shorter: --images N, a recipe that ends in -small, a smaller --set network.name, or a GPU")
-
-
-def _hooks(tell: StageProgress, output: Path, config: "TrainConfig") -> "Hooks":
-    """Lines and progress on the terminal, the prior, and grids of samples in ``samples/``."""
-    from anisodiff.io.grids import save_grid
-    from anisodiff.training import preview
-    from anisodiff.training.hooks import Hooks
-    from anisodiff.training.model import process_of
-
-    last = ""
-
-    def on_log(record: dict[str, Any]) -> None:
-        nonlocal last
-        loss = "" if record["loss"] is None else f", loss {record['loss']:.4f}"
-        last = f"step {record['step']}, {record['images_per_second']:,.0f} images/s{loss}"
-
-    def on_interval(model: "Model", step: int, prior: "Mapping[str, Tensor] | None") -> None:
-        if prior is not None:
-            grid = preview.sample_grid(model, prior, t_min=config.t_min, process=process_of(config))
-            save_grid(grid.clamp(0, 1), output / "samples" / f"step-{step:08d}.png")
-
-    def progress(stage: str, done: int, total: int | None, note: str = "") -> None:
-        tell(stage, done, total, note or last)
-
-    return Hooks(say=_say, progress=progress, on_log=on_log, on_interval=on_interval, fit_prior=preview.fit_prior)

@@ -85,6 +85,7 @@ class Arrays(Source):
     labels: NDArray[np.int64] | None
     stamp: tuple[object, ...]
     shape: tuple[int, int, int]
+    classes: tuple[str, ...] | None = None
 
     def describe(self) -> str:
         where = f"{self.path}:{self.key}" if self.key else f"{self.path}"

@@ -13,17 +13,17 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from anisodiff.data import Dataset, Source, guess, in_memory, is_dataset, open_dataset, open_source, prepare
+from anisodiff.data import Dataset, Source, in_memory, is_dataset, open_dataset, open_source, prepare
 from anisodiff.generation.generator import Generator, load
 from anisodiff.generation.images import Images
 from anisodiff.io.checkpoint import folder_of
-from anisodiff.models.base import Model
 from anisodiff.runtime.devices import pick_device
 from anisodiff.runtime.distributed import Distributed
 from anisodiff.runtime.progress import StageProgress, no_stage_progress, stages
-from anisodiff.training import Hooks, Plan, TrainConfig, loop, preview
-from anisodiff.training.recipes import for_dataset, for_images
-from anisodiff.training.run_folder import NAME, RunDescription, read_run, write_run
+from anisodiff.training import Plan, TrainConfig, loop
+from anisodiff.training.picking import Machine, for_dataset, for_source
+from anisodiff.training.preview import showing
+from anisodiff.training.run_folder import NAME, RunDescription, read_run
 
 TrainingImages = str | Path | Dataset | Tensor | NDArray[Any]
 """A folder, zip, .npy, .npz or prepared dataset, or images in memory: uint8, or float in [0, 1]."""
@@ -55,12 +55,15 @@ def train(
     if config is not None and not isinstance(config, TrainConfig):
         raise ValueError(f"config: got {type(config).__name__}, expected a TrainConfig; single keys go without it")
     with _shown(progress) as screen:
-        run = _described(data, folder, config, keys, screen)
-        _write(folder, run)
-        hooks = replace(_hooks(folder, run.config, screen, on_log, on_grid), stop=stop)
+        run = _described(data, folder, config, keys, where, screen)
+        hooks = showing(
+            folder, run.config, tell=screen.tell, say=screen.say, on_log=on_log,
+            on_grid=lambda images, step: on_grid(images.as_subclass(Images), step),
+        )  # fmt: skip
         assert run.data is not None
-        outcome = loop.train(run.config, open_dataset(run.data), folder, device=where, hooks=hooks)
-    _write(folder, run, after=True)
+        outcome = loop.train(
+            run.config, open_dataset(run.data), folder, device=where, start=run.start, hooks=replace(hooks, stop=stop)
+        )
     Distributed(where).agree(lambda: None)  # all wait for the last checkpoint
     generator = load(folder, where)
     generator.outcome = outcome
@@ -89,8 +92,9 @@ def _shown(wanted: bool | None) -> Iterator[_Screen]:
 
 
 def _described(
-    data: TrainingImages | None, folder: Path, config: TrainConfig | None, keys: Mapping[str, Any], screen: _Screen
-) -> RunDescription:
+    data: TrainingImages | None, folder: Path, config: TrainConfig | None, keys: Mapping[str, Any],
+    device: torch.device, screen: _Screen,
+) -> RunDescription:  # fmt: skip
     """Config and prepared images: those of the run in the folder, those given, or what suits the images."""
     if data is None or (_begun(folder) and config is None):
         run = read_run(folder)
@@ -103,23 +107,13 @@ def _described(
         made = config.changed(keys)
         Plan.of(made)  # contradictions show before anything is prepared
         return RunDescription(config=made, data=_dataset(data, folder, made.size, made.channels, screen).path)
-    dataset = _picked_dataset(data, folder, keys, screen)
-    made, words = for_dataset(dataset, **_preset(keys), changes=keys)
-    screen.say(words)
-    return RunDescription(config=made, data=dataset.path)
-
-
-def _picked_dataset(data: TrainingImages, folder: Path, keys: Mapping[str, Any], screen: _Screen) -> Dataset:
-    """The images in the size that is given or suits them."""
-    source = _source(data)
+    source, machine = _source(data), Machine.of(device)
     if isinstance(source, Dataset):
-        return source
-    asked = TrainConfig.from_dict({key: keys[key] for key in ("size", "channels") if key in keys})
-    seen = guess(source)
-    size = asked.size if "size" in keys else seen.size
-    channels = asked.channels if "channels" in keys else seen.channels
-    Plan.of(for_images(len(source), channels, size, **_preset(keys), changes=keys)[0])
-    return _dataset(source, folder, size, channels, screen)
+        made, words = for_dataset(source, machine, **_preset(keys), changes=keys)
+    else:
+        made, words = for_source(source, machine, **_preset(keys), changes=keys)
+    screen.say(words)
+    return RunDescription(config=made, data=_dataset(source, folder, made.size, made.channels, screen).path)
 
 
 def _preset(keys: Mapping[str, Any]) -> dict[str, Any]:
@@ -153,40 +147,5 @@ def _dataset(
     return made.dataset
 
 
-def _write(folder: Path, run: RunDescription, *, after: bool = False) -> None:
-    """Describe a new run before its first step; one that continues, when nothing was refused."""
-    if os.environ.get("RANK", "0") == "0" and (after or not _begun(folder)):
-        write_run(folder, run)
-
-
 def _begun(folder: Path) -> bool:
     return (folder / NAME).is_file() and any(folder_of(folder).glob("step-*"))
-
-
-def _hooks(
-    folder: Path,
-    config: TrainConfig,
-    screen: _Screen,
-    on_log: Callable[[dict[str, Any]], None],
-    on_grid: Callable[[Images, int], None],
-) -> Hooks:
-    """Lines and progress, the prior, and grids of samples in ``samples/``."""
-    process, last = Plan.of(config).process, ""
-
-    def logged(record: dict[str, Any]) -> None:
-        nonlocal last
-        loss = "" if record["loss"] is None else f", loss {record['loss']:.4f}"
-        last = f"step {record['step']}, {record['images_per_second']:,.0f} images/s{loss}"
-        on_log(record)
-
-    def on_interval(model: Model, step: int, prior: Mapping[str, Tensor] | None) -> None:
-        if prior is not None:
-            grid = preview.sample_grid(model, prior, t_min=config.t_min, process=process)
-            images = grid.clamp(0, 1).to("cpu", torch.float32).as_subclass(Images)
-            images.save_grid(folder / "samples" / f"step-{step:08d}.png")
-            on_grid(images, step)
-
-    def tell(stage: str, done: int, total: int | None, note: str = "") -> None:
-        screen.tell(stage, done, total, note or last)
-
-    return Hooks(say=screen.say, progress=tell, on_log=logged, on_interval=on_interval, fit_prior=preview.fit_prior)

@@ -17,6 +17,7 @@ from anisodiff.runtime.durations import about
 
 if TYPE_CHECKING:  # rich is imported where a bar is drawn
     from rich.console import Console
+    from rich.text import Text
 
 Progress = Callable[[int, int | None], None]
 """(done, total); total is None where it is unknown."""
@@ -56,7 +57,8 @@ def lines(
         left = ""
         if total is not None and done > first:
             left = f"/{total}, about {about((now - start) / (done - first) * (total - done))} left"
-        say(f"{stage}: {done}{left}{note and f', {note}'}")
+        count = f": {done}{left}" if done or total else ""
+        say(f"{stage}{count}{note and f', {note}'}")
 
     return tell
 
@@ -69,20 +71,34 @@ def stages(console: "Console", *, shown: bool = True) -> Iterator[StageProgress]
         return
     import rich.progress as bars
 
+    class Clock(bars.ProgressColumn):
+        """The time left; of a stage of unknown length, the time since it began."""
+
+        max_refresh = 0.5
+        left, since = bars.TimeRemainingColumn(), bars.TimeElapsedColumn()
+
+        def render(self, task: bars.Task) -> "Text":
+            return self.since.render(task) if task.total is None else self.left.render(task).append(" left")
+
     display = bars.Progress(
-        bars.TextColumn("{task.description}"), bars.BarColumn(), bars.MofNCompleteColumn(),
-        bars.TextColumn("{task.fields[note]}"), bars.TimeRemainingColumn(), console=console, transient=True,
-        speed_estimate_period=120,
+        bars.TextColumn("{task.description}"), bars.BarColumn(20), bars.TextColumn("{task.fields[count]}"),
+        bars.TextColumn("{task.fields[note]}"), Clock(), console=console, transient=True, speed_estimate_period=120,
     )  # fmt: skip
     tasks: dict[str, bars.TaskID] = {}
+    reached: dict[str, tuple[int, int | None]] = {}
     with display:
 
         def tell(stage: str, done: int, total: int | None, note: str = "") -> None:
             if stage not in tasks:
-                tasks[stage] = display.add_task(stage, total=total, note=note)
-                for old in list(tasks)[:-_SHOWN]:  # an experiment has more stages than a terminal has lines
-                    display.update(tasks[old], visible=False)
-            display.update(tasks[stage], completed=done, total=total, note=note, visible=True)
+                tasks[stage] = display.add_task(stage, total=total, note=note, count="")
+            elif done < reached[stage][0]:  # it begins again
+                display.reset(tasks[stage])
+            reached[stage] = done, total
+            over = [other for other, (at, end) in reached.items() if at == (end or 0) and other != stage]
+            for old in (*over, *list(tasks)[:-_SHOWN]):  # an experiment has more stages than a terminal has lines
+                display.update(tasks[old], visible=False)
+            count = f"{done}/{'?' if total is None else total}" if done or total else ""
+            display.update(tasks[stage], completed=done, total=total, count=count, note=note, visible=True)
 
         yield tell
 

@@ -156,6 +156,25 @@ class TrainConfig:
         return TrainConfig.from_dict(values)
 
 
+def scaled(config: TrainConfig, changes: Mapping[str, Any]) -> TrainConfig:
+    """``config.changed(changes)``; where the length is changed, warm-up and intervals change in proportion.
+
+    Those that are among the changes stay as given. A short run is not cut into more than every hundredth step of
+    checkpoints and grids, and every tenth of lines of the log.
+    """
+    made = config.changed(changes)
+    if "images" not in changes or not made.images or not config.images:
+        return made
+    ratio = made.images / config.images
+    least = {"warm_up": 0, "log_every": 10, "checkpoint_every": 100, "sample_every": 100}  # in batches
+    for key, batches in least.items():
+        old = getattr(config, key)
+        if key not in changes and old:
+            floor = min(old, batches * made.batch)
+            made = dataclasses.replace(made, **{key: max(floor, round(old * ratio))})
+    return made
+
+
 def completed(saved: Mapping[str, Any]) -> dict[str, Any]:
     """A config as it was saved: a setting that did not exist yet was at its default."""
     return {**TrainConfig().to_dict(), **saved}

@@ -1,20 +1,29 @@
-"""What a run will cost: parameters, memory, time per thousand images."""
+"""What a run will cost: parameters, memory, time; answered within seconds on any machine.
 
+Nothing is compiled, and no more than a few passes are made. Where one at full size would take too long, smaller
+ones are timed: a pass of n pixels costs a + b·n seconds, a for the launches and the reading of weights. Two sizes
+give both.
+"""
+
+import contextlib
+import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from anisodiff.runtime.distributed import Distributed
+from anisodiff.runtime.durations import about
 from anisodiff.training.config import TrainConfig
-from anisodiff.training.model import Plan, assemble
+from anisodiff.training.model import Execution, Plan
 from anisodiff.training.setup import memory_named, prepare_device
-from anisodiff.training.step import Stepper
 
-_STEPS = 3
+_PASSES, _PAIRS, _ROWS = 5.0, 1.0, 1.0
+"""Seconds that may be spent on the network, the forward process and the preconditioning."""
+_LEAST, _MOST = 16, 64  # pixels of a side, images
+_SAMPLED = 1 << 22  # weights of which an update is timed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,9 +36,15 @@ class Estimate:
     activation_bytes: int
     """Kept for the backward pass of one part of a batch."""
     measured_bytes: int | None
-    """Peak of the device's memory, where it can be read."""
+    """Peak of the device's memory, where it was read at the run's own size."""
     batch: int
-    """Images a step that was timed; smaller than the run's on a CPU."""
+    """Images of the largest pass that was timed."""
+    size: tuple[int, int]
+    """Their height and width; smaller than the run's where that would take too long."""
+    how: str
+    """What was timed, in words."""
+    seconds_before: float
+    """Preconditioning and prior, before the first step."""
     seconds_per_thousand: float
     seconds_in_all: float
 
@@ -39,66 +54,208 @@ class Estimate:
         return self.measured_bytes or self.state_bytes + self.activation_bytes
 
 
+@dataclass(frozen=True)
+class Load:
+    """Images of one size."""
+
+    count: int
+    height: int
+    width: int
+
+    @property
+    def pixels(self) -> int:
+        return self.count * self.height * self.width
+
+
+@dataclass
+class Cost:
+    """Seconds of a load, as timed."""
+
+    timed: list[tuple[Load, float]] = field(default_factory=list)
+
+    def of(self, pixels: int) -> float:
+        """a + b·pixels through the last two, or in proportion to the only one."""
+        load, seconds = self.timed[-1]
+        if len(self.timed) == 1:
+            return seconds * pixels / load.pixels
+        smaller, less = self.timed[-2]
+        slope = max(0.0, (seconds - less) / (load.pixels - smaller.pixels))
+        return max(seconds * min(1.0, pixels / load.pixels), seconds + slope * (pixels - load.pixels))
+
+
+def climb(loads: list[Load], run: Callable[[Load], float], limit: float) -> Cost:
+    """Time ever larger loads (ascending) as long as the next one is expected to end within ``limit`` seconds.
+
+    A load that cannot be run at its size (ValueError) is passed over; the last one must do.
+    """
+    cost, begin, spent, left = Cost(), time.perf_counter(), 0.0, list(loads)
+    while left:
+        last = cost.timed[-1][0].pixels if cost.timed else 0
+        room = limit - (time.perf_counter() - begin)
+        fits = [load for load in left if not last or spent * load.pixels / last <= room]
+        if not fits:
+            break
+        chosen = fits[-1] if last else fits[0]
+        left = [load for load in left if load.pixels > chosen.pixels]
+        started = time.perf_counter()
+        try:
+            cost.timed.append((chosen, run(chosen)))
+        except ValueError:
+            if not left and not cost.timed:
+                raise
+        spent = time.perf_counter() - started
+    return cost
+
+
 def estimate(
     config: TrainConfig, device: torch.device, images: Tensor, say: Callable[[str], None] = lambda _: None
 ) -> Estimate:
-    """Build the run on a few ``images`` [N, C, H, W] and time its steps; nothing is written.
-
-    A CPU times steps of at most four images (two above 64²), estimates the statistics on at most sixteen (two), and
-    scales: neither time nor memory depends on the values of the statistics.
-    """
-    part = timed = config.batch // config.accumulation
-    if device.type != "cuda":
-        small = max(config.size) <= 64
-        timed, images = min(part, 4 if small else 2), images[: 16 if small else 2]
-    plan = Plan.of(replace(config, batch=timed, accumulation=1), device)
+    """Time parts of the run on a few ``images`` [N, C, H, W]; nothing is written."""
+    plan = Plan.of(config)
     for note in prepare_device(config, device):
         say(note)
     with memory_named(config):
-        return _measured(config, plan, images, timed, _Single(device))
+        return _measured(plan, device, images)
 
 
-def _measured(config: TrainConfig, plan: Plan, images: Tensor, timed: int, distributed: Distributed) -> Estimate:
-    """The estimate, by doing ``timed`` images a step."""
-    device, part = distributed.device, config.batch // config.accumulation
-    statistics = plan.statistics(images.to(device))
-    network, execution, model = assemble(plan, statistics, distributed)
-    stepper = Stepper(plan, model, network, execution, distributed)
-    shown = images.to(device, plan.dtype)[torch.arange(plan.config.batch) % len(images)]
-    kept = 0
-    if device.type == "cuda":
-        torch.cuda.reset_peak_memory_stats(device)
-        stepper.step(0, shown)  # compiles; its peak is read below
-    else:
-        kept = _saved_bytes(lambda: stepper.step(0, shown))
-    _wait(device)
-    begin = time.perf_counter()
-    for k in range(1, 1 + _STEPS):
-        with stepper.ahead():  # as in the loop
-            prepared = stepper.prepare(k, shown)
-        stepper.step(k, prepared)
-    _wait(device)
-    seconds = (time.perf_counter() - begin) / (_STEPS * timed)
+def _measured(plan: Plan, device: torch.device, images: Tensor) -> Estimate:
+    config, cuda = plan.config, device.type == "cuda"
+    part = config.batch // config.accumulation
+    network = plan.build(device)
+    passes = _Passes(plan, Execution(network, half=cuda and config.precision == "bf16", channels_last=cuda), device)
+    cost = climb(_loads(config.size, part if cuda else min(part, 4)), passes.run, _PASSES)
+    before, pair = _process_seconds(plan, images.to(device, plan.dtype), part)
     parameters = sum(p.numel() for p in network.parameters())
+    update = _update_seconds(parameters, len(config.ema), device)
+    whole = Load(part, *config.size)
+    seconds = (cost.of(whole.pixels) + pair) / part + update / config.batch
     copies = 4 + len(config.ema)  # weights, gradients, two moments, EMA
     state = copies * parameters * torch.finfo(plan.dtype).bits // 8
-    measured = torch.cuda.max_memory_allocated(device) if device.type == "cuda" else None
+    largest, _ = cost.timed[-1]
+    kept = int(passes.kept * whole.pixels / largest.pixels)
     return Estimate(
         parameters=parameters,
         state_bytes=state,
-        activation_bytes=int(kept * part / timed) if measured is None else max(0, measured - state),
-        measured_bytes=measured,
-        batch=timed,
+        activation_bytes=kept,
+        measured_bytes=state + kept if cuda and largest == whole else None,
+        batch=largest.count,
+        size=(largest.height, largest.width),
+        how=_words(config, cost, whole, compiled=cuda and config.compile),
+        seconds_before=before,
         seconds_per_thousand=1000 * seconds,
-        seconds_in_all=seconds * config.images,
+        seconds_in_all=before + seconds * config.steps * config.batch,
     )
 
 
-class _Single(Distributed):
-    """One process, even under `accelerate launch`."""
+def _words(config: TrainConfig, cost: Cost, whole: Load, *, compiled: bool) -> str:
+    load, seconds = cost.timed[-1]
+    images = f"{load.count} image{'s' * (load.count > 1)} of {load.height}×{load.width}"
+    verb = "measured with" if load == whole else "estimated from"
+    also = "; without compilation: compiled steps are faster" if compiled else ""
+    return f"{verb} {images}, {about(seconds)} a pass{also}"
 
-    def __init__(self, device: torch.device) -> None:
-        self.world, self.rank, self.device, self._accelerator = 1, 0, device, None
+
+def _loads(size: tuple[int, int], most: int) -> list[Load]:
+    """One or two images from an eighth of the sides up to half of them, then 1 … ``most`` images; ascending."""
+    small = [(size[0] // n, size[1] // n) for n in (8, 4, 2) if not (size[0] % n or size[1] % n)]
+    counts = [1 << n for n in range(most.bit_length()) if 1 << n < most] + [most]
+    few = [Load(n, *side) for side in small if min(side) >= _LEAST for n in (1, 2)]
+    return few + [Load(n, *size) for n in counts]
+
+
+class _Passes:
+    """Forward and backward passes of the network on noise."""
+
+    def __init__(self, plan: Plan, execution: Execution, device: torch.device) -> None:
+        self.plan, self.execution, self.device = plan, execution, device
+        self.kept = 0
+        """Bytes that the last one kept for its backward pass."""
+
+    def run(self, load: Load) -> float:
+        """Seconds of one pass; where it is short, the second one, which finds everything set up."""
+        x = torch.randn(load.count, self.plan.config.channels, load.height, load.width).to(
+            self.device, self.plan.dtype
+        )
+        first = self._one(x)
+        return self._one(x) if first < 0.5 or self.device.type == "cuda" else first
+
+    def _one(self, x: Tensor) -> float:
+        key = torch.arange(len(x), device=x.device)
+        level = torch.zeros(len(x), dtype=x.dtype, device=x.device)
+        base = _allocated(x.device)
+        begin = time.perf_counter()
+        if base is None:
+            seen: dict[int, int] = {}
+            with torch.autograd.graph.saved_tensors_hooks(_noting(seen), lambda tensor: tensor):
+                out = self.execution(x, level, None, key)
+            weights = {p.untyped_storage().data_ptr() for p in self.execution.run.parameters()}
+            self.kept = sum(size for place, size in seen.items() if place not in weights)
+        else:
+            out = self.execution(x, level, None, key)
+        torch.autograd.backward(out.square().mean())
+        _wait(x.device)
+        seconds = time.perf_counter() - begin
+        if base is not None:
+            gradients = sum(p.numel() * p.element_size() for p in self.execution.run.parameters())
+            self.kept = max(0, torch.cuda.max_memory_allocated(x.device) - base - gradients)
+        for p in self.execution.run.parameters():
+            p.grad = None
+        return seconds
+
+
+def _process_seconds(plan: Plan, images: Tensor, part: int) -> tuple[float, float]:
+    """Seconds before the first step, and of the simulation of one part of a batch."""
+    process, config = plan.process, plan.config
+    shares = [1 / 16]  # of the time axis, of which a simulation is timed
+
+    def shown(load: Load) -> Tensor:
+        return images[torch.arange(load.count) % len(images), :, : load.height, : load.width]
+
+    def pair(load: Load) -> float:
+        t = process.snap_to_grid(torch.full((load.count,), shares[-1] * process.T, dtype=torch.float64))
+        begin = time.perf_counter()
+        process.training_pair(shown(load), t)
+        _wait(images.device)
+        return (time.perf_counter() - begin) / shares[-1]
+
+    def statistics(load: Load) -> float:
+        begin, parts = time.perf_counter(), [1.0]
+
+        def enough(done: int, total: int) -> None:
+            parts[0] = total / done
+            if time.perf_counter() - begin > _ROWS / 10:
+                raise _Enough
+
+        with contextlib.suppress(_Enough):
+            plan.statistics(shown(load), enough)
+        return (time.perf_counter() - begin) * parts[0]
+
+    loads = _loads(config.size, _MOST)
+    if pair(loads[0]) < _PAIRS / 4:
+        shares.append(1.0)
+    pairs, rows = climb(loads, pair, _PAIRS), climb(loads, statistics, _ROWS)
+    calibrated = math.prod(config.size) * config.calibration
+    return rows.of(calibrated) + pairs.of(calibrated), pairs.of(math.prod(config.size) * part)
+
+
+class _Enough(Exception):
+    """A measurement that has seen enough."""
+
+
+def _update_seconds(parameters: int, averages: int, device: torch.device) -> float:
+    """Seconds of Adam and the EMA, in proportion to some of the weights."""
+    weights = torch.nn.Parameter(torch.zeros(min(parameters, _SAMPLED), device=device))
+    weights.grad = torch.zeros_like(weights)
+    averaged = [torch.zeros_like(weights) for _ in range(averages)]
+    adam, seconds = torch.optim.Adam([weights], fused=True), 0.0
+    for _ in range(2):
+        begin = time.perf_counter()
+        adam.step()
+        for average in averaged:
+            average.lerp_(weights.detach(), 0.5)
+        _wait(device)
+        seconds = time.perf_counter() - begin
+    return seconds * parameters / len(weights)
 
 
 def _wait(device: torch.device) -> None:
@@ -106,15 +263,20 @@ def _wait(device: torch.device) -> None:
         torch.cuda.synchronize(device)
 
 
-def _saved_bytes(run: Callable[[], None]) -> int:
-    """Bytes of all tensors kept for the backward pass while ``run`` goes, each storage once."""
-    seen: dict[int, int] = {}
+def _allocated(device: torch.device) -> int | None:
+    """Bytes on a GPU, whose peak is read from here on; None on a CPU."""
+    if device.type != "cuda":
+        return None
+    torch.cuda.reset_peak_memory_stats(device)
+    return torch.cuda.memory_allocated(device)
+
+
+def _noting(seen: dict[int, int]) -> Callable[[Tensor], Any]:
+    """Note the bytes of every storage that is kept for the backward pass, once."""
 
     def pack(tensor: Tensor) -> Any:
         storage = tensor.untyped_storage()
         seen[storage.data_ptr()] = storage.nbytes()
         return tensor
 
-    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-        run()
-    return sum(seen.values())
+    return pack

@@ -23,7 +23,7 @@ from anisodiff.runtime.progress import StageProgress, no_stage_progress
 
 _TOGETHER = 16  # steps between two questions among several processes: each costs a wait for the device
 
-OnInterval = Callable[[Model, int, Mapping[str, Tensor] | None], None]
+OnInterval = Callable[[Model, int, Mapping[str, Tensor] | None], bool | None]
 
 
 class Diverged(ValueError):
@@ -35,9 +35,11 @@ class Hooks:
     """What a run calls, all optional.
 
     say          a line of text
-    progress     (stage, done, total): images of "training", or parts of the "preconditioning" before it
+    progress     (stage, done, total, note): "calibrating", "compiling", images of "training", "sampling"
     on_log       each record of the log
-    on_interval  (averaged model, step, prior or None), every ``sample_every`` images: sample grids
+    on_interval  (averaged model, step, prior or None), every ``sample_every`` images: sample grids; False: not yet
+    first_after  seconds of training after which on_interval is called for the first time, if not earlier; None: never
+    began        `time.perf_counter` when the command began; None: when `train` was called
     fit_prior    (process, images) → tensors, kept in every checkpoint as prior.safetensors
     observe      (name) before every effect of a checkpoint on the disk
     stop         asked after every step: True ends the run as a signal does, with a checkpoint
@@ -47,6 +49,8 @@ class Hooks:
     progress: StageProgress = no_stage_progress
     on_log: Callable[[dict[str, Any]], None] = lambda _: None
     on_interval: OnInterval | None = None
+    first_after: float | None = None
+    began: float | None = None
     fit_prior: Callable[[Process, Tensor], Mapping[str, Tensor]] | None = None
     observe: files.Observe = files.unobserved
     stop: Callable[[], bool] = lambda: False
@@ -71,6 +75,8 @@ class StopRequest:
 
     def __init__(self) -> None:
         self.asked = False
+        self.at_once = True
+        """Until the first step is done: it may take minutes (compilation), and there is nothing to save yet."""
 
     def now(self, step: int, distributed: Distributed) -> bool:
         """Whether to end after step number ``step``; the same answer in every process."""
@@ -83,7 +89,10 @@ class StopRequest:
 
 @contextmanager
 def on_signals() -> Iterator[StopRequest]:
-    """Inside, the first SIGINT or SIGTERM sets ``asked``; a second one has its usual effect."""
+    """Inside, the first SIGINT or SIGTERM sets ``asked``; a second one has its usual effect.
+
+    As long as ``at_once`` is set, the first one raises KeyboardInterrupt.
+    """
     stop = StopRequest()
     if threading.current_thread() is not threading.main_thread():
         yield stop  # only the main thread may set handlers
@@ -91,6 +100,8 @@ def on_signals() -> Iterator[StopRequest]:
     old: dict[int, Any] = {}
 
     def ask(number: int, frame: FrameType | None) -> None:
+        if stop.at_once:
+            raise KeyboardInterrupt
         stop.asked = True
         signal.signal(number, old[number])
 

@@ -17,10 +17,13 @@ from anisodiff.runtime.distributed import Distributed
 from anisodiff.training.config import TrainConfig
 from anisodiff.training.hooks import Hooks, Log, OnInterval, StopRequest, TrainingOutcome, on_signals
 from anisodiff.training.model import Plan, assemble, calibration_images, model_tensors, statistics_from
+from anisodiff.training.readout import Readout
+from anisodiff.training.run_folder import update_run
 from anisodiff.training.setup import (
     check_data,
     describe,
     differences,
+    few_images,
     load_start,
     memory_named,
     prepare_device,
@@ -43,19 +46,22 @@ def train(
     """Train until ``config.images`` are seen; with ``resume`` from the newest complete checkpoint below ``output``.
 
     A new run starts from the EMA weights of ``start``, if given: a run, a checkpoint, or a file with a published
-    network (`parameterization` ve). Adam's moments start at 0.
+    network (`parameterization` ve). Adam's moments start at 0. Before the first step the run is described in
+    config.yaml, see `run_folder`.
     """
+    begin = time.perf_counter()
     check_data(config, dataset)
     distributed = Distributed(torch.device(device))
     plan = Plan.of(config, distributed.device)
     config.check_batch(distributed.world)
-    notes = [*prepare_device(config, distributed.device), *remarks(config)]
+    notes = [*prepare_device(config, distributed.device), *remarks(config), *few_images(config, dataset)]
     if not distributed.leads:
         hooks, tensorboard = Hooks(), False
     for note in notes:
         hooks.say(note)
     with alone(Path(output)) if distributed.leads else nullcontext(), memory_named(config, distributed.world):
         run = _Run(plan, dataset, Path(output), distributed, hooks)
+        run.readout.began = begin if hooks.began is None else hooks.began
         run.set_up(resume, start)
         return run.go(tensorboard)
 
@@ -72,11 +78,16 @@ class _Run:
         self.log: Log | None = None
         self.loss: float | None = None
         self.done, self.idle, self.since, self.first = 0, 0.0, 0.0, 0
+        self.readout = Readout(self.config.batch)
+        self.shows, self.tries = False, 1
+        self.firsts: dict[str, float] = {}
         self.shown: tuple[Model, dict[str, Tensor]] | None = None
 
     def set_up(self, resume: bool, start: str | Path | None) -> None:
         """Build model and stepper: from a checkpoint of the run, from ``start``, or anew."""
         saved, device = self._saved(resume), self.distributed.device
+        if self.distributed.leads:
+            update_run(self.run, self.config, self.dataset.path, start=start, begun=saved is not None)
         begun = None if saved is not None or start is None else load_start(start, self.plan, self.about)
         if saved is not None:
             statistics = statistics_from(saved.tensors("model"), device)
@@ -86,8 +97,11 @@ class _Run:
             statistics, self.prior = begun.statistics.to(device), begun.prior
         else:
             images = calibration_images(self.config, self.dataset, device)
-            self.hooks.say(f"measuring the preconditioning on {len(images)} images")
-            statistics = self.plan.statistics(images, partial(self.hooks.progress, "preconditioning"))
+            count = min(len(images), len(self.dataset))
+            again = f", shown {len(images)} times in all" if count < len(images) else ""
+            self.hooks.progress("calibrating", 0, None)
+            self.hooks.say(f"measuring the preconditioning on {count} images{again}")
+            statistics = self.plan.statistics(images, partial(self.hooks.progress, "calibrating"))
             if self.hooks.fit_prior is not None:
                 self.prior = self.hooks.fit_prior(self.plan.process, images)
         self.network, execution, self.model = assemble(self.plan, statistics, self.distributed)
@@ -146,40 +160,64 @@ class _Run:
     def _loop(self, batches: Iterator[tuple[Tensor, Tensor]], stop: StopRequest) -> TrainingOutcome:
         config, steps = self.config, self.config.steps
         self.since, self.first, stopped = time.perf_counter(), self.done, False
+        compiles = config.compile and self.distributed.device.type == "cuda"
+        self.hooks.progress("compiling" if compiles else "training", 0, None)
+        if compiles:
+            self.hooks.say("compiling the network: the first step takes longer than the others")
         while self.done < steps and not stopped:
             with self.stepper.ahead():  # the device is still at work on the step before
                 prepared = self.stepper.prepare(self.done, next(batches)[0].to(self.plan.dtype))
             self.stepper.step(self.done, prepared)
             self.done += 1
+            stop.at_once = False
             if self.hooks.stop():  # never reset: a signal may come meanwhile
                 stop.asked = True
             last, stopped = self.done == steps, stop.now(self.done, self.distributed)
+            note = self._read()
             if self._due(config.log_every) or last or stopped:
                 self._report()
             elif self.distributed.device.type == "cpu":
                 self.stepper.check()
-            self.hooks.progress("training", min(self.done * config.batch, config.images), config.images)
+            self.hooks.progress("training", min(self.done * config.batch, config.images), config.images, note)
             if self._due(config.checkpoint_every) and not last and not stopped:
                 self._save(final=False)
-            if self.hooks.on_interval is not None and self._due(config.sample_every):
+            if self.hooks.on_interval is not None and (self._due(config.sample_every) or self._first_grid_due()):
                 self._show(self.hooks.on_interval)
         if stopped and self.done < steps:
-            self.hooks.say(f"asked to stop: saving at step {self.done}; resume with --resume auto")
+            self.hooks.say(f"asked to stop: saving at step {self.done}; continue with: anisodiff train -o {self.run}")
         return TrainingOutcome(
             step=self.done, images=self.done * config.batch, finished=self.done >= steps,
             skipped=int(self.stepper.sums.skipped[0]), loss=self.loss, checkpoint=self._save(final=True),
         )  # fmt: skip
+
+    def _read(self) -> str:
+        """Loss and rate for people, in the process that writes."""
+        if self.log is None:
+            return ""
+        first, note = self.readout.first_step is None, self.readout.note(self.done, self.stepper.sums)
+        if first:
+            self.firsts["first_step_seconds"] = self.readout.clock() - self.readout.began
+        return note
 
     def _due(self, interval: int) -> bool:
         """Whether the last step passed a multiple of ``interval`` images."""
         seen, batch = self.done * self.config.batch, self.config.batch
         return interval > 0 and seen // interval > (seen - batch) // interval
 
+    def _first_grid_due(self) -> bool:
+        """Whether it is time for the first grid of this process; it changes nothing that is trained."""
+        if not self.config.sample_every or self.shows or self.hooks.first_after is None:
+            return False
+        return self.readout.trained >= self.hooks.first_after * self.tries
+
     def _show(self, on_interval: OnInterval) -> None:
         """Sample grids; where disk or memory is full, training continues without them."""
         with self._aside():
+            self.tries *= 2  # a grid that would take too long now is tried again later
             try:
-                on_interval(self.averaged(), self.done, self.prior)
+                if on_interval(self.averaged(), self.done, self.prior) is not False and not self.shows:
+                    self.shows = True
+                    self.firsts["first_grid_seconds"] = self.readout.clock() - self.readout.began
             except (OSError, ValueError, MemoryError, torch.OutOfMemoryError) as error:
                 self.hooks.say(f"no samples at step {self.done}: {' '.join(str(error).split())}; training continues")
 
@@ -189,6 +227,7 @@ class _Run:
         begin = time.perf_counter()
         yield
         self.idle += time.perf_counter() - begin
+        self.readout.paused += time.perf_counter() - begin
 
     def _report(self) -> None:
         """A line of the log; here the host waits for the device."""
@@ -208,7 +247,9 @@ class _Run:
             "lr": self.stepper.lr(self.done - 1),
             "grad_norm": norm[0] / norm[1] if norm[1] else None,
             "skipped": int(sums.skipped[0]),
+            **self.firsts,
         }
+        self.firsts = {}
         for summed in (sums.loss, sums.count, sums.norm, sums.skipped[2:]):
             summed.zero_()
         self.since, self.idle, self.first = time.perf_counter(), 0.0, self.done

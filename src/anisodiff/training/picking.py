@@ -20,9 +20,10 @@ from typing import Any
 
 import torch
 
-from anisodiff.data import Dataset
+from anisodiff.data import Dataset, Source, guess
 from anisodiff.registry import DEFAULT_PROCESS
-from anisodiff.training.config import TrainConfig
+from anisodiff.training.config import TrainConfig, scaled
+from anisodiff.training.model import Plan
 from anisodiff.training.recipes import GPU, config_of
 
 _PASSES, _SHORTEST, _LONGEST = 400, 1_000_000, 50_000_000
@@ -72,14 +73,31 @@ def for_images(
     if gpu and not recompute:
         needed = batch * size[0] * size[1] * _BYTES[network]
         parts = min(batch, 2 ** max(0, math.ceil(math.log2(needed / (0.7 * machine.memory)))))
-    config = config_of(
+    config = scaled(config_of(
         process, network={"name": network, "dropout": 0.1 if gpu else 0.0}, size=size, channels=channels, batch=batch,
         accumulation=parts, lr=4e-4 if side <= 64 else 2e-4, warm_up=min(100 * batch, images // 20), images=images,
         ema=("constant(0.9995)",), recompute=recompute, calibration=2048 if gpu else 512,
         log_every=50 * batch, checkpoint_every=max(100 * batch, images // 50),
         sample_every=max(200 * batch, images // 20), **_arithmetic(machine),
-    ).changed(changes or {})  # fmt: skip
+    ), changes or {})  # fmt: skip
     return config, describe(config, count, machine)
+
+
+def for_source(
+    source: Source, machine: Machine, process: str = DEFAULT_PROCESS, changes: Mapping[str, Any] | None = None,
+    aside: int = 0,
+) -> tuple[TrainConfig, str]:  # fmt: skip
+    """`for_images` for pictures that are not prepared yet, ``aside`` of them held out; size and channels are guessed.
+
+    Contradictions show here, before hours of preparing.
+    """
+    given = {key: value for key, value in (changes or {}).items() if key in ("size", "channels")}
+    asked, count = TrainConfig.from_dict(given), len(source) - aside
+    seen = guess(source, largest=machine.largest_side(count))
+    size, channels = (getattr(asked if key in given else seen, key) for key in ("size", "channels"))
+    config, words = for_images(count, channels, size, machine, process, changes)
+    Plan.of(config)
+    return config, words
 
 
 def for_dataset(

@@ -1,21 +1,114 @@
-"""What a run shows while it trains: the fitted prior it keeps, and grids of samples from the averaged weights."""
+"""What a run shows while it trains: its progress, the fitted prior it keeps, and grids of samples."""
 
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from anisodiff.io.grids import save_grid
 from anisodiff.models.base import Model
 from anisodiff.noise import KeyedNoise, combine
 from anisodiff.priors import GaussianPrior
 from anisodiff.processes import Process
 from anisodiff.registry import default_sampler
+from anisodiff.runtime.durations import about
+from anisodiff.runtime.progress import Progress, StageProgress, no_progress, no_stage_progress
+from anisodiff.training.config import TrainConfig
+from anisodiff.training.hooks import Hooks
+from anisodiff.training.model import process_of
+
+FIRST = 60.0
+"""Seconds of training before the first grid."""
+SHARE = 0.1
+"""Of the time trained so far: the most that a grid may take."""
+_GRIDS = ((8, 32), (6, 32), (4, 32), (4, 16), (3, 16), (2, 16), (2, 8))
+"""Side and NFE, from what is wanted to what a slow machine gets."""
+
+
+def showing(
+    output: Path,
+    config: TrainConfig,
+    *,
+    tell: StageProgress = no_stage_progress,
+    say: Callable[[str], None] = lambda _: None,
+    began: float | None = None,
+    on_log: Callable[[dict[str, Any]], None] = lambda _: None,
+    on_grid: Callable[[Tensor, int], None] = lambda images, step: None,
+) -> Hooks:
+    """Hooks of a run that people watch: progress and lines, the prior, grids of samples in ``output``/samples.
+
+    ``began`` is `time.perf_counter` when the command began. ``on_log`` gets each record of the log, ``on_grid`` the
+    images of each grid and its step.
+    """
+    process, begin = process_of(config), time.perf_counter() if began is None else began
+    trained: list[float] = []  # when the first step was done
+    shown: list[Path] = []
+
+    def progress(stage: str, done: int, total: int | None, note: str = "") -> None:
+        if stage == "training" and not trained:
+            trained.append(time.perf_counter())
+        tell(stage, done, total, note)
+
+    def logged(record: dict[str, Any]) -> None:
+        on_log(record)
+        if (seconds := record.get("first_step_seconds")) is not None:
+            say(f"first step after {about(seconds)}")
+
+    def on_interval(model: Model, step: int, prior: Mapping[str, Tensor] | None) -> bool:
+        if prior is None:
+            return False
+        so_far = time.perf_counter() - trained[0] if trained else 0.0
+        side, nfe = affordable(evaluation_seconds(model, prior), SHARE * max(FIRST, so_far))
+        if not side:
+            return False
+        grid = sample_grid(
+            model, prior, t_min=config.t_min, process=process, side=side, nfe=nfe,
+            progress=lambda done, total: tell("sampling", done, total, f"{side * side} images"),
+        )  # fmt: skip
+        path = output / "samples" / f"step-{step:08d}.png"
+        images = grid.clamp(0, 1).to("cpu", torch.float32)
+        save_grid(images, path)
+        on_grid(images, step)
+        if not shown:
+            say(f"first samples after {about(time.perf_counter() - begin)}: {path}")
+        shown.append(path)
+        return True
+
+    return Hooks(
+        say=say, progress=progress, on_log=logged, on_interval=on_interval, first_after=FIRST, began=begin,
+        fit_prior=fit_prior,
+    )  # fmt: skip
 
 
 def fit_prior(process: Process, images: Tensor) -> Mapping[str, Tensor]:
     """The Gaussian of the terminal states of ``images`` [N, C, H, W], as tensors for a checkpoint."""
     prior = process.prior(images)
     return {"mean": prior.mean, "root": prior.root}
+
+
+def affordable(seconds: float, budget: float) -> tuple[int, int]:
+    """Side and NFE of the largest grid within ``budget`` seconds, if one image costs ``seconds`` an evaluation."""
+    return next((grid for grid in _GRIDS if grid[0] ** 2 * grid[1] * seconds <= budget), (0, 0))
+
+
+def evaluation_seconds(model: Model, prior: Mapping[str, Tensor]) -> float:
+    """Seconds of one network evaluation, for one image of four."""
+    mean = prior["mean"].to(model.level.device).float()
+    states = mean[None].expand(4, -1, -1, -1).to(next(model.network.parameters()).dtype).contiguous()
+    level = torch.zeros(4, dtype=states.dtype, device=states.device)
+
+    def evaluate() -> float:
+        begin = time.perf_counter()
+        with torch.no_grad():
+            model.network(states, level)
+        if states.device.type == "cuda":
+            torch.cuda.synchronize(states.device)
+        return (time.perf_counter() - begin) / 4
+
+    return min(evaluate(), evaluate())
 
 
 def sample_grid(
@@ -26,15 +119,16 @@ def sample_grid(
     process: Process,
     side: int = 8,
     nfe: int = 32,
-    seed: int = 0,
+    progress: Progress = no_progress,
 ) -> Tensor:
     """side² images [side², C, H, W] from the Gaussian prior; the same seeds every time, so that grids compare."""
     device = model.level.device
     place = torch.arange(side * side, device=device)
     gaussian = GaussianPrior(prior["mean"].to(device).float(), prior["root"].to(device).float())
-    start = gaussian.draw(side * side, KeyedNoise(combine(seed, 1, place)))
+    start = gaussian.draw(side * side, KeyedNoise(combine(0, 1, place)))
     dtype = next(model.network.parameters()).dtype
     start = start.to(dtype) if dtype == torch.float64 else start
     chosen = default_sampler(type(model), process, model.provided)
     times = chosen.times(model, max(nfe, chosen.least(model, t_min, model.T)), t_min=t_min)
-    return chosen.run(model, start, times, KeyedNoise(combine(seed, 2, place))).images
+    noise, steps = KeyedNoise(combine(0, 2, place)), len(times) - 1
+    return chosen.run(model, start, times, noise, callback=lambda i, _: progress(i + 1, steps)).images

@@ -20,6 +20,7 @@ import yaml
 
 from anisodiff.io.atomic import replacing
 from anisodiff.io.records import read_config
+from anisodiff.pretrained import shipped
 from anisodiff.training.config import TrainConfig
 
 NAME = "config.yaml"
@@ -75,6 +76,24 @@ def read_run(path: Path) -> RunDescription:
     except ValueError as error:
         text = str(error)
         raise ValueError(text if str(file) in text else f"{file}: {text}") from error
+
+
+def update_run(
+    folder: Path, config: TrainConfig, data: Path, *, start: str | Path | None = None, begun: bool = False
+) -> None:
+    """Write what is trained now; the held-out part of the same images stays, and the start of a run that goes on."""
+    try:
+        old = read_run(folder)
+    except ValueError:  # there is none, or a damaged one
+        old = RunDescription(config=config)
+    same = begun or (old.data is not None and old.data.resolve() == data.resolve())
+    first = None if start is None else shipped(start) or Path(start)
+    write_run(
+        folder,
+        RunDescription(
+            config=config, data=data, heldout=old.heldout if same else None, start=old.start if begun else first
+        ),
+    )
 
 
 def _relative(path: Path, folder: Path) -> str:

@@ -22,6 +22,8 @@ from anisodiff.training.config import FREE, TrainConfig, completed
 from anisodiff.training.model import Plan, load_model, stripped
 from anisodiff.version import __version__
 
+_FEW = 100  # images
+
 
 def check_data(config: TrainConfig, dataset: Dataset) -> None:
     """The images must be what the network is built for."""
@@ -58,6 +60,15 @@ def remarks(config: TrainConfig) -> list[str]:
         f"the warm-up of {config.warm_up} images is longer than the run of {config.images}: the learning rate ends "
         f"at {config.lr * seen / config.warm_up:.2g}, not {config.lr:g}; try --set warm_up={config.images // 20}"
     ]
+
+
+def few_images(config: TrainConfig, dataset: Dataset) -> list[str]:
+    """What a very small set leads to."""
+    count = len(dataset)
+    if count >= max(_FEW, config.batch) or not config.images:
+        return []
+    less = f", fewer than the {config.batch} of a batch" if count < config.batch else ""
+    return [f"{count} images{less}: the model will memorize them; thousands are needed to make new ones"]
 
 
 @contextmanager

@@ -1,0 +1,85 @@
+"""``anisodiff train --dry-run``: the config as a file for ``--config``, with what the run will cost as comments."""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from anisodiff.runtime.durations import about
+from anisodiff.runtime.progress import StageProgress
+
+if TYPE_CHECKING:
+    import torch
+
+    from anisodiff.data import Dataset
+    from anisodiff.training.config import TrainConfig
+    from anisodiff.training.estimate import Estimate
+
+_LONG = 14 * 86400.0
+"""Seconds: a run that takes longer gets advice."""
+
+
+def measured(
+    config: "TrainConfig", dataset: "Dataset | None", device: "torch.device", tell: StageProgress
+) -> "tuple[Estimate, list[str]]":
+    """The estimate, and what else there is to say."""
+    import torch
+
+    from anisodiff.training.estimate import estimate
+    from anisodiff.training.setup import check_data, remarks
+
+    if dataset is not None:
+        check_data(config, dataset)
+        few = dataset.first(64)
+    else:
+        few = torch.rand(64, config.channels, *config.size, generator=torch.Generator().manual_seed(0))
+    said = remarks(config)
+    tell("timing a few steps", 0, None)
+    return estimate(config, device, few, said.append), said
+
+
+def show(
+    config: "TrainConfig",
+    data: Path | None,
+    device: "torch.device",
+    found: "tuple[Estimate, list[str]]",
+    *,
+    holdout: str | None,
+    as_json: bool,
+) -> None:
+    """Print it; nothing is written."""
+    import yaml
+
+    from anisodiff.training.model import process_of
+
+    cost, said = found
+    keys: dict[str, Any] = config.to_dict()
+    identity = process_of(config).identity()
+    if as_json:
+        facts = {"config": keys, "process": identity, "steps": config.steps, "device": device.type, "notes": said}
+        typer.echo(json.dumps({**asdict(cost), **facts}, indent=2))
+        return
+    if data is not None:
+        keys["data"] = str(data.resolve())
+    typer.echo(yaml.safe_dump(keys, sort_keys=False, allow_unicode=True).rstrip())
+    typer.echo("# process: " + ", ".join(f"{key} = {value}" for key, value in identity.items()))
+    if holdout is not None:
+        said = [*said, f"images are kept aside by --holdout {holdout}, not by this file: give it again"]
+    for line in [*said, *_lines(config, device, cost)]:
+        typer.echo(f"# {line}")
+
+
+def _lines(config: "TrainConfig", device: "torch.device", cost: "Estimate") -> list[str]:
+    measured, seen = "measured" if cost.measured_bytes else "estimated", config.steps * config.batch
+    lines = [
+        f"parameters: {cost.parameters:,}",
+        f"memory: {cost.bytes / 2**30:.2f} GiB {measured}, of which {cost.state_bytes / 2**30:.2f} GiB state",
+        f"time per thousand images on {device.type}: {about(cost.seconds_per_thousand)}, {cost.how}",
+        f"before the first step: about {about(cost.seconds_before)}",
+        f"the whole run: {config.steps:,} steps, {seen:,} images, {about(cost.seconds_in_all)}",
+    ]
+    if cost.seconds_in_all > _LONG:
+        lines.append("shorter: --images N, a recipe that ends in -small, a smaller --set network.name, or a GPU")
+    return lines

@@ -1,0 +1,121 @@
+"""A part of a source kept aside: chosen at random, the same part every time, and never trained on."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from anisodiff.data.arrays import array_file
+from anisodiff.data.dataset import Dataset, is_dataset, open_dataset, read_meta
+from anisodiff.data.guessing import guess
+from anisodiff.data.loader import key, permute
+from anisodiff.data.preparing import Prepared, prepare
+from anisodiff.data.source import Source
+from anisodiff.io.picture_files import Item
+from anisodiff.runtime.progress import Progress, no_progress
+
+TRAINED, HELD_OUT = "data", "heldout"
+"""Folders of the two parts, below the folder of a run."""
+_STREAM = 4  # of the data's keys: which images are kept aside
+_AMOUNT = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*(%?)\s*$")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part(Source):
+    """The items of ``source`` that are held out, or all others; ``count`` of them are held out."""
+
+    source: Source
+    count: int
+    held_out: bool
+    shape: tuple[int, int, int] | None = None
+    crop: int | None = None
+    classes: tuple[str, ...] | None = None
+
+    def describe(self) -> str:
+        return f"{self.source.describe()}, {len(self)} of them{' held out' if self.held_out else ''}"
+
+    def identity(self) -> dict[str, object]:
+        return {**self.source.identity(), "held_out": self.count, "part": HELD_OUT if self.held_out else TRAINED}
+
+    def __len__(self) -> int:
+        return self.count if self.held_out else len(self.source) - self.count
+
+    def items(self) -> Iterator[Item]:
+        aside = held_out(len(self.source), self.count)
+        for number, item in enumerate(self.source.items()):
+            if (number in aside) == self.held_out:
+                yield item
+
+
+def held_out(total: int, count: int) -> frozenset[int]:
+    """Which ``count`` of ``total`` images are kept aside: a function of the two numbers alone."""
+    places = np.arange(count, dtype=np.int64)
+    return frozenset(permute(places, total, key(0, _STREAM)).tolist())
+
+
+def held_out_count(text: str, total: int) -> int:
+    """How many of ``total`` images ``10%`` or ``500`` are."""
+    match = _AMOUNT.match(text)
+    if match is None or not (match[2] or match[1].isdecimal()):
+        raise ValueError(f"--holdout: got {text!r}, expected a share such as 10%, or a number of images such as 500")
+    count = round(float(match[1]) / 100 * total) if match[2] else int(match[1])
+    if not 0 < count < total:
+        what = f"{count} of {total} images" if count else f"none of {total} images"
+        raise ValueError(f"--holdout: got {text!r}, which is {what}; expected at least 1, and less than all")
+    return count
+
+
+def aside_of(text: str | None, folder: Path, total: int) -> int | None:
+    """How many of ``total`` images the run in ``folder`` keeps aside: as ``text`` asks, or as before."""
+    if text is not None:
+        return held_out_count(text, total)
+    meta = read_meta(folder / HELD_OUT)
+    count = None if meta is None else meta.get("identity", {}).get("source", {}).get("held_out")
+    return count if isinstance(count, int) else None
+
+
+def is_cut(data: Path, folder: Path, text: str | None) -> bool:
+    """Whether the prepared dataset ``data`` is cut in two for the run in ``folder``: as asked, or as before."""
+    own = folder / TRAINED
+    return text is not None or (is_dataset(folder / HELD_OUT) and is_dataset(own) and data.resolve() != own.resolve())
+
+
+def source_of(data: Path, folder: Path) -> Source:
+    """A prepared dataset as a source with labels and classes, to be cut in two for the run in ``folder``."""
+    if data.resolve() == (folder / TRAINED).resolve():
+        raise ValueError(f"--holdout: {data} are the images of the run itself; keep a part aside in a new run")
+    dataset = open_dataset(data)
+    images = array_file(data / "images.npy", layout="NCHW")
+    classes = dataset.meta.get("classes")
+    return replace(images, labels=dataset.labels, classes=None if classes is None else tuple(classes))
+
+
+def prepare_parts(
+    source: Source,
+    folder: Path,
+    count: int,
+    *,
+    size: tuple[int, int] | None = None,
+    channels: int | None = None,
+    progress: Progress = no_progress,
+) -> tuple[Prepared, Dataset]:
+    """Prepare ``source`` into ``folder``/data, but ``count`` of its images into ``folder``/heldout."""
+    if size is None or channels is None:  # one choice for both parts
+        picked = guess(source)
+        size, channels = size or picked.size, channels or picked.channels
+    total, done = len(source), 0
+
+    def tick(now: int, _: int | None) -> None:
+        progress(done + now, total)
+
+    made = []
+    for aside in (True, False):
+        part = Part(
+            source=source, count=count, held_out=aside, shape=source.shape, crop=source.crop, classes=source.classes
+        )
+        name = HELD_OUT if aside else TRAINED
+        made.append(prepare(part, folder / name, size=size, channels=channels, progress=tick))
+        done += len(part)
+    return made[1], made[0].dataset

@@ -1,0 +1,116 @@
+"""What a run shows: the running readout, the size of a grid that can be afforded, the cost estimated beforehand."""
+
+import time
+
+import pytest
+import torch
+
+from anisodiff.training import train
+from anisodiff.training.estimate import Cost, Load, climb, estimate
+from anisodiff.training.preview import FIRST, SHARE, affordable, fit_prior, showing
+from anisodiff.training.readout import EVERY, Readout
+from anisodiff.training.recipes import RECIPES, recipe
+from anisodiff.training.step import LogSums
+from tests.training.conftest import assert_equal, tiny
+
+
+def sums(loss: float, count: float) -> LogSums:
+    made = LogSums.zeros(torch.device("cpu"))
+    made.loss[0], made.count[0] = loss * count, count
+    return made
+
+
+def test_the_readout_shows_loss_at_once_and_the_rate_after_two_steps():
+    now = [100.0]
+    readout = Readout(8, clock=lambda: now[0])
+    now[0] = 112.0  # compiled
+    assert readout.note(1, sums(0.5, 8)) == "loss 0.5000"
+    assert readout.first_step == 112.0
+    now[0] += 1.0
+    assert readout.note(2, sums(0.4, 16)) == "8 images/s, loss 0.4000"
+    now[0] += 0.5 * EVERY
+    assert readout.note(3, sums(0.3, 24)) == "8 images/s, loss 0.4000"  # not read: the device is not waited for
+    now[0], readout.paused = now[0] + 10.0, 10.0  # a grid
+    now[0] += EVERY / 2
+    assert readout.note(4, sums(0.3, 24)).startswith(f"{3 * 8 / (1 + EVERY):.3g} images/s, loss 0.3000")
+    now[0] += EVERY
+    assert "loss 0.3000" in readout.note(5, sums(9.9, 8))  # right after a line of the log: too few to show
+    assert readout.trained == pytest.approx(now[0] - 112.0)
+
+
+def test_the_rate_is_that_of_the_last_half_minute():
+    now = [0.0]
+    readout = Readout(10, clock=lambda: now[0])
+    for step in range(1, 200):
+        now[0] += EVERY if step < 100 else 2 * EVERY
+        note = readout.note(step, sums(0.1, 10 * step))
+    assert note == f"{10 / (2 * EVERY):.3g} images/s, loss 0.1000"
+
+
+def test_a_grid_is_as_large_as_a_tenth_of_the_time_allows():
+    budget = SHARE * FIRST
+    assert affordable(1e-4, budget) == (8, 32)
+    sides = [affordable(seconds, budget) for seconds in (0.001, 0.005, 0.02, 0.1, 0.15, 1.0)]
+    for (side, nfe), seconds in zip(sides, (0.001, 0.005, 0.02, 0.1, 0.15, 1.0)):
+        assert side * side * nfe * seconds <= budget
+    assert sides == sorted(sides, reverse=True)
+    assert sides[-1] == (0, 0)  # later
+
+
+def test_a_watched_run_makes_grids_and_the_same_weights(dataset, tmp_path):
+    said: list[str] = []
+    train(
+        tiny(), dataset, tmp_path / "calm", tensorboard=False, hooks=showing(tmp_path / "calm", tiny(sample_every=0))
+    )
+    config = tiny(sample_every=20)
+    hooks = showing(tmp_path / "run", config, say=said.append)
+    assert hooks.fit_prior is fit_prior
+    train(config, dataset, tmp_path / "run", tensorboard=False, hooks=hooks)
+    grids = sorted(path.name for path in (tmp_path / "run" / "samples").iterdir())
+    assert grids == ["step-00000005.png", "step-00000010.png"]
+    assert any(line.startswith("first step after ") for line in said)
+    assert sum(line.startswith("first samples after ") for line in said) == 1
+    assert_equal(tmp_path / "run", tmp_path / "calm")
+
+
+def test_a_cost_is_a_line_through_two_loads():
+    cost = Cost([(Load(1, 8, 8), 1.0)])
+    assert cost.of(640) == pytest.approx(10.0)  # in proportion: an upper bound
+    cost.timed.append((Load(2, 8, 8), 1.5))
+    assert cost.of(640) == pytest.approx(1.5 + 0.5 * 8)
+    assert cost.of(128) == 1.5
+    cost.timed.append((Load(4, 8, 8), 1.2))  # a measurement that was disturbed
+    assert cost.of(640) == pytest.approx(1.2)
+
+
+def test_only_what_fits_is_timed():
+    seen: list[Load] = []
+    loads = [Load(1, 8, 8), Load(1, 16, 16), Load(1, 32, 32), Load(4, 32, 32)]
+
+    def run(load: Load) -> float:
+        seen.append(load)
+        if load.height < 16:
+            raise ValueError("too small for this network")
+        return 0.001
+
+    assert climb(loads, run, 10.0).timed[-1][0] == loads[-1]
+    assert seen == [loads[0], loads[1], loads[3]]
+    seen.clear()
+    assert climb(loads[1:], run, 0.0).timed == [(loads[1], 0.001)]  # one is timed in any case
+    with pytest.raises(ValueError, match="too small"):
+        climb(loads[:1], run, 1.0)
+
+
+@pytest.mark.parametrize("name", ["lsun256-anisotropic-paper", "celeba64-edge-preserving"])
+def test_the_largest_recipes_are_estimated_in_seconds(name):
+    """Within 20 s with the imports; on a machine that is busy otherwise, processor time is what counts."""
+    assert name in RECIPES
+    config = recipe(name)
+    begin = time.process_time()
+    found = estimate(config, torch.device("cpu"), torch.rand(2, config.channels, *config.size))
+    assert time.process_time() - begin < 20
+    assert found.parameters > 60e6
+    assert found.size[0] < config.size[0]
+    assert f"estimated from {found.batch} image" in found.how
+    assert found.activation_bytes > 2**30
+    assert found.seconds_in_all > found.seconds_before > 0

@@ -1,0 +1,244 @@
+"""`train -o RUN` alone, `--config`, `--dry-run` as a config, `--holdout`, `--images` in proportion."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+from PIL import Image
+
+from anisodiff.data import open_dataset
+from anisodiff.training import Hooks, TrainConfig, find, read_log, train
+from anisodiff.training.config import scaled
+from anisodiff.training.recipes import recipe
+from anisodiff.training.run_folder import NAME, read_run
+from tests.training.conftest import SMALL, assert_equal, folder, tiny
+
+CPU = ("--device", "cpu")
+TINY = [*SMALL, "size=8"]
+
+
+def photos(path: Path, count: int = 12) -> Path:
+    return folder(path / "photos", count=count)
+
+
+def test_the_folder_alone_continues_a_run_and_ends_in_the_same_bits(command, tmp_path):
+    photos(tmp_path)
+    words = ["train", "heat", "--data", "photos", *CPU]
+    assert command(*words, "-o", "calm", "--images", 24, settings=TINY).exit_code == 0
+    first = command(*words, "-o", "run", "--images", 12, settings=TINY)
+    assert first.exit_code == 0, first.output
+    shutil.rmtree(tmp_path / "photos")  # the prepared images suffice
+    again = command("train", "-o", "run", "--images", 24, *CPU)
+    assert again.exit_code == 0, again.output
+    assert "continuing from step-00000003: 12 images seen" in again.output
+    assert_equal(tmp_path / "run", tmp_path / "calm")
+    described = read_run(tmp_path / "run")
+    assert described.data == tmp_path / "run" / "data"
+    assert described.config.images == 24  # the new length is the run's
+    assert described.config.to_dict() == find("run").meta["config"]
+    done = command("train", "-o", "run", *CPU)
+    assert "finished at step 6" in done.output
+    told = command("train", "-o", "run", "--set", "lr=1", *CPU)
+    assert "lr was" in str(told.exception)
+    assert read_run(tmp_path / "run") == described  # what was refused is not written
+
+
+def test_a_longer_run_keeps_its_warm_up_and_its_choices(command, tmp_path):
+    """Also with the whole command again: what was picked for the first length stays."""
+    photos(tmp_path)
+    words = ["train", "heat", "--data", "photos", "-o", "run", *CPU]
+    settings = [item for item in TINY if not item.startswith(("warm_up", "log_every"))]
+    assert command(*words, "--images", 8, settings=settings).exit_code == 0
+    begun = read_run(tmp_path / "run").config
+    longer = command(*words, "--images", 16, settings=settings)
+    assert longer.exit_code == 0, longer.output
+    assert read_run(tmp_path / "run").config == begun.changed({"images": 16})
+
+
+def test_a_run_killed_before_its_first_checkpoint_begins_again(command, tmp_path):
+    photos(tmp_path)
+    words = ["train", "heat", "--data", "photos", *CPU, "--images", 8]
+    assert command(*words, "-o", "calm", settings=TINY).exit_code == 0
+    assert command(*words, "-o", "run", settings=TINY).exit_code == 0
+    shutil.rmtree(tmp_path / "run" / "checkpoints")
+    assert command("train", "-o", "run", *CPU).exit_code == 0
+    assert_equal(tmp_path / "run", tmp_path / "calm")
+    shutil.rmtree(tmp_path / "run" / "checkpoints")
+    (tmp_path / "run" / "data").rename(tmp_path / "elsewhere")
+    told = command("train", "-o", "run", *CPU)
+    assert "the images of run are not at" in str(told.exception)
+    assert "give --data PATH" in str(told.exception)
+    assert command("train", "-o", "run", "--data", "elsewhere", "--images", 8, *CPU, settings=TINY).exit_code == 0
+
+
+def test_python_writes_the_description_too(dataset, tmp_path):
+    train(tiny(images=4), dataset, tmp_path / "run", tensorboard=False)
+    found = read_run(tmp_path / "run")
+    assert found.config == tiny(images=4)
+    assert found.data == dataset.path
+    assert found.heldout is None
+
+
+def test_a_dry_run_prints_a_config_that_trains(command, tmp_path):
+    photos(tmp_path)
+    settings = [*TINY, "images=8"]
+    dry = command("train", "heat", "--data", "photos", "--dry-run", *CPU, settings=settings)
+    assert dry.exit_code == 0, dry.output
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "run.yaml").write_text(dry.stdout)
+    assert set(yaml.safe_load(dry.stdout)) == {*TrainConfig().to_dict(), "data"}
+    assert "# parameters: " in dry.stdout
+    assert "# the whole run: 2 steps, 8 images" in dry.stdout
+    by_file = command("train", "--config", "sub/run.yaml", "-o", "by-file", *CPU)
+    assert by_file.exit_code == 0, by_file.output
+    assert command("train", "heat", "--data", "photos", "-o", "by-words", *CPU, settings=settings).exit_code == 0
+    assert_equal(tmp_path / "by-file", tmp_path / "by-words")
+    words = ["train", "--config", "sub/run.yaml", "--images", 7, "--seed", 5, "--set", "lr=1e-5"]
+    told = command(*words, "-o", "changed", *CPU)
+    assert told.exit_code == 0, told.output
+    config = find("changed").meta["config"]
+    assert (config["images"], config["seed"], config["lr"]) == (7, 5, 1e-5)
+    assert read_run(tmp_path / "changed").data == tmp_path / "changed" / "data"
+    again = command("train", "--config", "changed", "--data", "by-file/data", "-o", "again", *CPU)  # of a run
+    assert again.exit_code == 0, again.output
+    assert_equal(tmp_path / "again", tmp_path / "changed")
+    assert read_run(tmp_path / "again").data == tmp_path / "by-file" / "data"
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["--config", "nowhere.yaml"], "nowhere.yaml"),
+        (["--config", "bad.yaml"], "bad.yaml"),
+        (["heat", "--config", "good.yaml"], "got the recipe 'heat' and --config good.yaml: give one of them"),
+        (["--config", "good.yaml"], "good.yaml names no data: give --data PATH"),
+        (["-o", "empty"], "no data to train on"),
+        (["--data", "photos", "--holdout", "0%"], "which is none of 12 images"),
+        (["--data", "photos", "--holdout", "0"], "which is none of 12 images"),
+        (["--data", "photos", "--holdout", "100%"], "which is 12 of 12 images"),
+        (["--data", "photos", "--holdout", "13"], "which is 13 of 12 images"),
+        (["--data", "photos", "--holdout", "some"], "expected a share such as 10%"),
+        (["--data", "photos", "--holdout", "-3"], "expected a share such as 10%"),
+        (["--data", "photos", "--holdout", "2.5"], "expected a share such as 10%"),
+        (["--data", "photos", "--holdout", ""], "expected a share such as 10%"),
+    ],
+)
+def test_a_mistake_is_one_line(command, tmp_path, words, expected):
+    photos(tmp_path)
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "bad.yaml").write_text("lrr: 1\n")
+    (tmp_path / "good.yaml").write_text("lr: 1e-3\n")
+    told = command("train", *words, *CPU)
+    assert isinstance(told.exception, ValueError), told.output
+    assert expected in str(told.exception)
+    assert "\n" not in str(told.exception)
+
+
+def stored(path: Path) -> set[bytes]:
+    return {image.tobytes() for image in open_dataset(path).images}
+
+
+@pytest.mark.parametrize("kind", ["folder", "array", "prepared"])
+def test_a_part_is_kept_aside_and_never_trained_on(command, tmp_path, kind):
+    source = photos(tmp_path, 20)
+    if kind == "array":
+        pictures = sorted(source.iterdir(), key=lambda path: path.name)
+        np.save(tmp_path / "all.npy", np.stack([np.asarray(Image.open(path)) for path in pictures]))
+        source = tmp_path / "all.npy"
+    assert command("data", "prepare", source, "-o", "all").exit_code == 0
+    source = tmp_path / "all" if kind == "prepared" else source
+    words = ["train", "heat", "--data", source, "-o", "run", *CPU, "--images", 8]
+    first = command(*words, "--holdout", "20%", settings=SMALL)
+    assert first.exit_code == 0, first.output
+    assert "kept aside: 4 images in run/heldout, never trained on" in first.output
+    described = read_run(tmp_path / "run")
+    assert (described.data, described.heldout) == (tmp_path / "run" / "data", tmp_path / "run" / "heldout")
+    trained, aside = stored(described.data), stored(described.heldout)
+    assert (len(trained), len(aside)) == (16, 4)
+    assert trained | aside == stored(tmp_path / "all")
+    assert not trained & aside
+    assert find("run").meta["data"]["images"] == 16
+    for again in (["train", "-o", "run", "--images", 12, *CPU], [*words[:-1], 16], [*words, "--holdout", "4"]):
+        told = command(*again, settings=SMALL if "--data" in again else ())
+        assert told.exit_code == 0, told.output
+        assert read_run(tmp_path / "run").heldout == described.heldout
+    inside = command("train", "heat", "--data", "run/data", "-o", "run", "--holdout", "2", *CPU, settings=SMALL)
+    assert "are the images of the run itself" in str(inside.exception)
+
+
+def test_a_shorter_recipe_is_shorter_in_everything():
+    full = recipe("cifar10-ve")
+    part = scaled(full, {"images": full.images // 100, "log_every": 3000})
+    assert part.warm_up == full.warm_up // 100
+    assert part.log_every == 3000  # as given
+    assert part.checkpoint_every == 100 * full.batch  # not every few steps
+    assert part.sample_every == 2_560_000 // 100
+    double = scaled(full, {"images": 2 * full.images})
+    for key in ("warm_up", "log_every", "checkpoint_every", "sample_every"):
+        assert getattr(double, key) == 2 * getattr(full, key)
+    assert scaled(full, {"lr": 1e-3}) == full.changed({"lr": 1e-3})
+    assert scaled(full, {"images": 0}) == full.changed({"images": 0})
+    assert scaled(full.changed({"sample_every": 0}), {"images": 10**6}).sample_every == 0
+
+
+def test_ctrl_c_before_the_first_step_says_how_to_continue(tmp_path):
+    photos(tmp_path)
+    settings = [word for item in [*TINY, "calibration=200000"] for word in ("--set", item)]
+    words = ["train", "anisotropic", "--data", "photos", "-o", "run", "--images", "8", "--device", "cpu", *settings]
+    source = str(Path(__file__).parents[2] / "src")
+    env = os.environ | {"PYTHONPATH": source, "OMP_NUM_THREADS": "1"}
+    run = [sys.executable, "-m", "anisodiff"]
+    with subprocess.Popen([*run, *words], cwd=tmp_path, env=env, stderr=subprocess.PIPE, text=True) as child:
+        assert child.stderr is not None
+        for line in child.stderr:
+            if "measuring the preconditioning on 12 images, shown 200000 times in all" in line:
+                break
+        child.send_signal(signal.SIGINT)
+        rest = child.stderr.read().strip().splitlines()
+    assert child.returncode == 130
+    assert rest[-1] == "stopped; continue with: anisodiff train -o run"
+    assert "Traceback" not in "".join(rest)
+    described = read_run(tmp_path / "run")
+    assert described.data == tmp_path / "run" / "data"
+    assert described.config.calibration == 200000
+
+
+def test_small_sets_are_told(command, tmp_path):
+    photos(tmp_path)
+    told = command("train", "heat", "--data", "photos", *CPU, "--images", 4, settings=TINY)
+    assert "12 images: the model will memorize them" in told.output
+    assert "measuring the preconditioning on 12 images, shown 32 times in all" in told.output
+    told = command("train", "-o", "run", "--images", 0, *CPU)
+    assert "memorize" not in told.output
+    (tmp_path / "run" / NAME).write_text("lr: [")
+    assert NAME in str(command("train", "-o", "run", *CPU).exception)
+
+
+def test_the_first_grid_comes_by_the_clock_and_changes_nothing(dataset, calm, tmp_path):
+    """One grid as soon as the time is up, the next one not before ``sample_every``; the weights do not notice."""
+    steps: list[int] = []
+
+    def show(model, step, prior):
+        steps.append(step)
+        return len(steps) > 1  # the first time it would take too long
+
+    stages: dict[str, str] = {}
+    hooks = Hooks(
+        on_interval=show,
+        first_after=1e-9,
+        progress=lambda stage, done, total, note="": stages.__setitem__(stage, note),
+    )
+    train(tiny(sample_every=36), dataset, tmp_path, hooks=hooks, tensorboard=False)
+    assert steps == [1, 2, 9]
+    assert_equal(tmp_path, calm)
+    assert list(stages) == ["calibrating", "training"]
+    assert "images/s, loss " in stages["training"]
+    records = read_log(tmp_path)
+    assert 0 < records[0]["first_step_seconds"] < records[1]["first_grid_seconds"]
+    assert all("first_step_seconds" not in record for record in records[1:])
