@@ -20,7 +20,7 @@ def test_trains_on_a_folder_says_what_it_picked_and_continues(command, tmp_path)
     words = ["train", "--data", "photos", "-o", "run", "--device", "cpu", "--seed", 3]
     first = command(*words, "--images", 20, settings=SMALL)
     assert first.exit_code == 0, first.output
-    assert "picked for 12 images of 16×16, grayscale: process anisotropic, network small" in first.output
+    assert "picked for 12 images on cpu: 16×16, grayscale, process anisotropic-gentle, network tiny" in first.output
     assert "finished at step 5: 20 images seen" in first.output
     again = command(*words, "--images", 28, "--json", settings=SMALL)
     assert "continuing from step-00000005: 20 images seen" in again.output
@@ -44,14 +44,14 @@ def test_dry_run_without_data_writes_nothing(command, tmp_path):
     assert not list(tmp_path.iterdir())
     folder(tmp_path / "photos", side=24)
     told = command("train", "--data", "photos", "--dry-run", "--device", "cpu", settings=SMALL[:4])
-    assert "picked for 12 images of 24×24, grayscale" in told.output, told.output
+    assert "picked for 12 images on cpu: 24×24, grayscale" in told.output, told.output
     assert [path.name for path in tmp_path.iterdir()] == ["photos"]
     numbers = json.loads(
         command("train", "cifar10-heat-small", "--dry-run", "--json", "--device", "cpu", settings=small).stdout
     )
-    assert numbers["steps"] == 6000
+    assert numbers["steps"] == 12_500
     assert numbers["parameters"] > 10_000
-    assert numbers["state_bytes"] == numbers["parameters"] * 4 * 6  # weights, gradients, two moments, two averages
+    assert numbers["state_bytes"] == numbers["parameters"] * 4 * 5  # weights, gradients, two moments, EMA
     assert numbers["seconds_per_thousand"] > 0
     assert numbers["activation_bytes"] > 512 * 8 * 8 * 8 * 4 * 4  # more than a few feature maps of every image
 
@@ -69,7 +69,7 @@ def test_dry_run_of_a_large_recipe_made_small(command):
 def test_fine_tuning_from_a_published_file(command, tmp_path):
     """From a file in the layout of score_sde_pytorch to a run that continues; its second output begins with 0."""
     folder(tmp_path / "photos")
-    settings = [*SMALL, "network.dropout=0.1", "lr=0", "size=8"]
+    settings = [*SMALL, "network.name=small", "network.dropout=0.1", "lr=0", "size=8"]
     words = ["train", "--data", "photos", "-o", "run", "--device", "cpu", "--from", "published.pth"]
     plan = Plan.of(TrainConfig(network={**NETWORK, "dropout": 0.1}, size=8, channels=1))
     config = NCSNppConfig(**plan.network.arguments)
@@ -184,7 +184,7 @@ def test_what_is_picked_follows_what_was_asked_for(command, tmp_path):
     folder(tmp_path / "photos", side=256)
     words = ["train", "heat", "--data", "photos", "--images", 8, "--device", "cpu"]
     settings = [*SMALL, "size=8"]
-    picked = "picked for 12 images of 8×8, grayscale: process heat, network small, batch 4, 8 images seen"
+    picked = "picked for 12 images on cpu: 8×8, grayscale, process heat, network tiny, batch 4, 8 images seen"
     dry = command(*words, "--dry-run", "--json", settings=settings)
     assert picked in dry.output
     assert not (tmp_path / "run").exists()
@@ -213,7 +213,7 @@ def test_a_run_that_ends_within_its_warm_up_is_told(command, tmp_path):
     words = ["train", "heat", "--data", "photos", "--device", "cpu", "--images", 8]
     short = command(*words, "-o", "short", settings=[*SMALL, "size=8"])
     assert (
-        "the warm-up of 20 images is longer than the run of 8: the learning rate ends at 8e-05, not" in short.output
+        "the warm-up of 20 images is longer than the run of 8: the learning rate ends at 0.00016, not" in short.output
     )
     assert "--set warm_up=" in short.output
     enough = command(*words, "-o", "enough", settings=[*SMALL, "size=8", "warm_up=8"])
