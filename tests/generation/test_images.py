@@ -107,8 +107,6 @@ def test_progress_is_shown_where_it_is_wanted(generator, capsys, monkeypatch):
     assert capsys.readouterr() == ("", "")
     monkeypatch.setenv("FORCE_COLOR", "1")  # rich takes it for a terminal
     generator.sample(2, steps=4)
-    shown = capsys.readouterr().err
-    assert "2 images" in shown
-    assert "8/8" in shown
+    assert "2 images, network evaluations" in capsys.readouterr().err
     generator.sample(2, steps=4, progress=False)
     assert capsys.readouterr() == ("", "")

@@ -10,8 +10,8 @@ from PIL import Image
 import anisodiff
 from anisodiff.data import in_memory, open_dataset
 from anisodiff.generation import Generator, Images
-from anisodiff.training import TrainConfig, preview, read_log
-from anisodiff.training.run_folder import read_run
+from anisodiff.training import TrainConfig, read_log
+from anisodiff.training.run_folder import RunDescription, read_run, write_run
 from tests.training.conftest import NETWORK, assert_equal, pixels, tiny
 
 FEW = {
@@ -86,12 +86,18 @@ def test_a_stopped_run_continues_to_the_same_weights(data, tmp_path):
         anisodiff.train(data, tmp_path / "part", lr=0.5, device="cpu")
 
 
-def test_grids_are_seen(data, tmp_path, monkeypatch):
-    monkeypatch.setattr(preview, "SHARE", 1e9)  # a full grid, however busy the machine is
+def test_a_run_that_ended_while_it_prepared_its_images_continues(folder, tmp_path):
+    """Its description names the images as they were given."""
+    write_run(tmp_path / "run", RunDescription(config=tiny(images=4), data=folder))
+    assert anisodiff.train(output=tmp_path / "run", device="cpu").outcome.finished
+    assert read_run(tmp_path / "run").data == tmp_path / "run" / "data"
+
+
+def test_grids_are_seen(data, tmp_path):
     seen, settings = [], {**FEW, "sample_every": 8, "process": "ve"}
     anisodiff.train(data, tmp_path / "run", on_grid=lambda *grid: seen.append(grid), device="cpu", **settings)
     assert [step for _, step in seen] == [2, 4]
-    assert all(type(images) is Images and images.shape == (64, 1, 8, 8) for images, _ in seen)
+    assert all(type(images) is Images and images.shape[1:] == (1, 8, 8) for images, _ in seen)
     seen[0][0].save_grid(tmp_path / "again.png")
     assert (tmp_path / "again.png").read_bytes() == (tmp_path / "run/samples/step-00000002.png").read_bytes()
 

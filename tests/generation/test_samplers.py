@@ -6,6 +6,7 @@ import pytest
 
 import anisodiff
 from anisodiff.cli.sample import sample
+from anisodiff.pretrained import SHIPPED
 from anisodiff.registry import PRESETS, SAMPLERS
 from anisodiff.training import Hooks, train
 from anisodiff.training.preview import fit_prior
@@ -89,3 +90,11 @@ def test_a_sampler_that_does_not_fit_names_those_that_do(narrow, kind, sampler, 
     assert str(caught.value) == f"the sampler '{sampler}' needs {says}"
     for name in re.findall(r"'([^']+)'", says.partition("; use ")[2]):
         assert narrow[kind].sample(1, steps=25, sampler=name).isfinite().all()
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_shipped_models_can_do_what_the_help_lists(name):
+    generator = anisodiff.load(name, "cpu")
+    for sampler in advertised(generator.plan.config.process["preset"]):
+        images = generator.sample(2, steps=20, sampler=sampler)
+        assert 0.1 < images.std() < 0.45, sampler

@@ -98,10 +98,10 @@ def _described(
     """Config and prepared images: those of the run in the folder, those given, or what suits the images."""
     if data is None or (_begun(folder) and config is None):
         run = read_run(folder)
-        made = (config or run.config).changed(keys)
-        if data is None and run.data is None:
+        made, given = (config or run.config).changed(keys), run.data if data is None else data
+        if given is None:
             raise ValueError(f"{folder / NAME} names no data: give the images")
-        place = run.data if data is None else _dataset(data, folder, made.size, made.channels, screen).path
+        place = _dataset(given, folder, made.size, made.channels, screen).path  # a run may end while it prepares them
         return replace(run, config=made, data=place)
     if config is not None:
         made = config.changed(keys)
