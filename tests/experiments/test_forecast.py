@@ -184,6 +184,7 @@ def test_a_recipe_needs_no_data(command, tmp_path):
         (("--dry-run", "--stage", "page"), "name the runs"),
         (("ve", "--dry-run", *COMMON, "--edit", "nowhere.png"), "edit: nowhere.png does not exist"),
         (("ve", "--dry-run", *COMMON, "--reference", "nowhere"), "--reference: nowhere does not exist"),
+        (("ve", "--dry-run", *COMMON, "--reference", "tiny.pt"), "--reference: got tiny.pt, expected a folder"),
     ],
 )
 def test_a_mistake_is_one_line(refused, words, line, tmp_path):
