@@ -33,8 +33,8 @@ def test_what_cannot_be_parsed_is_one_line(refused, words, line):
         (("train", "ve", "--data", "data", "--set", "qqq=1"), "process, network, "),
         (("train", "ve", "--data", "data", "--set", "process.qqq=1"), "diffusivity, "),
         (("train", "ve", "--data", "data", "--set", "warmup=1"), "did you mean 'warm_up'?"),
-        (("train", "qqq"), "cifar10-anisotropic, "),
-        (("compare", "qqq"), "cifar10-anisotropic, "),
+        (("train", "qqq"), "valid: cifar10"),
+        (("compare", "qqq"), "valid: cifar10"),
         (("forward", "--process", "qqq"), "ve, heat, "),
     ],
 )

@@ -9,7 +9,6 @@ import pytest
 import torch
 from rich.console import Console
 
-from anisodiff.cli.common import settings
 from anisodiff.cli.tables import show_table
 from anisodiff.experiments import (
     Budget,
@@ -19,7 +18,6 @@ from anisodiff.experiments import (
     Speeds,
     Study,
     StudySettings,
-    configs,
     forecast,
     parse_run,
     sweep_rounds,
@@ -30,10 +28,10 @@ from anisodiff.io.records import write_json
 from anisodiff.runtime.progress import no_stage_progress
 from anisodiff.training import Plan
 from anisodiff.training.recipes import recipe
-from tests.experiments.conftest import COMMON, SET
+from tests.experiments.conftest import COMMON
+from tests.training.conftest import tiny
 
 MEASURING = Measuring(feature=0.01, product=0.0, roots=2.0)
-TINY = settings(list(SET))
 
 
 class Known(Speeds):
@@ -51,9 +49,13 @@ def study_of(prepared, **more):
     )  # fmt: skip
 
 
+def config_of(run):
+    return tiny(process=run.base).changed(run.changes)
+
+
 def cost(study, out, *names, halving=None, reference=0):
     runs = [parse_run(name) for name in names]
-    made = configs(runs, study.dataset, TINY)
+    made = [config_of(one) for one in runs]
     rounds = sweep_rounds(study, runs, made, out, halving)
     return forecast(study, rounds, Known(study.device), MEASURING, reference)
 
@@ -111,14 +113,14 @@ def test_arithmetic_is_counted_without_memory():
     assert large[0] > 100 * small[0]
 
 
-def test_only_what_differs_in_cost_is_timed(prepared):
+def test_only_what_differs_in_cost_is_timed():
     """Equal networks share a timing; one that would take too long is scaled by its arithmetic."""
-    made = configs([parse_run("ve"), parse_run("ve:lr=1e-2;name=b")], prepared, TINY)
+    made = [config_of(parse_run(text)) for text in ("ve", "ve:lr=1e-2;name=b")]
     speeds = Speeds(torch.device("cpu"))
     first = speeds.of(made[0])
     assert speeds.of(made[1]) is first
     assert first.training > 0
-    wide = configs([parse_run("ve:network.nf=64;network.multipliers=[1, 2]")], prepared, {"batch": 4})[0]
+    wide = config_of(parse_run("ve:network.nf=64;network.multipliers=[1, 2]"))
     calls = iter(range(0, 10_000, 100))
     late = Speeds(torch.device("cpu"), clock=lambda: float(next(calls)))  # every look at the clock costs 100 s
     slow = late.of(made[0])
@@ -146,7 +148,7 @@ def test_compare_says_what_it_would_cost_and_writes_nothing(command, tmp_path):
         "run", "process", "network", "parameters", "training", "samples", "NFE", "prior", "time",
     ]  # fmt: skip
     cells = [word.strip() for word in ve.split("|")[1:-1]]
-    assert (cells[:3], cells[4:8]) == (["ve", "ve", "small"], ["24 images × 2", "12", "3, 4", "gaussian"])
+    assert (cells[:2], cells[4:8]) == (["ve", "ve"], ["24 images × 2", "12", "3, 4", "gaussian"])
     assert "| 9 " in heat
     assert total.startswith("in all ")
     assert all(part in total for part in ("training", "sampling", "metrics", "on cpu, 1 core"))
@@ -184,6 +186,7 @@ def test_a_recipe_needs_no_data(command, tmp_path):
         (("--dry-run", "--stage", "page"), "name the runs"),
         (("ve", "--dry-run", *COMMON, "--edit", "nowhere.png"), "edit: nowhere.png does not exist"),
         (("ve", "--dry-run", *COMMON, "--reference", "nowhere"), "--reference: nowhere does not exist"),
+        (("ve", "--dry-run", *COMMON, "--reference", "tiny.pt"), "--reference: got tiny.pt, expected a folder"),
     ],
 )
 def test_a_mistake_is_one_line(refused, words, line, tmp_path):

@@ -274,6 +274,8 @@ def _reference_size(held: OpenStudy, asked: Asked) -> int:
         return len(open_dataset(path))
     if not path.exists() and not is_named(asked.reference):
         raise ValueError(f"--reference: {path} does not exist")
+    if path.is_file() and path.suffix not in (".zip", ".npz"):
+        raise ValueError(f"--reference: got {path}, expected a folder, .zip or .npz")
     return len(open_source(path)) if path.is_dir() or path.suffix == ".zip" else 0
 
 
