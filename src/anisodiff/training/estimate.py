@@ -22,6 +22,7 @@ from anisodiff.training.setup import memory_named, prepare_device
 
 _PASSES, _PAIRS, _ROWS = 5.0, 1.0, 1.0
 """Seconds that may be spent on the network, the forward process and the preconditioning."""
+_FARTHEST = 2048  # times what was timed: beyond, nothing is said
 _SLOW = 1.5  # seconds of a forward pass after which the backward pass is left out
 _LEAST, _MOST = 16, 64  # pixels of a side, images
 _SAMPLED = 1 << 22  # weights of which an update is timed
@@ -44,8 +45,8 @@ class Estimate:
     """Their height and width; smaller than the run's where that would take too long."""
     how: str
     """What was timed, in words."""
-    seconds_before: float
-    """Preconditioning and prior, before the first step."""
+    seconds_before: float | None
+    """Preconditioning and prior, before the first step; None where too little of it could be timed."""
     seconds_per_thousand: float
     seconds_in_all: float
 
@@ -144,7 +145,7 @@ def _measured(plan: Plan, device: torch.device, images: Tensor) -> Estimate:
         how=_words(cost, whole, forward_only=passes.forward_only, compiled=cuda and config.compile),
         seconds_before=before,
         seconds_per_thousand=1000 * seconds,
-        seconds_in_all=before + seconds * config.steps * config.batch,
+        seconds_in_all=(before or 0.0) + seconds * config.steps * config.batch,
     )
 
 
@@ -213,7 +214,7 @@ class _Passes:
         return seconds
 
 
-def _process_seconds(plan: Plan, images: Tensor, part: int) -> tuple[float, float]:
+def _process_seconds(plan: Plan, images: Tensor, part: int) -> tuple[float | None, float]:
     """Seconds before the first step, and of the simulation of one part of a batch."""
     process, config = plan.process, plan.config
     shares = [1 / 16]  # of the time axis, of which a simulation is timed
@@ -246,7 +247,9 @@ def _process_seconds(plan: Plan, images: Tensor, part: int) -> tuple[float, floa
     statistics(loads[0])  # what is made once is made now
     pairs, rows = climb(loads, pair, _PAIRS), climb(loads, statistics, _ROWS)
     calibrated = math.prod(config.size) * config.calibration
-    return rows.of(calibrated) + pairs.of(calibrated), pairs.of(math.prod(config.size) * part)
+    enough = rows.timed[-1][0].pixels * _FARTHEST >= calibrated
+    before = rows.of(calibrated) + pairs.of(calibrated) if enough else None
+    return before, pairs.of(math.prod(config.size) * part)
 
 
 class _Enough(Exception):
