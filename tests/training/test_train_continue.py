@@ -61,6 +61,18 @@ def test_a_longer_run_keeps_its_warm_up_and_its_choices(command, tmp_path):
     assert read_run(tmp_path / "run").config == begun.changed({"images": 16})
 
 
+def test_a_dry_run_of_something_else_is_not_about_the_run_that_is_there(command, tmp_path):
+    photos(tmp_path)
+    assert command("train", "heat", "--data", "photos", *CPU, "--images", 4, settings=TINY).exit_code == 0
+    small = [*SMALL[1:4], "size=16"]
+    told = command("train", "cifar10-ve-small", "--dry-run", *CPU, settings=small)
+    assert told.exit_code == 0, told.output
+    found = yaml.safe_load(told.stdout)
+    assert (found["warm_up"], "data" in found) == (recipe("cifar10-ve-small").warm_up, False)
+    told = command("train", "--dry-run", *CPU)  # of the run itself
+    assert yaml.safe_load(told.stdout) == {**find("run").meta["config"], "data": str(tmp_path / "run" / "data")}
+
+
 def test_a_run_killed_before_its_first_checkpoint_begins_again(command, tmp_path):
     photos(tmp_path)
     words = ["train", "heat", "--data", "photos", *CPU, "--images", 8]

@@ -77,7 +77,7 @@ def _lines(config: "TrainConfig", device: "torch.device", cost: "Estimate") -> l
         f"parameters: {cost.parameters:,}",
         f"memory: {cost.bytes / 2**30:.2f} GiB {measured}, of which {cost.state_bytes / 2**30:.2f} GiB state",
         f"time per thousand images on {device.type}: {about(cost.seconds_per_thousand)}, {cost.how}",
-        f"before the first step: about {about(cost.seconds_before)}",
+        *([] if cost.seconds_before is None else [f"before the first step: {about(cost.seconds_before)}"]),
         f"the whole run: {config.steps:,} steps, {seen:,} images, {about(cost.seconds_in_all)}",
     ]
     if cost.seconds_in_all > _LONG:

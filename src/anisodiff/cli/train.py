@@ -38,7 +38,7 @@ class _Command:
     saved: "RunDescription | None"
     """What config.yaml in the output folder says."""
     begun: bool
-    """Whether the output folder has checkpoints."""
+    """Whether the output folder has checkpoints; a dry run continues nothing."""
     tell: StageProgress
     device: "torch.device"
 
@@ -102,7 +102,7 @@ def train(
         command = _Command(
             data=data, output=output, changes=changes, start=start, holdout=holdout, dry=dry_run, tell=tell,
             saved=read_run(output) if (output / NAME).is_file() else None,
-            begun=any(folder_of(output).glob("step-*")), device=where,
+            begun=not dry_run and any(folder_of(output).glob("step-*")), device=where,
         )  # fmt: skip
         job = _job(name, file, command)
         if dry_run:
@@ -171,10 +171,8 @@ def _job(name: str, file: Path | None, command: _Command) -> _Job:
             return _described_job(saved, str(command.output), command)
         return _own_job(name or DEFAULT_PROCESS, command)
     config = scaled(recipe(name), command.changes)
-    if command.begun and saved is not None:
-        data = data or saved.data
-        if "warm_up" not in command.changes:  # a longer run has the warm-up that it began with
-            config = replace(config, warm_up=saved.config.warm_up)
+    if command.begun and saved is not None and "warm_up" not in command.changes:
+        config = replace(config, warm_up=saved.config.warm_up)  # a longer run has the warm-up that it began with
     Plan.of(config)  # contradictions show before hours of preparing
     if data is None and not command.dry:
         raise ValueError(f"no data for {name}: give --data PATH ({config.dataset}'s archive, or a prepared dataset)")

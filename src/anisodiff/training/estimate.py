@@ -22,6 +22,8 @@ from anisodiff.training.setup import memory_named, prepare_device
 
 _PASSES, _PAIRS, _ROWS = 5.0, 1.0, 1.0
 """Seconds that may be spent on the network, the forward process and the preconditioning."""
+_FARTHEST = 2048  # times what was timed: beyond, nothing is said
+_SLOW = 1.5  # seconds of a forward pass after which the backward pass is left out
 _LEAST, _MOST = 16, 64  # pixels of a side, images
 _SAMPLED = 1 << 22  # weights of which an update is timed
 
@@ -43,8 +45,8 @@ class Estimate:
     """Their height and width; smaller than the run's where that would take too long."""
     how: str
     """What was timed, in words."""
-    seconds_before: float
-    """Preconditioning and prior, before the first step."""
+    seconds_before: float | None
+    """Preconditioning and prior, before the first step; None where too little of it could be timed."""
     seconds_per_thousand: float
     seconds_in_all: float
 
@@ -140,19 +142,20 @@ def _measured(plan: Plan, device: torch.device, images: Tensor) -> Estimate:
         measured_bytes=state + kept if cuda and largest == whole else None,
         batch=largest.count,
         size=(largest.height, largest.width),
-        how=_words(config, cost, whole, compiled=cuda and config.compile),
+        how=_words(cost, whole, forward_only=passes.forward_only, compiled=cuda and config.compile),
         seconds_before=before,
         seconds_per_thousand=1000 * seconds,
-        seconds_in_all=before + seconds * config.steps * config.batch,
+        seconds_in_all=(before or 0.0) + seconds * config.steps * config.batch,
     )
 
 
-def _words(config: TrainConfig, cost: Cost, whole: Load, *, compiled: bool) -> str:
+def _words(cost: Cost, whole: Load, *, forward_only: bool, compiled: bool) -> str:
     load, seconds = cost.timed[-1]
+    kind = "forward pass" if forward_only else "pass"
     images = f"{load.count} image{'s' * (load.count > 1)} of {load.height}×{load.width}"
-    verb = "measured with" if load == whole else "estimated from"
+    verb = "measured in" if load == whole and not forward_only else "estimated from"
     also = "; without compilation: compiled steps are faster" if compiled else ""
-    return f"{verb} {images}, {about(seconds)} a pass{also}"
+    return f"{verb} a {kind} of {images}, {about(seconds)} a step{also}"
 
 
 def _loads(size: tuple[int, int], most: int) -> list[Load]:
@@ -170,6 +173,8 @@ class _Passes:
         self.plan, self.execution, self.device = plan, execution, device
         self.kept = 0
         """Bytes that the last one kept for its backward pass."""
+        self.forward_only = False
+        """Whether the last one was too slow for a backward pass, which was taken as two forward passes."""
 
     def run(self, load: Load) -> float:
         """Seconds of one pass; where it is short, the second one, which finds everything set up."""
@@ -192,9 +197,15 @@ class _Passes:
             self.kept = sum(size for place, size in seen.items() if place not in weights)
         else:
             out = self.execution(x, level, None, key)
-        torch.autograd.backward(out.square().mean())
         _wait(x.device)
-        seconds = time.perf_counter() - begin
+        forward = time.perf_counter() - begin
+        self.forward_only = forward > _SLOW
+        if self.forward_only:
+            seconds = forward * (4 if self.plan.config.recompute else 3)
+        else:
+            torch.autograd.backward(out.square().mean())
+            _wait(x.device)
+            seconds = time.perf_counter() - begin
         if base is not None:
             gradients = sum(p.numel() * p.element_size() for p in self.execution.run.parameters())
             self.kept = max(0, torch.cuda.max_memory_allocated(x.device) - base - gradients)
@@ -203,7 +214,7 @@ class _Passes:
         return seconds
 
 
-def _process_seconds(plan: Plan, images: Tensor, part: int) -> tuple[float, float]:
+def _process_seconds(plan: Plan, images: Tensor, part: int) -> tuple[float | None, float]:
     """Seconds before the first step, and of the simulation of one part of a batch."""
     process, config = plan.process, plan.config
     shares = [1 / 16]  # of the time axis, of which a simulation is timed
@@ -233,9 +244,12 @@ def _process_seconds(plan: Plan, images: Tensor, part: int) -> tuple[float, floa
     loads = _loads(config.size, _MOST)
     if pair(loads[0]) < _PAIRS / 4:
         shares.append(1.0)
+    statistics(loads[0])  # what is made once is made now
     pairs, rows = climb(loads, pair, _PAIRS), climb(loads, statistics, _ROWS)
     calibrated = math.prod(config.size) * config.calibration
-    return rows.of(calibrated) + pairs.of(calibrated), pairs.of(math.prod(config.size) * part)
+    enough = rows.timed[-1][0].pixels * _FARTHEST >= calibrated
+    before = rows.of(calibrated) + pairs.of(calibrated) if enough else None
+    return before, pairs.of(math.prod(config.size) * part)
 
 
 class _Enough(Exception):

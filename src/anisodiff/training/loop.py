@@ -161,9 +161,11 @@ class _Run:
         config, steps = self.config, self.config.steps
         self.since, self.first, stopped = time.perf_counter(), self.done, False
         compiles = config.compile and self.distributed.device.type == "cuda"
-        self.hooks.progress("compiling" if compiles else "training", 0, None)
         if compiles:
+            self.hooks.progress("compiling", 0, None)
             self.hooks.say("compiling the network: the first step takes longer than the others")
+        else:
+            self.hooks.progress("training", self.done * config.batch, None)
         while self.done < steps and not stopped:
             with self.stepper.ahead():  # the device is still at work on the step before
                 prepared = self.stepper.prepare(self.done, next(batches)[0].to(self.plan.dtype))

@@ -3,7 +3,6 @@
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -48,14 +47,10 @@ def showing(
     shown: list[Path] = []
 
     def progress(stage: str, done: int, total: int | None, note: str = "") -> None:
-        if stage == "training" and not trained:
-            trained.append(time.perf_counter())
         tell(stage, done, total, note)
-
-    def logged(record: dict[str, Any]) -> None:
-        on_log(record)
-        if (seconds := record.get("first_step_seconds")) is not None:
-            say(f"first step after {about(seconds)}")
+        if stage == "training" and total is not None and not trained:
+            trained.append(time.perf_counter())
+            say(f"first step after {about(trained[0] - begin)}")
 
     def on_interval(model: Model, step: int, prior: Mapping[str, Tensor] | None) -> bool:
         if prior is None:
@@ -78,7 +73,7 @@ def showing(
         return True
 
     return Hooks(
-        say=say, progress=progress, on_log=logged, on_interval=on_interval, first_after=FIRST, began=begin,
+        say=say, progress=progress, on_log=on_log, on_interval=on_interval, first_after=FIRST, began=begin,
         fit_prior=fit_prior,
     )  # fmt: skip
 
