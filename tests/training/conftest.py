@@ -13,7 +13,7 @@ from anisodiff.cli import data
 from anisodiff.cli import train as train_verb
 from anisodiff.data import Dataset, prepare
 from anisodiff.io.checkpoint import folder_of
-from anisodiff.training import TrainConfig, read, train
+from anisodiff.training import TrainConfig, preview, read, train
 
 SMALL = [
     "calibration=32",
@@ -55,8 +55,8 @@ def folder(path, count=12, side=16):
 
 
 @pytest.fixture
-def command(monkeypatch, tmp_path):
-    """Run the command in a folder of its own."""
+def train_command(monkeypatch, tmp_path):
+    """Run `anisodiff train` in a folder of its own."""
     monkeypatch.chdir(tmp_path)
     app = typer.Typer(pretty_exceptions_enable=False)
     app.command()(train_verb.train)
@@ -98,3 +98,9 @@ def assert_equal(one, other) -> None:
     assert len(first) > 100
     for name, value in first.items():
         assert torch.equal(value, second[name]), name
+
+
+@pytest.fixture(autouse=True)
+def full_grids(monkeypatch):
+    """Grids of samples of full size, however busy the machine is."""
+    monkeypatch.setattr(preview, "SHARE", 1e9)
