@@ -55,8 +55,8 @@ def folder(path, count=12, side=16):
 
 
 @pytest.fixture
-def command(monkeypatch, tmp_path):
-    """Run the command in a folder of its own."""
+def verb(monkeypatch, tmp_path):
+    """Run `train` or `data` in a folder of its own; returns the result with its exception."""
     monkeypatch.chdir(tmp_path)
     app = typer.Typer(pretty_exceptions_enable=False)
     app.command()(train_verb.train)

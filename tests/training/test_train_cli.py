@@ -15,39 +15,39 @@ from tests.support.published_ncsnpp import forward, published_file
 from tests.training.conftest import NETWORK, SMALL, folder
 
 
-def test_trains_on_a_folder_says_what_it_picked_and_continues(command, tmp_path):
+def test_trains_on_a_folder_says_what_it_picked_and_continues(verb, tmp_path):
     folder(tmp_path / "photos")
     words = ["train", "--data", "photos", "-o", "run", "--device", "cpu", "--seed", 3]
-    first = command(*words, "--images", 20, settings=SMALL)
+    first = verb(*words, "--images", 20, settings=SMALL)
     assert first.exit_code == 0, first.output
     assert "picked for 12 images of 16×16, grayscale: process anisotropic, network small" in first.output
     assert "finished at step 5: 20 images seen" in first.output
-    again = command(*words, "--images", 28, "--json", settings=SMALL)
+    again = verb(*words, "--images", 28, "--json", settings=SMALL)
     assert "continuing from step-00000005: 20 images seen" in again.output
     outcome = json.loads(again.stdout.splitlines()[-1])
     assert (outcome["step"], outcome["finished"], outcome["skipped"]) == (7, True, 0)
     assert find("run").meta["config"]["seed"] == 3
     assert [record["step"] for record in read_log("run")] == [2, 4, 5, 6, 7]
     assert list((tmp_path / "run" / "tensorboard").iterdir())
-    assert isinstance(command(*words, "--resume", "never", settings=SMALL).exception, ValueError)
+    assert isinstance(verb(*words, "--resume", "never", settings=SMALL).exception, ValueError)
 
 
-def test_dry_run_without_data_writes_nothing(command, tmp_path):
+def test_dry_run_without_data_writes_nothing(verb, tmp_path):
     small = [*SMALL[:4], "size=8", "channels=1"]
-    told = command("train", "cifar10-heat-small", "--dry-run", "--device", "cpu", settings=small)
+    told = verb("train", "cifar10-heat-small", "--dry-run", "--device", "cpu", settings=small)
     assert told.exit_code == 0, told.output
     for words in ("preset: heat", "parameters: ", "memory: ", "time per thousand images on cpu", "step = exact"):
         assert words in told.output
     assert "shorter: " not in told.output
     endless = [*small, "images=1e12"]
-    assert "shorter: --images N" in command("train", "heat", "--dry-run", "--device", "cpu", settings=endless).output
+    assert "shorter: --images N" in verb("train", "heat", "--dry-run", "--device", "cpu", settings=endless).output
     assert not list(tmp_path.iterdir())
     folder(tmp_path / "photos", side=24)
-    told = command("train", "--data", "photos", "--dry-run", "--device", "cpu", settings=SMALL[:4])
+    told = verb("train", "--data", "photos", "--dry-run", "--device", "cpu", settings=SMALL[:4])
     assert "picked for 12 images of 24×24, grayscale" in told.output, told.output
     assert [path.name for path in tmp_path.iterdir()] == ["photos"]
     numbers = json.loads(
-        command("train", "cifar10-heat-small", "--dry-run", "--json", "--device", "cpu", settings=small).stdout
+        verb("train", "cifar10-heat-small", "--dry-run", "--json", "--device", "cpu", settings=small).stdout
     )
     assert numbers["steps"] == 6000
     assert numbers["parameters"] > 10_000
@@ -56,9 +56,9 @@ def test_dry_run_without_data_writes_nothing(command, tmp_path):
     assert numbers["activation_bytes"] > 512 * 8 * 8 * 8 * 4 * 4  # more than a few feature maps of every image
 
 
-def test_dry_run_of_a_large_recipe_made_small(command):
+def test_dry_run_of_a_large_recipe_made_small(verb):
     small = ["network.name=small", *SMALL[1:4], "size=16"]
-    told = command("train", "lsun256-anisotropic", "--dry-run", "--json", "--device", "cpu", settings=small)
+    told = verb("train", "lsun256-anisotropic", "--dry-run", "--json", "--device", "cpu", settings=small)
     assert told.exit_code == 0, told.output
     numbers = json.loads(told.stdout)
     assert numbers["config"]["dataset"] == "lsun"
@@ -66,7 +66,7 @@ def test_dry_run_of_a_large_recipe_made_small(command):
     assert numbers["process"]["diffusivity"] == "geometric(0.5, 32)"
 
 
-def test_fine_tuning_from_a_published_file(command, tmp_path):
+def test_fine_tuning_from_a_published_file(verb, tmp_path):
     """From a file in the layout of score_sde_pytorch to a run that continues; its second output begins with 0."""
     folder(tmp_path / "photos")
     settings = [*SMALL, "network.dropout=0.1", "lr=0", "size=8"]
@@ -74,7 +74,7 @@ def test_fine_tuning_from_a_published_file(command, tmp_path):
     plan = Plan.of(TrainConfig(network={**NETWORK, "dropout": 0.1}, size=8, channels=1))
     config = NCSNppConfig(**plan.network.arguments)
     _, averaged = published_file(tmp_path / "published.pth", replace(config, out_channels=1))
-    first = command(*words, "--images", 8, settings=settings)
+    first = verb(*words, "--images", 8, settings=settings)
     assert first.exit_code == 0, first.output
     assert "averaged weights in published.pth, after step 1234; its second output begins with 0" in first.output
     saved = find("run")
@@ -87,15 +87,15 @@ def test_fine_tuning_from_a_published_file(command, tmp_path):
         expected = forward(averaged, config, x.double(), c.double()).float()
     torch.testing.assert_close(out[:, :1], expected, rtol=1e-4, atol=1e-5)
     assert out[:, 1:].abs().max() == 0
-    assert command(*words, "--images", 16, settings=settings).exit_code == 0
+    assert verb(*words, "--images", 16, settings=settings).exit_code == 0
     assert find("run").step == 4
     assert torch.equal(load_model("run").model.network.network.embed.features.w, loaded.embed.features.w)
-    told = command(*words[:-1], "published.pth", "-o", "other", settings=[*settings, "parameterization=residual"])
+    told = verb(*words[:-1], "published.pth", "-o", "other", settings=[*settings, "parameterization=residual"])
     assert "set parameterization=ve" in str(told.exception)
-    told = command(*words[:-1], "run", "-o", "other", settings=settings)
+    told = verb(*words[:-1], "run", "-o", "other", settings=settings)
     assert "its network has parameterization 've', got 'residual'; set parameterization=ve" in str(told.exception)
     (tmp_path / "broken.pth").write_bytes(b"no tensors")
-    told = command(*words[:-1], "broken.pth", "-o", "other", settings=settings)
+    told = verb(*words[:-1], "broken.pth", "-o", "other", settings=settings)
     assert "cannot be read as a file of tensors only" in str(told.exception)
 
 
@@ -120,19 +120,19 @@ def test_fine_tuning_from_a_published_file(command, tmp_path):
         (["ve", "--data", "prepared", "--dry-run", "--set", "size=8"], "the data are 1×16×16"),
     ],
 )
-def test_a_mistake_is_one_line(command, tmp_path, words, expected):
+def test_a_mistake_is_one_line(verb, tmp_path, words, expected):
     (tmp_path / "empty").mkdir()
-    assert command("data", "prepare", folder(tmp_path / "photos"), "-o", "prepared").exit_code == 0
-    told = command("train", *words, "--device", "cpu")
+    assert verb("data", "prepare", folder(tmp_path / "photos"), "-o", "prepared").exit_code == 0
+    told = verb("train", *words, "--device", "cpu")
     assert isinstance(told.exception, ValueError), told.output
     assert expected in str(told.exception)
     assert "\n" not in str(told.exception)
 
 
-def test_data_prepare(command, tmp_path):
+def test_data_prepare(verb, tmp_path):
     source = folder(tmp_path / "photos")
     (source / "bad.png").write_bytes(b"not a picture")
-    told = command("data", "prepare", "photos", "--output", "set", "--size", 8, "--channels", 3)
+    told = verb("data", "prepare", "photos", "--output", "set", "--size", 8, "--channels", 3)
     assert told.exit_code == 0, told.output
     assert "skipped bad.png" in told.output
     assert "picked" not in told.output
@@ -143,10 +143,8 @@ def test_data_prepare(command, tmp_path):
             ([], "; picked 16×16 with 1 channel (grayscale): all sampled images are 16×16\n"),
         ]
     ):
-        assert picked in command("data", "prepare", "photos", "-o", f"other-{number}", *words).output
-    facts = json.loads(
-        command("data", "prepare", "photos", "-o", "set", "--size", 8, "--channels", 3, "--json").stdout
-    )
+        assert picked in verb("data", "prepare", "photos", "-o", f"other-{number}", *words).output
+    facts = json.loads(verb("data", "prepare", "photos", "-o", "set", "--size", 8, "--channels", 3, "--json").stdout)
     assert (facts["made"], facts["images"], facts["channels"], facts["size"]) == (False, 12, 3, [8, 8])
     for words, expected in (
         (["cifar11"], "cifar10"),
@@ -157,21 +155,21 @@ def test_data_prepare(command, tmp_path):
         (["photos", "--split", "test"], "--split is for sets given by name"),
         (["photos", "--max-skipped", 0], "1 images cannot be used, expected at most 0"),
     ):
-        told = command("data", "prepare", *words, "-o", "other")
+        told = verb("data", "prepare", *words, "-o", "other")
         assert isinstance(told.exception, ValueError)
         assert expected in str(told.exception)
 
 
-def test_keeps_a_prior_and_writes_grids_also_after_a_restart(command, tmp_path):
+def test_keeps_a_prior_and_writes_grids_also_after_a_restart(verb, tmp_path):
     folder(tmp_path / "photos")
     words = ["train", "ve", "--data", "photos", "-o", "run", "--device", "cpu"]
     settings = [*SMALL, "sample_every=8", "checkpoint_every=8", "size=8"]
-    first = command(*words, "--images", 8, settings=settings)
+    first = verb(*words, "--images", 8, settings=settings)
     assert first.exit_code == 0, first.output
     prior = find("run").tensors("prior")
     assert prior["mean"].shape == (1, 8, 8)
     assert prior["root"].shape == (8, 8, 1, 1)
-    assert command(*words, "--images", 16, settings=settings).exit_code == 0
+    assert verb(*words, "--images", 16, settings=settings).exit_code == 0
     grids = sorted(path.name for path in (tmp_path / "run" / "samples").iterdir())
     assert grids == ["step-00000002.png", "step-00000004.png"]
     picture = np.asarray(Image.open(tmp_path / "run" / "samples" / grids[-1]))
@@ -179,23 +177,23 @@ def test_keeps_a_prior_and_writes_grids_also_after_a_restart(command, tmp_path):
     assert picture.std() > 1
 
 
-def test_what_is_picked_follows_what_was_asked_for(command, tmp_path):
+def test_what_is_picked_follows_what_was_asked_for(verb, tmp_path):
     """Batch and length on the command line are in the line that says what was picked; dry or not, it is the same."""
     folder(tmp_path / "photos", side=256)
     words = ["train", "heat", "--data", "photos", "--images", 8, "--device", "cpu"]
     settings = [*SMALL, "size=8"]
     picked = "picked for 12 images of 8×8, grayscale: process heat, network small, batch 4, 8 images seen"
-    dry = command(*words, "--dry-run", "--json", settings=settings)
+    dry = verb(*words, "--dry-run", "--json", settings=settings)
     assert picked in dry.output
     assert not (tmp_path / "run").exists()
-    ran = command(*words, "-o", "run", settings=settings)
+    ran = verb(*words, "-o", "run", settings=settings)
     assert picked in ran.output
     resolved = json.loads(dry.stdout[dry.stdout.index("{\n") :])["config"]
     assert resolved == find("run").meta["config"]
     assert not resolved["recompute"]  # that is for 256², and 8² was asked for
 
 
-def test_a_mistake_is_told_before_the_images_are_prepared(command, tmp_path):
+def test_a_mistake_is_told_before_the_images_are_prepared(verb, tmp_path):
     folder(tmp_path / "photos")
     for setting, expected in (
         ("lrr=1", "did you mean 'lr'"),
@@ -203,24 +201,24 @@ def test_a_mistake_is_told_before_the_images_are_prepared(command, tmp_path):
         ("process.noise_anisotropy=0.1", "step='tamed'"),
         ("t_min=3", "less than T"),
     ):
-        told = command("train", "--data", "photos", "-o", "run", "--device", "cpu", settings=[setting])
+        told = verb("train", "--data", "photos", "-o", "run", "--device", "cpu", settings=[setting])
         assert expected in str(told.exception)
         assert not (tmp_path / "run").exists()
 
 
-def test_a_run_that_ends_within_its_warm_up_is_told(command, tmp_path):
+def test_a_run_that_ends_within_its_warm_up_is_told(verb, tmp_path):
     folder(tmp_path / "photos")
     words = ["train", "heat", "--data", "photos", "--device", "cpu", "--images", 8]
-    short = command(*words, "-o", "short", settings=[*SMALL, "size=8"])
+    short = verb(*words, "-o", "short", settings=[*SMALL, "size=8"])
     assert (
         "the warm-up of 20 images is longer than the run of 8: the learning rate ends at 8e-05, not" in short.output
     )
     assert "--set warm_up=" in short.output
-    enough = command(*words, "-o", "enough", settings=[*SMALL, "size=8", "warm_up=8"])
+    enough = verb(*words, "-o", "enough", settings=[*SMALL, "size=8", "warm_up=8"])
     assert "warm-up" not in enough.output
 
 
-def test_grids_of_anisotropic_noise_are_drawn_with_its_own_noise(command, tmp_path, monkeypatch):
+def test_grids_of_anisotropic_noise_are_drawn_with_its_own_noise(verb, tmp_path, monkeypatch):
     """The usual sampler takes Σ for α2²: where the noise stops at edges another one must draw the grids."""
     folder(tmp_path / "photos")
     used = []
@@ -229,7 +227,7 @@ def test_grids_of_anisotropic_noise_are_drawn_with_its_own_noise(command, tmp_pa
     settings = [*SMALL, "size=8", "sample_every=4", "process.step=tamed(dt=0.1)"]
     for changes, word in (([], "exponential"), (["process.noise_anisotropy=0.1"], "euler")):
         words = ["train", "--data", "photos", "-o", word, "--images", 4, "--device", "cpu"]
-        told = command(*words, settings=[*settings, *changes])
+        told = verb(*words, settings=[*settings, *changes])
         assert told.exit_code == 0, told.output
         assert used.pop() == word
         assert (tmp_path / word / "samples" / "step-00000001.png").is_file()

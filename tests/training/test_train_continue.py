@@ -27,14 +27,14 @@ def photos(path: Path, count: int = 12) -> Path:
     return folder(path / "photos", count=count)
 
 
-def test_the_folder_alone_continues_a_run_and_ends_in_the_same_bits(command, tmp_path):
+def test_the_folder_alone_continues_a_run_and_ends_in_the_same_bits(verb, tmp_path):
     photos(tmp_path)
     words = ["train", "heat", "--data", "photos", *CPU]
-    assert command(*words, "-o", "calm", "--images", 24, settings=TINY).exit_code == 0
-    first = command(*words, "-o", "run", "--images", 12, settings=TINY)
+    assert verb(*words, "-o", "calm", "--images", 24, settings=TINY).exit_code == 0
+    first = verb(*words, "-o", "run", "--images", 12, settings=TINY)
     assert first.exit_code == 0, first.output
     shutil.rmtree(tmp_path / "photos")  # the prepared images suffice
-    again = command("train", "-o", "run", "--images", 24, *CPU)
+    again = verb("train", "-o", "run", "--images", 24, *CPU)
     assert again.exit_code == 0, again.output
     assert "continuing from step-00000003: 12 images seen" in again.output
     assert_equal(tmp_path / "run", tmp_path / "calm")
@@ -42,51 +42,51 @@ def test_the_folder_alone_continues_a_run_and_ends_in_the_same_bits(command, tmp
     assert described.data == tmp_path / "run" / "data"
     assert described.config.images == 24  # the new length is the run's
     assert described.config.to_dict() == find("run").meta["config"]
-    done = command("train", "-o", "run", *CPU)
+    done = verb("train", "-o", "run", *CPU)
     assert "finished at step 6" in done.output
-    told = command("train", "-o", "run", "--set", "lr=1", *CPU)
+    told = verb("train", "-o", "run", "--set", "lr=1", *CPU)
     assert "lr was" in str(told.exception)
     assert read_run(tmp_path / "run") == described  # what was refused is not written
 
 
-def test_a_longer_run_keeps_its_warm_up_and_its_choices(command, tmp_path):
+def test_a_longer_run_keeps_its_warm_up_and_its_choices(verb, tmp_path):
     """Also with the whole command again: what was picked for the first length stays."""
     photos(tmp_path)
     words = ["train", "heat", "--data", "photos", "-o", "run", *CPU]
     settings = [item for item in TINY if not item.startswith(("warm_up", "log_every"))]
-    assert command(*words, "--images", 8, settings=settings).exit_code == 0
+    assert verb(*words, "--images", 8, settings=settings).exit_code == 0
     begun = read_run(tmp_path / "run").config
-    longer = command(*words, "--images", 16, settings=settings)
+    longer = verb(*words, "--images", 16, settings=settings)
     assert longer.exit_code == 0, longer.output
     assert read_run(tmp_path / "run").config == begun.changed({"images": 16})
 
 
-def test_a_dry_run_of_something_else_is_not_about_the_run_that_is_there(command, tmp_path):
+def test_a_dry_run_of_something_else_is_not_about_the_run_that_is_there(verb, tmp_path):
     photos(tmp_path)
-    assert command("train", "heat", "--data", "photos", *CPU, "--images", 4, settings=TINY).exit_code == 0
+    assert verb("train", "heat", "--data", "photos", *CPU, "--images", 4, settings=TINY).exit_code == 0
     small = [*SMALL[1:4], "size=16"]
-    told = command("train", "cifar10-ve-small", "--dry-run", *CPU, settings=small)
+    told = verb("train", "cifar10-ve-small", "--dry-run", *CPU, settings=small)
     assert told.exit_code == 0, told.output
     found = yaml.safe_load(told.stdout)
     assert (found["warm_up"], "data" in found) == (recipe("cifar10-ve-small").warm_up, False)
-    told = command("train", "--dry-run", *CPU)  # of the run itself
+    told = verb("train", "--dry-run", *CPU)  # of the run itself
     assert yaml.safe_load(told.stdout) == {**find("run").meta["config"], "data": str(tmp_path / "run" / "data")}
 
 
-def test_a_run_killed_before_its_first_checkpoint_begins_again(command, tmp_path):
+def test_a_run_killed_before_its_first_checkpoint_begins_again(verb, tmp_path):
     photos(tmp_path)
     words = ["train", "heat", "--data", "photos", *CPU, "--images", 8]
-    assert command(*words, "-o", "calm", settings=TINY).exit_code == 0
-    assert command(*words, "-o", "run", settings=TINY).exit_code == 0
+    assert verb(*words, "-o", "calm", settings=TINY).exit_code == 0
+    assert verb(*words, "-o", "run", settings=TINY).exit_code == 0
     shutil.rmtree(tmp_path / "run" / "checkpoints")
-    assert command("train", "-o", "run", *CPU).exit_code == 0
+    assert verb("train", "-o", "run", *CPU).exit_code == 0
     assert_equal(tmp_path / "run", tmp_path / "calm")
     shutil.rmtree(tmp_path / "run" / "checkpoints")
     (tmp_path / "run" / "data").rename(tmp_path / "elsewhere")
-    told = command("train", "-o", "run", *CPU)
+    told = verb("train", "-o", "run", *CPU)
     assert "the images of run are not at" in str(told.exception)
     assert "give --data PATH" in str(told.exception)
-    assert command("train", "-o", "run", "--data", "elsewhere", "--images", 8, *CPU, settings=TINY).exit_code == 0
+    assert verb("train", "-o", "run", "--data", "elsewhere", "--images", 8, *CPU, settings=TINY).exit_code == 0
 
 
 def test_python_writes_the_description_too(dataset, tmp_path):
@@ -97,27 +97,27 @@ def test_python_writes_the_description_too(dataset, tmp_path):
     assert found.heldout is None
 
 
-def test_a_dry_run_prints_a_config_that_trains(command, tmp_path):
+def test_a_dry_run_prints_a_config_that_trains(verb, tmp_path):
     photos(tmp_path)
     settings = [*TINY, "images=8"]
-    dry = command("train", "heat", "--data", "photos", "--dry-run", *CPU, settings=settings)
+    dry = verb("train", "heat", "--data", "photos", "--dry-run", *CPU, settings=settings)
     assert dry.exit_code == 0, dry.output
     (tmp_path / "sub").mkdir()
     (tmp_path / "sub" / "run.yaml").write_text(dry.stdout)
     assert set(yaml.safe_load(dry.stdout)) == {*TrainConfig().to_dict(), "data"}
     assert "# parameters: " in dry.stdout
     assert "# the whole run: 2 steps, 8 images" in dry.stdout
-    by_file = command("train", "--config", "sub/run.yaml", "-o", "by-file", *CPU)
+    by_file = verb("train", "--config", "sub/run.yaml", "-o", "by-file", *CPU)
     assert by_file.exit_code == 0, by_file.output
-    assert command("train", "heat", "--data", "photos", "-o", "by-words", *CPU, settings=settings).exit_code == 0
+    assert verb("train", "heat", "--data", "photos", "-o", "by-words", *CPU, settings=settings).exit_code == 0
     assert_equal(tmp_path / "by-file", tmp_path / "by-words")
     words = ["train", "--config", "sub/run.yaml", "--images", 7, "--seed", 5, "--set", "lr=1e-5"]
-    told = command(*words, "-o", "changed", *CPU)
+    told = verb(*words, "-o", "changed", *CPU)
     assert told.exit_code == 0, told.output
     config = find("changed").meta["config"]
     assert (config["images"], config["seed"], config["lr"]) == (7, 5, 1e-5)
     assert read_run(tmp_path / "changed").data == tmp_path / "changed" / "data"
-    again = command("train", "--config", "changed", "--data", "by-file/data", "-o", "again", *CPU)  # of a run
+    again = verb("train", "--config", "changed", "--data", "by-file/data", "-o", "again", *CPU)  # of a run
     assert again.exit_code == 0, again.output
     assert_equal(tmp_path / "again", tmp_path / "changed")
     assert read_run(tmp_path / "again").data == tmp_path / "by-file" / "data"
@@ -141,12 +141,12 @@ def test_a_dry_run_prints_a_config_that_trains(command, tmp_path):
         (["--data", "photos", "--holdout", ""], "expected a share such as 10%"),
     ],
 )
-def test_a_mistake_is_one_line(command, tmp_path, words, expected):
+def test_a_mistake_is_one_line(verb, tmp_path, words, expected):
     photos(tmp_path)
     (tmp_path / "empty").mkdir()
     (tmp_path / "bad.yaml").write_text("lrr: 1\n")
     (tmp_path / "good.yaml").write_text("lr: 1e-3\n")
-    told = command("train", *words, *CPU)
+    told = verb("train", *words, *CPU)
     assert isinstance(told.exception, ValueError), told.output
     assert expected in str(told.exception)
     assert "\n" not in str(told.exception)
@@ -157,16 +157,16 @@ def stored(path: Path) -> set[bytes]:
 
 
 @pytest.mark.parametrize("kind", ["folder", "array", "prepared"])
-def test_a_part_is_kept_aside_and_never_trained_on(command, tmp_path, kind):
+def test_a_part_is_kept_aside_and_never_trained_on(verb, tmp_path, kind):
     source = photos(tmp_path, 20)
     if kind == "array":
         pictures = sorted(source.iterdir(), key=lambda path: path.name)
         np.save(tmp_path / "all.npy", np.stack([np.asarray(Image.open(path)) for path in pictures]))
         source = tmp_path / "all.npy"
-    assert command("data", "prepare", source, "-o", "all").exit_code == 0
+    assert verb("data", "prepare", source, "-o", "all").exit_code == 0
     source = tmp_path / "all" if kind == "prepared" else source
     words = ["train", "heat", "--data", source, "-o", "run", *CPU, "--images", 8]
-    first = command(*words, "--holdout", "20%", settings=SMALL)
+    first = verb(*words, "--holdout", "20%", settings=SMALL)
     assert first.exit_code == 0, first.output
     assert "kept aside: 4 images in run/heldout, never trained on" in first.output
     described = read_run(tmp_path / "run")
@@ -177,10 +177,10 @@ def test_a_part_is_kept_aside_and_never_trained_on(command, tmp_path, kind):
     assert not trained & aside
     assert find("run").meta["data"]["images"] == 16
     for again in (["train", "-o", "run", "--images", 12, *CPU], [*words[:-1], 16], [*words, "--holdout", "4"]):
-        told = command(*again, settings=SMALL if "--data" in again else ())
+        told = verb(*again, settings=SMALL if "--data" in again else ())
         assert told.exit_code == 0, told.output
         assert read_run(tmp_path / "run").heldout == described.heldout
-    inside = command("train", "heat", "--data", "run/data", "-o", "run", "--holdout", "2", *CPU, settings=SMALL)
+    inside = verb("train", "heat", "--data", "run/data", "-o", "run", "--holdout", "2", *CPU, settings=SMALL)
     assert "are the images of the run itself" in str(inside.exception)
 
 
@@ -221,15 +221,15 @@ def test_ctrl_c_before_the_first_step_says_how_to_continue(tmp_path):
     assert described.config.calibration == 200000
 
 
-def test_small_sets_are_told(command, tmp_path):
+def test_small_sets_are_told(verb, tmp_path):
     photos(tmp_path)
-    told = command("train", "heat", "--data", "photos", *CPU, "--images", 4, settings=TINY)
+    told = verb("train", "heat", "--data", "photos", *CPU, "--images", 4, settings=TINY)
     assert "12 images: the model will memorize them" in told.output
     assert "measuring the preconditioning on 12 images, shown 32 times in all" in told.output
-    told = command("train", "-o", "run", "--images", 0, *CPU)
+    told = verb("train", "-o", "run", "--images", 0, *CPU)
     assert "memorize" not in told.output
     (tmp_path / "run" / NAME).write_text("lr: [")
-    assert NAME in str(command("train", "-o", "run", *CPU).exception)
+    assert NAME in str(verb("train", "-o", "run", *CPU).exception)
 
 
 def test_the_first_grid_comes_by_the_clock_and_changes_nothing(dataset, calm, tmp_path):
