@@ -22,7 +22,7 @@ from anisodiff.training.setup import memory_named, prepare_device
 
 _PASSES, _PAIRS, _ROWS = 5.0, 1.0, 1.0
 """Seconds that may be spent on the network, the forward process and the preconditioning."""
-_FARTHEST = 2048  # times what was timed: beyond, nothing is said
+_FARTHEST = 256  # times what was timed: beyond, nothing is said
 _SLOW = 1.5  # seconds of a forward pass after which the backward pass is left out
 _LEAST, _MOST = 16, 64  # pixels of a side, images
 _SAMPLED = 1 << 22  # weights of which an update is timed
@@ -247,7 +247,7 @@ def _process_seconds(plan: Plan, images: Tensor, part: int) -> tuple[float | Non
     statistics(loads[0])  # what is made once is made now
     pairs, rows = climb(loads, pair, _PAIRS), climb(loads, statistics, _ROWS)
     calibrated = math.prod(config.size) * config.calibration
-    enough = rows.timed[-1][0].pixels * _FARTHEST >= calibrated
+    enough = len(rows.timed) > 1 and rows.timed[-1][0].pixels * _FARTHEST >= calibrated
     before = rows.of(calibrated) + pairs.of(calibrated) if enough else None
     return before, pairs.of(math.prod(config.size) * part)
 
