@@ -30,7 +30,7 @@ from anisodiff.noise import KeyedNoise, combine
 from anisodiff.priors import fit_gaussian
 from anisodiff.processes import SPDE, Process
 from anisodiff.samplers import Exponential
-from anisodiff.samplers.grids import level_grid
+from anisodiff.samplers.grids import grid_between
 from anisodiff.statistics import SpectralStatistics
 from sheets import cifar
 
@@ -52,9 +52,14 @@ CHAINS: dict[str, tuple[str, dict[str, str]]] = {
 }
 
 
+def _levels(model: ScoreModel, steps: int) -> Tensor:
+    """Descending times, even in the noise level."""
+    return grid_between(model, "level", steps, T_MIN, model.equation.T)
+
+
 def generated(model: ScoreModel, start: Tensor, steps: int, wiener: float = 1.0) -> Tensor:
     """Power at t_min, [H, W]."""
-    return lm.propagate(lm.gains(Exponential(order=1, wiener=wiener), model, level_grid(model, steps, T_MIN)), start)
+    return lm.propagate(lm.gains(Exponential(order=1, wiener=wiener), model, _levels(model, steps)), start)
 
 
 def sums(a: Tensor, b: Tensor) -> list[float]:
@@ -119,18 +124,14 @@ def examine(subject: Subject, others: Tensor, most: int) -> dict[str, Any]:
         "mean of ratios": lm.mean_of_ratios(found, forward, BANDS).tolist(),
         "wiener=1": {n: sums(generated(model, start, n), forward) for n in STEPS if n <= most},
         "wiener=0": {n: sums(generated(model, start, n, 0.0), forward) for n in STEPS if n <= most},
-        "wiener=0, order=2": {
-            n: sums(lm.impulses(second, model, level_grid(model, n, T_MIN), start), forward) for n in few
-        },
+        "wiener=0, order=2": {n: sums(lm.impulses(second, model, _levels(model, n), start), forward) for n in few},
         "other images": sums(found, unseen.mean(0)),
         "other images, forward": sums(forward, unseen.mean(0)),
         "other images, error": torch.hypot(
             lm.image_error(subject.each, BANDS), lm.image_error(unseen, BANDS)
         ).tolist(),
     }
-    for name, share in zip(
-        ("from the prior", "past stiff steps"), lm.origins(model, start, level_grid(model, steps, T_MIN))
-    ):
+    for name, share in zip(("from the prior", "past stiff steps"), lm.origins(model, start, _levels(model, steps))):
         result[name] = sums(share * found, found)
     shift = math.log(1.05)
     wrong = {
