@@ -149,3 +149,14 @@ def test_progress_is_shown_on_a_terminal(data, tmp_path, capsys, monkeypatch):
     anisodiff.train(data, tmp_path / "silent", device="cpu", progress=False, process="ve", **FEW)
     assert capsys.readouterr() == ("", "")
     assert json.loads((tmp_path / "silent/log.jsonl").read_text().splitlines()[0])["step"] == 1
+
+
+def test_images_are_held_out_as_by_the_command(tmp_path):
+    images = pixels(40)
+    anisodiff.train(images, tmp_path / "run", holdout="10%", device="cpu", **FEW)
+    run = read_run(tmp_path / "run")
+    assert run.heldout == tmp_path / "run" / "heldout"
+    assert (len(open_dataset(run.data)), len(open_dataset(run.heldout))) == (36, 4)
+    longer = anisodiff.train(images, tmp_path / "run", images=24, device="cpu")  # keeps what it kept
+    assert longer.outcome.images == 24
+    assert len(open_dataset(read_run(tmp_path / "run").data)) == 36

@@ -42,7 +42,7 @@ def test_the_default_is_the_best_known():
     assert config.channel_pca
     assert config.learns == "score_and_drift"  # every sampler can be used
     assert "on cuda" in words
-    assert "--set" in words
+    assert "--set size=…, --set network.name=…, --set batch=…, --images N" in words
 
 
 def test_more_images_get_more_network_and_a_longer_run():
@@ -69,6 +69,22 @@ def test_a_small_gpu_cuts_the_batch_and_keeps_the_result():
     assert (large.accumulation, large.batch) == (1, small.batch)
     assert small.accumulation > 1
     assert small.batch % small.accumulation == 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "size", "memory"),
+    [({"network.name": "base"}, (64, 64), 24e9), ({}, (256, 256), 8e9), ({"batch": 90}, (64, 64), 4e9),
+     ({"network.name": "cifar10"}, (32, 32), 8e9)],
+)  # fmt: skip
+def test_the_batch_is_cut_for_what_was_asked(changes, size, memory):
+    """By the network, batch and size of the final config; always into equal parts."""
+    machine = Machine(kind="cuda", memory=memory, bf16=True)
+    config, _ = for_images(9000, 3, size, machine, changes=changes)
+    assert config.accumulation > 1
+    assert config.batch % config.accumulation == 0
+    assert for_images(9000, 3, size, H200, changes=changes)[0].accumulation == 1
+    given = {**changes, "accumulation": 2}
+    assert for_images(9000, 3, size, machine, changes=given)[0].accumulation == 2
 
 
 def test_what_is_given_is_kept():

@@ -189,7 +189,7 @@ def test_what_is_picked_follows_what_was_asked_for(train_command, tmp_path):
     folder(tmp_path / "photos", side=256)
     words = ["train", "heat", "--data", "photos", "--images", 8, "--device", "cpu"]
     settings = [*SMALL, "size=8"]
-    picked = "picked for 12 images on cpu: 8×8, grayscale, process heat, network tiny, batch 4, 8 images seen"
+    picked = "picked for 12 images on cpu: 8×8, grayscale, process heat, network tiny (nf=8), batch 4, 8 images seen"
     dry = train_command(*words, "--dry-run", "--json", settings=settings)
     assert picked in dry.output
     assert not (tmp_path / "run").exists()

@@ -213,7 +213,7 @@ def test_ctrl_c_before_the_first_step_says_how_to_continue(tmp_path):
     with subprocess.Popen([*run, *words], cwd=tmp_path, env=env, stderr=subprocess.PIPE, text=True) as child:
         assert child.stderr is not None
         for line in child.stderr:
-            if "measuring the preconditioning on 12 images, shown 200000 times in all" in line:
+            if "measuring the preconditioning on 12 images, 200000 draws in all" in line:
                 break
         child.send_signal(signal.SIGINT)
         rest = child.stderr.read().strip().splitlines()
@@ -229,7 +229,7 @@ def test_small_sets_are_told(train_command, tmp_path):
     photos(tmp_path)
     told = train_command("train", "heat", "--data", "photos", *CPU, "--images", 4, settings=TINY)
     assert "12 images: the model will memorize them" in told.output
-    assert "measuring the preconditioning on 12 images, shown 32 times in all" in told.output
+    assert "measuring the preconditioning on 12 images, 32 draws in all" in told.output
     told = train_command("train", "-o", "run", "--images", 0, *CPU)
     assert "memorize" not in told.output
     (tmp_path / "run" / NAME).write_text("lr: [")
@@ -258,3 +258,46 @@ def test_the_first_grid_comes_by_the_clock_and_changes_nothing(dataset, calm, tm
     records = read_log(tmp_path)
     assert 0 < records[0]["first_step_seconds"] < records[1]["first_grid_seconds"]
     assert all("first_step_seconds" not in record for record in records[1:])
+
+
+def test_a_refused_holdout_leaves_the_run_as_it_was(train_command, tmp_path):
+    folder(tmp_path / "photos", count=20)
+    words = ["train", "ve", "--data", "photos", "-o", "run", "--images", 8, *CPU]
+    assert train_command(*words, settings=SMALL).exit_code == 0
+    told = train_command(*words, "--holdout", "20%", settings=SMALL)
+    assert "holds another dataset" in str(told.exception)
+    assert not (tmp_path / "run" / "heldout").exists()
+    assert train_command(*words, settings=SMALL).exit_code == 0
+    told = train_command(*words[:5], "other", *words[6:], "--holdout", 1, settings=SMALL)
+    assert "expected at least 2" in str(told.exception)
+
+
+def test_a_run_without_its_file_continues_from_its_checkpoint(train_command, tmp_path):
+    folder(tmp_path / "photos", count=20)
+    words = ["train", "ve", "--data", "photos", "-o", "run", "--holdout", "20%", "--images", 8, *CPU]
+    assert train_command(*words, settings=SMALL).exit_code == 0
+    before = read_run(tmp_path / "run")
+    (tmp_path / "run" / "config.yaml").unlink()
+    assert read_run(tmp_path / "run") == before
+    assert train_command("train", "-o", "run", "--images", 16, *CPU).exit_code == 0
+    assert read_run(tmp_path / "run").heldout == tmp_path / "run" / "heldout"
+    assert find("run").step == 4
+
+
+def test_a_dry_runs_file_has_start_and_held_out_part(train_command, tmp_path):
+    folder(tmp_path / "photos", count=20)
+    words = ["train", "ve", "--data", "photos", "-o", "run", "--holdout", "20%", "--images", 8, *CPU]
+    assert train_command(*words, settings=SMALL).exit_code == 0
+    dry = train_command("train", "ve", "--data", "photos", "--from", "run", "--dry-run", *CPU, settings=SMALL)
+    (tmp_path / "dry.yaml").write_text(dry.stdout[dry.stdout.index("process:") :])
+    assert read_run(tmp_path / "dry.yaml").start == tmp_path / "run"
+    dry = train_command("train", "--config", "run", "--dry-run", *CPU)
+    (tmp_path / "again.yaml").write_text(dry.stdout)
+    assert read_run(tmp_path / "again.yaml").heldout == tmp_path / "run" / "heldout"
+
+
+def test_the_length_scales_a_file_as_it_scales_a_recipe(train_command, tmp_path):
+    folder(tmp_path / "photos", count=20)
+    (tmp_path / "long.yaml").write_text("process: ve\nnetwork: tiny\nsize: 8\nchannels: 1\nimages: 8000\nwarm_up: 800\nbatch: 4\n")
+    told = train_command("train", "--config", "long.yaml", "--data", "photos", "--images", 80, "--dry-run", *CPU)
+    assert "warm_up: 8\n" in told.stdout

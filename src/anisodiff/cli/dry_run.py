@@ -2,8 +2,7 @@
 
 import json
 from dataclasses import asdict
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -16,6 +15,7 @@ if TYPE_CHECKING:
     from anisodiff.data import Dataset
     from anisodiff.training.config import TrainConfig
     from anisodiff.training.estimate import Estimate
+    from anisodiff.training.run_folder import RunDescription
 
 _LONG = 14 * 86400.0
 """Seconds: a run that takes longer gets advice."""
@@ -41,8 +41,7 @@ def measured(
 
 
 def show(
-    config: "TrainConfig",
-    data: Path | None,
+    run: "RunDescription",
     device: "torch.device",
     found: "tuple[Estimate, list[str]]",
     *,
@@ -54,16 +53,13 @@ def show(
 
     from anisodiff.training.model import process_of
 
-    cost, said = found
-    keys: dict[str, Any] = config.to_dict()
+    (cost, said), config = found, run.config
     identity = process_of(config).identity()
     if as_json:
-        facts = {"config": keys, "process": identity, "steps": config.steps, "device": device.type, "notes": said}
-        typer.echo(json.dumps({**asdict(cost), **facts}, indent=2))
+        facts = {"process": identity, "steps": config.steps, "device": device.type, "notes": said}
+        typer.echo(json.dumps({**asdict(cost), "config": config.to_dict(), **facts}, indent=2))
         return
-    if data is not None:
-        keys["data"] = str(data.resolve())
-    typer.echo(yaml.safe_dump(keys, sort_keys=False, allow_unicode=True).rstrip())
+    typer.echo(yaml.safe_dump(run.to_dict(), sort_keys=False, allow_unicode=True).rstrip())
     typer.echo("# process: " + ", ".join(f"{key} = {value}" for key, value in identity.items()))
     if holdout is not None:
         said = [*said, f"images are kept aside by --holdout {holdout}, not by this file: give it again"]

@@ -44,7 +44,7 @@ def sweep(
 
     The same command continues.
 
-    Example: anisodiff sweep cifar10-anisotropic-small --data cifar10 --grid 'process.diffusivity=geometric(0.1, 2),0' --budget 2min
+    Example: anisodiff sweep cifar10-small --data cifar10 --grid 'process.diffusivity=geometric(0.1, 2),0' --budget 2min
 
     Halving: anisodiff sweep cifar10-ve-small --data cifar10 --grid level_mean=-1,-0.5,0 --grid lr=2e-4,4e-4,8e-4 --halving 3 --min-budget 60s
 

@@ -72,11 +72,11 @@ def train(
 ) -> None:
     """Train a model. The run may be killed at any moment; anisodiff train -o RUN continues it.
 
-    Example: anisodiff train cifar10-anisotropic --data cifar-10-python.tar.gz --output run
+    Example: anisodiff train cifar10 --data cifar-10-python.tar.gz --output run
 
     Your own images: anisodiff train --data photos/ --output run
 
-    Fine-tuning: anisodiff train cifar10-anisotropic --data cifar10 --from checkpoint_24.pth --output run
+    Fine-tuning: anisodiff train cifar10 --data cifar10 --from checkpoint_24.pth --output run
 
     On several GPUs: accelerate launch -m anisodiff train …, or torchrun --nproc-per-node 8 -m anisodiff train …
     """
@@ -96,13 +96,12 @@ def train(
         from anisodiff.runtime.devices import pick_device
         from anisodiff.training.loop import train as run_training
         from anisodiff.training.preview import showing
-        from anisodiff.training.run_folder import NAME, read_run
+        from anisodiff.training.run_folder import NAME, RunDescription, read_run
 
-        where = pick_device(device)
+        where, begun = pick_device(device), not dry_run and any(folder_of(output).glob("step-*"))
         command = _Command(
             data=data, output=output, changes=changes, start=start, holdout=holdout, dry=dry_run, tell=tell,
-            saved=read_run(output) if (output / NAME).is_file() else None,
-            begun=not dry_run and any(folder_of(output).glob("step-*")), device=where,
+            saved=read_run(output) if begun or (output / NAME).is_file() else None, begun=begun, device=where,
         )  # fmt: skip
         job = _job(name, file, command)
         if dry_run:
@@ -115,7 +114,8 @@ def train(
                 job.config, job.dataset, output, device=where, resume=resume == "auto", start=job.start, hooks=hooks
             )
     if dry_run:
-        dry.show(job.config, job.data, where, found, holdout=holdout, as_json=as_json)
+        run = RunDescription(config=job.config, data=job.data, heldout=job.heldout, start=job.start)
+        dry.show(run, where, found, holdout=holdout, as_json=as_json)
     elif leads:
         _report(outcome, output, as_json)
 
@@ -181,9 +181,11 @@ def _job(name: str, file: Path | None, command: _Command) -> _Job:
 
 def _described_job(run: "RunDescription", where: str, command: _Command) -> _Job:
     """For config.yaml of a run or a file like it."""
+    from anisodiff.training.config import scaled
     from anisodiff.training.model import Plan
 
-    config = run.config.changed(command.changes)
+    # a run that goes on keeps its warm-up
+    config = run.config.changed(command.changes) if command.begun else scaled(run.config, command.changes)
     Plan.of(config)
     data, command = command.data or run.data, replace(command, start=command.start or run.start)
     if data is None and not command.dry:
@@ -248,22 +250,16 @@ def _prepared(
     source: "Source", command: _Command, size: tuple[int, int], channels: int
 ) -> "tuple[Dataset, Path | None]":
     """Prepare the images in the folder of the run; those kept aside in a folder of their own."""
-    from anisodiff.data import prepare
-    from anisodiff.data.splitting import HELD_OUT, TRAINED, aside_of, prepare_parts
+    from anisodiff.data.splitting import HELD_OUT, prepare_run
 
     def tick(done: int, total: int | None) -> None:
         command.tell("preparing the images", done, total)
 
     tick(0, None)
-    count = aside_of(command.holdout, command.output, len(source))
-    if count is None:
-        made = prepare(source, command.output / TRAINED, size=size, channels=channels, progress=tick)
-        _say(made.message)
-        return made.dataset, None
-    made, aside = prepare_parts(source, command.output, count, size=size, channels=channels, progress=tick)
-    _say(made.message)
-    _say(f"kept aside: {len(aside)} images in {command.output / HELD_OUT}, never trained on")
-    return made.dataset, command.output / HELD_OUT
+    made = prepare_run(source, command.output, command.holdout, size=size, channels=channels, progress=tick)
+    for line in made.messages:
+        _say(line)
+    return made.data, None if made.heldout is None else command.output / HELD_OUT
 
 
 def _note(command: _Command, job: _Job, data: Path) -> None:

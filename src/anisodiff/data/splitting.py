@@ -9,9 +9,8 @@ import numpy as np
 
 from anisodiff.data.arrays import array_file
 from anisodiff.data.dataset import Dataset, is_dataset, open_dataset, read_meta
-from anisodiff.data.guessing import guess
 from anisodiff.data.loader import key, permute
-from anisodiff.data.preparing import Prepared, prepare
+from anisodiff.data.preparing import prepare
 from anisodiff.data.source import Source
 from anisodiff.io.picture_files import Item
 from anisodiff.runtime.progress import Progress, no_progress
@@ -61,9 +60,9 @@ def held_out_count(text: str, total: int) -> int:
     if match is None or not (match[2] or match[1].isdecimal()):
         raise ValueError(f"--holdout: got {text!r}, expected a share such as 10%, or a number of images such as 500")
     count = round(float(match[1]) / 100 * total) if match[2] else int(match[1])
-    if not 0 < count < total:
+    if not 1 < count < total:
         what = f"{count} of {total} images" if count else f"none of {total} images"
-        raise ValueError(f"--holdout: got {text!r}, which is {what}; expected at least 1, and less than all")
+        raise ValueError(f"--holdout: got {text!r}, which is {what}; expected at least 2, and less than all")
     return count
 
 
@@ -92,30 +91,38 @@ def source_of(data: Path, folder: Path) -> Source:
     return replace(images, labels=dataset.labels, classes=None if classes is None else tuple(classes))
 
 
-def prepare_parts(
-    source: Source,
-    folder: Path,
-    count: int,
-    *,
-    size: tuple[int, int] | None = None,
-    channels: int | None = None,
+@dataclass(frozen=True, kw_only=True)
+class RunImages:
+    """The prepared images of a run: those to train on, those held out, and what there is to say of them."""
+
+    data: Dataset
+    heldout: Dataset | None
+    messages: tuple[str, ...]
+
+
+def prepare_run(
+    source: Source, folder: Path, holdout: str | None, *, size: tuple[int, int], channels: int,
     progress: Progress = no_progress,
-) -> tuple[Prepared, Dataset]:
-    """Prepare ``source`` into ``folder``/data, but ``count`` of its images into ``folder``/heldout."""
-    if size is None or channels is None:  # one choice for both parts
-        picked = guess(source)
-        size, channels = size or picked.size, channels or picked.channels
+) -> RunImages:  # fmt: skip
+    """Prepare ``source`` into ``folder``/data; what ``holdout`` asks for, or was held out before, into /heldout."""
+    count = aside_of(holdout, folder, len(source))
     total, done = len(source), 0
 
     def tick(now: int, _: int | None) -> None:
         progress(done + now, total)
 
-    made = []
-    for aside in (True, False):
-        part = Part(
+    def part(*, aside: bool) -> Source:
+        if count is None:
+            return source
+        return Part(
             source=source, count=count, held_out=aside, shape=source.shape, crop=source.crop, classes=source.classes
         )
-        name = HELD_OUT if aside else TRAINED
-        made.append(prepare(part, folder / name, size=size, channels=channels, progress=tick))
-        done += len(part)
-    return made[1], made[0].dataset
+
+    first = part(aside=False)
+    made = prepare(first, folder / TRAINED, size=size, channels=channels, progress=tick)  # refuses another dataset
+    if count is None:
+        return RunImages(data=made.dataset, heldout=None, messages=(made.message,))
+    done = len(first)
+    kept = prepare(part(aside=True), folder / HELD_OUT, size=size, channels=channels, progress=tick).dataset
+    said = f"kept aside: {len(kept)} images in {folder / HELD_OUT}, never trained on"
+    return RunImages(data=made.dataset, heldout=kept, messages=(made.message, said))

@@ -13,7 +13,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from anisodiff.data import Dataset, Source, in_memory, is_dataset, open_dataset, open_source, prepare
+from anisodiff.data import Dataset, Source, in_memory, is_dataset, open_dataset, open_source
+from anisodiff.data.splitting import aside_of, is_cut, prepare_run, source_of
 from anisodiff.generation.generator import Generator, load
 from anisodiff.generation.images import Images
 from anisodiff.io.checkpoint import folder_of
@@ -34,6 +35,7 @@ def train(
     output: str | Path = "run",
     *,
     config: TrainConfig | None = None,
+    holdout: str | int | None = None,
     device: torch.device | str = "auto",
     progress: bool | None = None,
     on_log: Callable[[dict[str, Any]], None] = lambda _: None,
@@ -46,6 +48,7 @@ def train(
     ``data``: a path, a prepared dataset, or images [N, C, H, W], uint8 or in [0, 1]; None continues the run in
     ``output``. What is not given is picked as by `anisodiff train --data`. ``keys`` are those of `TrainConfig`
     (``process="ve", images=200_000, lr=1e-4, size=32, seed=1``); they change ``config``, where one is given.
+    ``holdout``: keep images aside, ``"10%"`` or a number of them; a run that continues keeps what it kept.
 
     Checkpoints, log and grids of samples are written into ``output``; where it holds this run, the run continues.
     ``on_log`` gets each record of the log, ``on_grid`` each grid and its step. ``stop`` is asked after every step:
@@ -55,7 +58,8 @@ def train(
     if config is not None and not isinstance(config, TrainConfig):
         raise ValueError(f"config: got {type(config).__name__}, expected a TrainConfig; single keys go without it")
     with _shown(progress) as screen:
-        run = _described(data, folder, config, keys, where, screen)
+        images = _Images(folder, None if holdout is None else str(holdout), screen)
+        run = _described(data, images, config, keys, where)
         hooks = showing(
             folder, run.config, tell=screen.tell, say=screen.say, on_log=on_log,
             on_grid=lambda images, step: on_grid(images.as_subclass(Images), step),
@@ -92,28 +96,29 @@ def _shown(wanted: bool | None) -> Iterator[_Screen]:
 
 
 def _described(
-    data: TrainingImages | None, folder: Path, config: TrainConfig | None, keys: Mapping[str, Any],
-    device: torch.device, screen: _Screen,
+    data: TrainingImages | None, images: "_Images", config: TrainConfig | None, keys: Mapping[str, Any],
+    device: torch.device,
 ) -> RunDescription:  # fmt: skip
     """Config and prepared images: those of the run in the folder, those given, or what suits the images."""
+    folder = images.folder
     if data is None or (_begun(folder) and config is None):
         run = read_run(folder)
         made, given = (config or run.config).changed(keys), run.data if data is None else data
         if given is None:
             raise ValueError(f"{folder / NAME} names no data: give the images")
-        place = _dataset(given, folder, made.size, made.channels, screen).path  # a run may end while it prepares them
-        return replace(run, config=made, data=place)
+        return replace(run, config=made, data=images.prepare(_source(given), made))
     if config is not None:
         made = config.changed(keys)
         Plan.of(made)  # contradictions show before anything is prepared
-        return RunDescription(config=made, data=_dataset(data, folder, made.size, made.channels, screen).path)
+        return RunDescription(config=made, data=images.prepare(_source(data), made))
     source, machine = _source(data), Machine.of(device)
     if isinstance(source, Dataset):
         made, words = for_dataset(source, machine, **_preset(keys), changes=keys)
     else:
-        made, words = for_source(source, machine, **_preset(keys), changes=keys)
-    screen.say(words)
-    return RunDescription(config=made, data=_dataset(source, folder, made.size, made.channels, screen).path)
+        aside = aside_of(images.holdout, folder, len(source)) or 0
+        made, words = for_source(source, machine, **_preset(keys), changes=keys, aside=aside)
+    images.screen.say(words)
+    return RunDescription(config=made, data=images.prepare(source, made))
 
 
 def _preset(keys: Mapping[str, Any]) -> dict[str, Any]:
@@ -133,18 +138,28 @@ def _source(data: TrainingImages | Source) -> Dataset | Source:
     return open_dataset(data) if is_dataset(data) else open_source(data)
 
 
-def _dataset(
-    data: TrainingImages | Source, folder: Path, size: tuple[int, int], channels: int, screen: _Screen
-) -> Dataset:
-    """A prepared dataset as it is; everything else is prepared in the folder of the run."""
-    source = _source(data)
-    if isinstance(source, Dataset):
-        return source
-    tick = partial(screen.tell, "preparing the images")
-    tick(0, None)
-    made = prepare(source, folder / "data", size=size, channels=channels, progress=tick)
-    screen.say(made.message)
-    return made.dataset
+@dataclass(frozen=True)
+class _Images:
+    """Where images are prepared, and how many of them are held out."""
+
+    folder: Path
+    holdout: str | None
+    screen: _Screen
+
+    def prepare(self, source: Dataset | Source, config: TrainConfig) -> Path:
+        """A prepared dataset as it is, unless it is cut in two; everything else is prepared in the run's folder."""
+        if isinstance(source, Dataset):
+            if not is_cut(source.path, self.folder, self.holdout):
+                return source.path
+            source = source_of(source.path, self.folder)
+        tick = partial(self.screen.tell, "preparing the images")
+        tick(0, None)
+        made = prepare_run(
+            source, self.folder, self.holdout, size=config.size, channels=config.channels, progress=tick
+        )
+        for line in made.messages:
+            self.screen.say(line)
+        return made.data.path
 
 
 def _begun(folder: Path) -> bool:

@@ -40,7 +40,8 @@ def own_images(model: Path) -> tuple[Path, Path | None]:
     remedy = "give --reference NAME/SPLIT or PATH"
     model = model.resolve()
     folder = model.parent.parent if model.parent.name == "checkpoints" else model
-    run = run_folder.read_run(folder) if (folder / run_folder.NAME).is_file() else None
+    known = (folder / run_folder.NAME).is_file() or (folder / "checkpoints").is_dir()
+    run = run_folder.read_run(folder) if known else None
     if run is None or run.data is None:
         raise ValueError(f"{model.name} does not say which images it was trained on: {remedy}")
     for path in filter(None, (run.data, run.heldout)):

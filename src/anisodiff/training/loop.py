@@ -98,7 +98,7 @@ class _Run:
         else:
             images = calibration_images(self.config, self.dataset, device)
             count = min(len(images), len(self.dataset))
-            again = f", shown {len(images)} times in all" if count < len(images) else ""
+            again = f", {len(images)} draws in all" if count < len(images) else ""
             self.hooks.progress("calibrating", 0, None)
             self.hooks.say(f"measuring the preconditioning on {count} images{again}")
             statistics = self.plan.statistics(images, partial(self.hooks.progress, "calibrating"))
@@ -160,8 +160,7 @@ class _Run:
     def _loop(self, batches: Iterator[tuple[Tensor, Tensor]], stop: StopRequest) -> TrainingOutcome:
         config, steps = self.config, self.config.steps
         self.since, self.first, stopped = time.perf_counter(), self.done, False
-        compiles = config.compile and self.distributed.device.type == "cuda"
-        if compiles:
+        if config.compile and self.distributed.device.type == "cuda" and self.done < steps:
             self.hooks.progress("compiling", 0, None)
             self.hooks.say("compiling the network: the first step takes longer than the others")
         else:

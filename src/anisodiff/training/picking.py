@@ -16,7 +16,7 @@ docs/results has what was measured.
 import math
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -30,6 +30,8 @@ from anisodiff.training.recipes import GPU, config_of
 _PASSES, _SHORTEST, _LONGEST = 400, 1_000_000, 50_000_000
 _BYTES = {"tiny": 10e3, "small": 12e3, "base": 23e3}
 """Memory of a training step per image and pixel: 11.4 GiB for 512 images of 32² with `base` (H200, bf16)."""
+_LARGEST = 35e3
+"""The same of the published networks: 16.7 GiB."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,19 +73,24 @@ def for_images(
     narrow = machine.kind == "cpu" and not {"network", "network.name"} & set(changes or {})
     arguments = {"name": network, "dropout": 0.1 if gpu else 0.0, **({"nf": 32} if narrow else {})}
     images -= images % batch
-    recompute = side > 128
-    parts = 1
-    if gpu and not recompute:
-        needed = batch * size[0] * size[1] * _BYTES[network]
-        parts = min(batch, 2 ** max(0, math.ceil(math.log2(needed / (0.7 * machine.memory)))))
     config = scaled(config_of(
-        process, network=arguments, size=size, channels=channels, batch=batch, accumulation=parts, images=images,
+        process, network=arguments, size=size, channels=channels, batch=batch, images=images,
         lr=4e-4 if side <= 64 else 2e-4, warm_up=min((100 if gpu else 50) * batch, images // 20),
-        ema=("constant(0.9995)",), recompute=recompute, calibration=2048 if gpu else 512,
+        ema=("constant(0.9995)",), recompute=side > 128, calibration=2048 if gpu else 512,
         log_every=50 * batch, checkpoint_every=max(100 * batch, images // 50),
         sample_every=max(200 * batch, images // 20), **_arithmetic(machine),
     ), changes or {})  # fmt: skip
+    if gpu and "accumulation" not in (changes or {}):
+        config = replace(config, accumulation=_parts(config, machine))
     return config, describe(config, count, machine)
+
+
+def _parts(config: TrainConfig, machine: Machine) -> int:
+    """Into how many equal parts a batch is cut, so that one fits into 70 % of the memory."""
+    height, width = config.size
+    needed = height * width * _BYTES.get(str(config.network["name"]), _LARGEST) * (0.25 if config.recompute else 1.0)
+    divisors = [n for n in range(1, config.batch + 1) if config.batch % n == 0]
+    return next((n for n in divisors if config.batch // n * needed <= 0.7 * machine.memory), config.batch)
 
 
 def for_source(
@@ -112,11 +119,12 @@ def for_dataset(
 
 def describe(config: TrainConfig, count: int, machine: Machine) -> str:
     """One line: what was picked, and how to change it."""
+    width = f" (nf={config.network['nf']})" if "nf" in config.network else ""
     color = ", grayscale" if config.channels == 1 else f", {config.channels} channels" * (config.channels != 3)
     return (
         f"picked for {count:,} images on {machine.kind}: {config.size[0]}×{config.size[1]}{color}, "
-        f"process {config.process['preset']}, network {config.network['name']}, batch {config.batch}, "
-        f"{config.images:,} images seen; change with --set size=… network.name=… batch=…, --images N"
+        f"process {config.process['preset']}, network {config.network['name']}{width}, batch {config.batch}, "
+        f"{config.images:,} images seen; change with --set size=…, --set network.name=…, --set batch=…, --images N"
     )
 
 

@@ -18,10 +18,13 @@ from typing import Any
 
 import yaml
 
+from anisodiff.data import is_dataset
+from anisodiff.data.splitting import HELD_OUT, TRAINED
 from anisodiff.io.atomic import replacing
+from anisodiff.io.checkpoint import newest
 from anisodiff.io.records import read_config
 from anisodiff.pretrained import shipped
-from anisodiff.training.config import TrainConfig
+from anisodiff.training.config import TrainConfig, completed
 
 NAME = "config.yaml"
 _PATHS = {"data": "data", "heldout": "heldout", "from": "start"}
@@ -37,7 +40,7 @@ class RunDescription:
     heldout: Path | None = None
     start: Path | None = None
 
-    def to_dict(self, folder: Path) -> dict[str, Any]:
+    def to_dict(self, folder: Path | None = None) -> dict[str, Any]:
         """Plain values; paths at or below ``folder`` relative to it, all others absolute."""
         paths = {key: getattr(self, name) for key, name in _PATHS.items()}
         return self.config.to_dict() | {
@@ -67,8 +70,11 @@ def write_run(folder: Path, run: RunDescription) -> None:
 
 
 def read_run(path: Path) -> RunDescription:
-    """Read a run's folder, or a file of the same keys."""
+    """Read a run's folder, or a file of the same keys; where a run has lost its file, what its checkpoint says."""
     file = path / NAME if path.is_dir() else path
+    if path.is_dir() and not file.is_file() and (saved := newest(path)) is not None:
+        parts = {name: path / name for name in (TRAINED, HELD_OUT) if is_dataset(path / name)}
+        return RunDescription(config=TrainConfig.from_dict(completed(saved.meta["config"])), **parts)
     if not file.is_file():
         raise ValueError(f"{path} holds no run: expected {file}, which `anisodiff train` writes")
     try:
@@ -87,15 +93,13 @@ def update_run(
     except ValueError:  # there is none, or a damaged one
         old = RunDescription(config=config)
     same = begun or (old.data is not None and old.data.resolve() == data.resolve())
+    own = data.resolve() == (folder / TRAINED).resolve() and is_dataset(folder / HELD_OUT)
+    heldout = folder / HELD_OUT if own else old.heldout if same else None
     first = None if start is None else shipped(start) or Path(start)
-    write_run(
-        folder,
-        RunDescription(
-            config=config, data=data, heldout=old.heldout if same else None, start=old.start if begun else first
-        ),
-    )
+    write_run(folder, RunDescription(config=config, data=data, heldout=heldout, start=old.start if begun else first))
 
 
-def _relative(path: Path, folder: Path) -> str:
-    inside = path.resolve().is_relative_to(folder.resolve())
-    return str(path.resolve().relative_to(folder.resolve())) if inside else str(path.resolve())
+def _relative(path: Path, folder: Path | None) -> str:
+    if folder is not None and path.resolve().is_relative_to(folder.resolve()):
+        return str(path.resolve().relative_to(folder.resolve()))
+    return str(path.resolve())
