@@ -54,3 +54,11 @@ def test_a_stage_that_is_over_makes_room_for_the_next():
     assert "45 images/s, loss 0.3123" in shown
     assert "starting" not in shown
     assert "sampling" not in shown
+
+
+def test_a_stage_that_begins_again_is_timed_anew():
+    now, said = [0.0], []
+    tell = lines(said.append, clock=lambda: now[0])
+    for now[0], done in ((0.0, 0), (1.0, 10), (1000.0, 0), (1000.0 + EVERY, 5)):
+        tell("sampling", done, 10)
+    assert said[-1] == f"sampling: 5/10, about {about(EVERY)} left"

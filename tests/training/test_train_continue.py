@@ -291,6 +291,10 @@ def test_a_dry_runs_file_has_start_and_held_out_part(train_command, tmp_path):
     dry = train_command("train", "ve", "--data", "photos", "--from", "run", "--dry-run", *CPU, settings=SMALL)
     (tmp_path / "dry.yaml").write_text(dry.stdout[dry.stdout.index("process:") :])
     assert read_run(tmp_path / "dry.yaml").start == tmp_path / "run"
+    dry = train_command("train", "--data", "photos", "--holdout", "20%", "--dry-run", *CPU, settings=SMALL)
+    (tmp_path / "part.yaml").write_text(dry.stdout[dry.stdout.index("process:") :])
+    assert train_command("train", "--config", "part.yaml", "-o", "parted", "--images", 8, *CPU).exit_code == 0
+    assert len(open_dataset(tmp_path / "parted" / "heldout")) == 4
     dry = train_command("train", "--config", "run", "--dry-run", *CPU)
     (tmp_path / "again.yaml").write_text(dry.stdout)
     assert read_run(tmp_path / "again.yaml").heldout == tmp_path / "run" / "heldout"
@@ -298,6 +302,8 @@ def test_a_dry_runs_file_has_start_and_held_out_part(train_command, tmp_path):
 
 def test_the_length_scales_a_file_as_it_scales_a_recipe(train_command, tmp_path):
     folder(tmp_path / "photos", count=20)
-    (tmp_path / "long.yaml").write_text("process: ve\nnetwork: tiny\nsize: 8\nchannels: 1\nimages: 8000\nwarm_up: 800\nbatch: 4\n")
+    (tmp_path / "long.yaml").write_text(
+        "process: ve\nnetwork: tiny\nsize: 8\nchannels: 1\nimages: 8000\nwarm_up: 800\nbatch: 4\n"
+    )
     told = train_command("train", "--config", "long.yaml", "--data", "photos", "--images", 80, "--dry-run", *CPU)
     assert "warm_up: 8\n" in told.stdout

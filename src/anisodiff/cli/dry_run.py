@@ -45,7 +45,6 @@ def show(
     device: "torch.device",
     found: "tuple[Estimate, list[str]]",
     *,
-    holdout: str | None,
     as_json: bool,
 ) -> None:
     """Print it; nothing is written."""
@@ -61,8 +60,6 @@ def show(
         return
     typer.echo(yaml.safe_dump(run.to_dict(), sort_keys=False, allow_unicode=True).rstrip())
     typer.echo("# process: " + ", ".join(f"{key} = {value}" for key, value in identity.items()))
-    if holdout is not None:
-        said = [*said, f"images are kept aside by --holdout {holdout}, not by this file: give it again"]
     for line in [*said, *_lines(config, device, cost)]:
         typer.echo(f"# {line}")
 

@@ -114,8 +114,10 @@ def train(
                 job.config, job.dataset, output, device=where, resume=resume == "auto", start=job.start, hooks=hooks
             )
     if dry_run:
-        run = RunDescription(config=job.config, data=job.data, heldout=job.heldout, start=job.start)
-        dry.show(run, where, found, holdout=holdout, as_json=as_json)
+        run = RunDescription(
+            config=job.config, data=job.data, heldout=job.heldout, start=job.start, holdout=command.holdout
+        )
+        dry.show(run, where, found, as_json=as_json)
     elif leads:
         _report(outcome, output, as_json)
 
@@ -163,6 +165,8 @@ def _job(name: str, file: Path | None, command: _Command) -> _Job:
     if name and name not in RECIPES and name not in TRAINED:
         if Path(name).exists() and data is None:
             raise ValueError(f"{name!r} is a path, not a recipe; did you mean --data {name}?")
+        if "=" in name:
+            raise ValueError(f"{name!r} is a setting, not a recipe: each key needs a --set of its own, --set {name}")
         raise ValueError(f"unknown recipe {name!r}; {notation.nearest(name, [*RECIPES, *TRAINED])}")
     if name not in RECIPES:
         if saved is not None and (command.begun or (not name and data is None)):  # keep what was picked
@@ -187,7 +191,8 @@ def _described_job(run: "RunDescription", where: str, command: _Command) -> _Job
     # a run that goes on keeps its warm-up
     config = run.config.changed(command.changes) if command.begun else scaled(run.config, command.changes)
     Plan.of(config)
-    data, command = command.data or run.data, replace(command, start=command.start or run.start)
+    data = command.data or run.data
+    command = replace(command, start=command.start or run.start, holdout=command.holdout or run.holdout)
     if data is None and not command.dry:
         raise ValueError(f"{where} names no data: give --data PATH")
     if data is not None and not data.exists():

@@ -17,8 +17,8 @@ _GAP, _SIDE = 2, 64
 
 
 def to_pixels(images: Tensor) -> Pixels:
-    """Images [B, C, H, W] in [0, 1] as bytes [B, H, W, C], rounded to the nearest level."""
-    return to_bytes(images).permute(0, 2, 3, 1).contiguous().cpu().numpy()
+    """Images [B, C, H, W] in [0, 1], or one of them, as bytes [B, H, W, C], rounded to the nearest level."""
+    return to_bytes(images[None] if images.dim() == 3 else images).permute(0, 2, 3, 1).contiguous().cpu().numpy()
 
 
 def tiled(pictures: Sequence[Pixels], columns: int, gap: int = _GAP) -> Pixels:

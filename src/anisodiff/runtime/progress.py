@@ -45,11 +45,15 @@ def lines(
 ) -> StageProgress:
     """At most one line every ``every`` seconds, with the remaining time of the stage."""
     begun: dict[str, tuple[float, int]] = {}
+    before: dict[str, int] = {}
     last = clock()
 
     def tell(stage: str, done: int, total: int | None, note: str = "") -> None:
         nonlocal last
         now = clock()
+        if done < before.get(stage, 0):  # the stage begins again, as grids of samples do
+            del begun[stage]
+        before[stage] = done
         start, first = begun.setdefault(stage, (now, done))
         if now - last < every or done == total:
             return

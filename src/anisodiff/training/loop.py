@@ -133,7 +133,9 @@ class _Run:
                 )
             if different := differences(saved.meta, self.about):
                 raise ValueError(f"{self.run} holds another run: {'; '.join(different)}; choose another folder")
-            self.hooks.say(f"continuing from {saved.path.name}: {saved.meta['images']} images seen")
+            self.hooks.say(
+                f"continuing from {saved.path.name}: {saved.meta['images']} images seen, of {self.config.images}"
+            )
             return str(saved.path)
 
         path = self.distributed.agree(choose)
@@ -184,6 +186,8 @@ class _Run:
                 self._save(final=False)
             if self.hooks.on_interval is not None and (self._due(config.sample_every) or self._first_grid_due()):
                 self._show(self.hooks.on_interval)
+        if self.done >= steps > self.first and self._wants_first_grid() and self.hooks.on_interval is not None:
+            self._show(self.hooks.on_interval)  # of a run shorter than a minute
         if stopped and self.done < steps:
             self.hooks.say(f"asked to stop: saving at step {self.done}; continue with: anisodiff train -o {self.run}")
         return TrainingOutcome(
@@ -207,9 +211,10 @@ class _Run:
 
     def _first_grid_due(self) -> bool:
         """Whether it is time for the first grid of this process; it changes nothing that is trained."""
-        if not self.config.sample_every or self.shows or self.hooks.first_after is None:
-            return False
-        return self.readout.trained >= self.hooks.first_after * self.tries
+        return self._wants_first_grid() and self.readout.trained >= (self.hooks.first_after or 0.0) * self.tries
+
+    def _wants_first_grid(self) -> bool:
+        return bool(self.config.sample_every) and not self.shows and self.hooks.first_after is not None
 
     def _show(self, on_interval: OnInterval) -> None:
         """Sample grids; where disk or memory is full, training continues without them."""

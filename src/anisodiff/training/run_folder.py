@@ -5,6 +5,7 @@
     data: data              a prepared dataset; relative paths start from the folder of the file
     heldout: heldout        images kept aside with --holdout, if any
     from: ../ve             the weights the run began with, if any
+    holdout: 10%            in a file for --config: how many images to keep aside
 
 It is written before the first step, so that `train -o RUN` continues and `evaluate RUN` measures whatever happened
 since; `train --config FILE` reads the same keys.
@@ -39,13 +40,14 @@ class RunDescription:
     data: Path | None = None
     heldout: Path | None = None
     start: Path | None = None
+    holdout: str | None = None
 
     def to_dict(self, folder: Path | None = None) -> dict[str, Any]:
         """Plain values; paths at or below ``folder`` relative to it, all others absolute."""
         paths = {key: getattr(self, name) for key, name in _PATHS.items()}
-        return self.config.to_dict() | {
-            key: _relative(path, folder) for key, path in paths.items() if path is not None
-        }
+        holdout = {} if self.holdout is None else {"holdout": self.holdout}
+        found = {key: _relative(path, folder) for key, path in paths.items() if path is not None}
+        return self.config.to_dict() | found | holdout
 
 
 def describe_run(values: Mapping[str, Any], folder: Path) -> RunDescription:
@@ -57,8 +59,9 @@ def describe_run(values: Mapping[str, Any], folder: Path) -> RunDescription:
         if not isinstance(text, str):
             raise ValueError(f"{key}: got {text!r}, expected a path")
         paths[name] = Path(os.path.normpath(folder / text))
-    keys = {key: value for key, value in values.items() if key not in _PATHS}
-    return RunDescription(config=TrainConfig.from_dict(keys), **paths)
+    keys = {key: value for key, value in values.items() if key not in _PATHS and key != "holdout"}
+    holdout = None if values.get("holdout") is None else str(values["holdout"])
+    return RunDescription(config=TrainConfig.from_dict(keys), holdout=holdout, **paths)
 
 
 def write_run(folder: Path, run: RunDescription) -> None:
