@@ -10,7 +10,7 @@ import torch
 
 from anisodiff.training import train
 from anisodiff.training.estimate import estimate
-from anisodiff.training.preview import FIRST, SHARE, affordable, fit_prior, showing
+from anisodiff.training.preview import FIRST, SHARE, affordable, fit_prior, showing, timed_at_once
 from anisodiff.training.readout import EVERY, Readout
 from anisodiff.training.recipes import RECIPES, recipe
 from anisodiff.training.step import LogSums
@@ -59,6 +59,13 @@ def test_a_grid_is_as_large_as_a_tenth_of_the_time_allows():
         assert side * side * nfe * seconds <= budget
     assert sides == sorted(sides, reverse=True)
     assert sides[-1] == (0, 0)  # later
+
+
+def test_a_gpu_is_timed_with_a_full_grid():
+    """A few images keep it waiting: divided by their number, an evaluation would seem to cost much more."""
+    side, _ = affordable(0.0, 1.0)
+    assert timed_at_once(torch.device("cuda")) == side**2
+    assert timed_at_once(torch.device("cpu")) == 4
 
 
 def test_a_watched_run_makes_grids_and_the_same_weights(dataset, tmp_path):
