@@ -9,7 +9,7 @@ import torch
 import anisodiff
 import anisodiff.dct
 from anisodiff.dct import dct2, radial_bands
-from anisodiff.forgetting import forgetting
+from anisodiff.forgetting import _verdict, forgetting
 from anisodiff.io.images import sample_photo, to_display
 from anisodiff.registry import DEFAULT_PROCESS
 
@@ -52,6 +52,17 @@ def test_a_process_that_forgets_is_told_from_one_that_remembers():
     assert forgets.found_again < 0.02
     assert abs(forgets.correlation) < 0.02
     assert forgets.verdict.startswith("forgets")
+
+
+@pytest.mark.parametrize(
+    ("images", "ratio", "seldom"), [(2, 0.4, 0.5), (10, 0.4, 0.3), (1000, 0.04, 0.001), (1000, 0.04, 0.006)]
+)
+def test_a_source_that_is_always_found_is_remembered_however_few_the_images(images, ratio, seldom):
+    """Of few images no band stands out, and ten times chance is more than always."""
+    forgets, words, _ = _verdict([ratio] * 8, 1.0, images, drifts=False, equation=True)
+    assert not forgets
+    assert words.endswith(f"no band stands out; the source is found up to {images} times as often as by chance")
+    assert _verdict([ratio] * 8, seldom, images, drifts=False, equation=True)[0]
 
 
 @pytest.mark.parametrize("size", [16, 32, 64])

@@ -131,6 +131,18 @@ def test_only_what_differs_in_cost_is_timed():
     assert scaled.parameters == sum(p.numel() for p in Plan.of(wide).build(torch.device("cpu")).parameters())
 
 
+def test_processes_whose_pairs_differ_in_cost_do_not_share_a_timing():
+    """A pair of `anisotropic` takes ten windows, one of `anisotropic-gentle` one, with the same kind of step."""
+    speeds = Speeds(torch.device("cpu"), clock=lambda: 0.0)  # there is time for all of them
+    texts = (
+        "anisotropic", "anisotropic-gentle", "anisotropic:process.step=exponential(windows=2)",
+        "anisotropic:learns=score",
+    )  # fmt: skip
+    found = [speeds.of(config_of(parse_run(text))) for text in texts]
+    assert len({id(one) for one in found}) == 4
+    assert speeds.of(config_of(parse_run("anisotropic:lr=1e-2"))) is found[0]
+
+
 def test_metrics_of_a_network_that_is_not_here_have_a_time():
     found = time_metrics(torch.device("cpu"), "inception", (32, 32))
     assert 1e-3 < found.feature < 20

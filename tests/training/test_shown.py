@@ -1,16 +1,20 @@
 """What a run shows: the running readout, the size of a grid that can be afforded, the cost estimated beforehand."""
 
 import time
+from collections.abc import Callable
+from functools import partial
+from itertools import count
 
 import pytest
 import torch
 
 from anisodiff.training import train
-from anisodiff.training.estimate import Cost, Load, climb, estimate
-from anisodiff.training.preview import FIRST, SHARE, affordable, fit_prior, showing
+from anisodiff.training.estimate import estimate
+from anisodiff.training.preview import FIRST, SHARE, affordable, fit_prior, showing, timed_at_once
 from anisodiff.training.readout import EVERY, Readout
 from anisodiff.training.recipes import RECIPES, recipe
 from anisodiff.training.step import LogSums
+from anisodiff.training.timing import Cost, Load, climb
 from tests.training.conftest import assert_equal, tiny
 
 
@@ -57,6 +61,13 @@ def test_a_grid_is_as_large_as_a_tenth_of_the_time_allows():
     assert sides[-1] == (0, 0)  # later
 
 
+def test_a_gpu_is_timed_with_a_full_grid():
+    """A few images keep it waiting: divided by their number, an evaluation would seem to cost much more."""
+    side, _ = affordable(0.0, 1.0)
+    assert timed_at_once(torch.device("cuda")) == side**2
+    assert timed_at_once(torch.device("cpu")) == 4
+
+
 def test_a_watched_run_makes_grids_and_the_same_weights(dataset, tmp_path):
     said: list[str] = []
     train(
@@ -94,15 +105,80 @@ def test_only_what_fits_is_timed():
         return 0.001
 
     assert climb(loads, run, 10.0).timed[-1][0] == loads[-1]
-    assert seen == [loads[0], loads[1], loads[3]]
+    assert seen == [loads[0], loads[1], loads[1], loads[3]]  # once before it is timed
     seen.clear()
     assert climb(loads[1:], run, 0.0).timed == [(loads[1], 0.001)]  # one is timed in any case
+    assert seen == [loads[1]]
     with pytest.raises(ValueError, match="too small"):
         climb(loads[:1], run, 1.0)
 
 
+class Machine:
+    """Passes of ``launch`` + ``pixel``·n seconds; ``once`` more for the first one, ``each`` for that of each size."""
+
+    def __init__(self, *, launch: float, pixel: float, once: float = 0.0, each: float = 0.0) -> None:
+        self.launch, self.pixel, self.once, self.each = launch, pixel, once, each
+        self.now, self.seen = 0.0, set[Load]()
+
+    def clock(self) -> float:
+        return self.now
+
+    def of(self, pixels: int) -> float:
+        return self.launch + self.pixel * pixels
+
+    def run(self, load: Load) -> float:
+        """Twice, as a GPU's passes are: the second one is timed."""
+        self.now += 2 * self.of(load.pixels) + (load not in self.seen) * self.each + (not self.seen) * self.once
+        self.seen.add(load)
+        return self.of(load.pixels)
+
+
+LOADS = [Load(n, side, side) for side in (32, 64, 128) for n in (1, 2)] + [Load(2**n, 256, 256) for n in range(7)]
+
+
+@pytest.mark.parametrize("once", [0.0, 2.0, 8.0])
+@pytest.mark.parametrize("each", [0.0, 0.5])
+@pytest.mark.parametrize("pixel", [1e-10, 1e-8, 1e-6])
+def test_what_is_set_up_once_is_no_part_of_the_cost(once, each, pixel):
+    """Launch-bound small passes: in proportion to them, the largest would be wrong by hundreds of times."""
+    machine = Machine(launch=0.05, pixel=pixel, once=once, each=each)
+    cost, whole = climb(LOADS, machine.run, 5.0, machine.clock), LOADS[-1].pixels
+    assert len(cost.timed) > 1
+    assert not cost.rough(whole)
+    assert 0.5 < cost.of(whole) / machine.of(whole) < 2
+    assert machine.now < once + 5.0 + 4 * (0.1 + each)
+
+
+def test_a_second_size_is_timed_if_it_fits_by_itself():
+    slow = Machine(launch=1.1, pixel=1e-6)
+    assert len(climb(LOADS, slow.run, 5.0, slow.clock).timed) == 2
+    slower = Machine(launch=3.0, pixel=1e-6)
+    cost = climb(LOADS, slower.run, 5.0, slower.clock)
+    assert [load for load, _ in cost.timed] == LOADS[:1]
+    assert cost.rough(LOADS[1].pixels)
+    assert not cost.rough(LOADS[0].pixels)  # measured
+    slowest = Machine(launch=6.0, pixel=1e-6)
+    climb(LOADS, slowest.run, 5.0, slowest.clock)
+    assert slowest.now < 13  # not run again
+
+
+def ticking(tick: float) -> Callable[[], float]:
+    """A clock that goes on by ``tick`` seconds whenever it is read."""
+    return partial(next, map(tick.__mul__, count()))
+
+
+def test_an_estimate_from_one_size_says_so():
+    few = estimate(tiny(size=64), torch.device("cpu"), torch.rand(2, 1, 64, 64), clock=ticking(1.0))
+    assert (few.batch, few.size, few.seconds_before) == (1, (16, 16), None)
+    assert few.how.startswith("estimated from a pass of 1 image of 16×16, ")
+    assert few.how.endswith("s a pass; a rough upper bound: passes and simulations of only one size could be timed")
+    more = estimate(tiny(size=64), torch.device("cpu"), torch.rand(2, 1, 64, 64), clock=ticking(0.25))
+    assert more.size == (32, 32)
+    assert more.how.endswith("s a pass; a rough upper bound: simulations of only one size could be timed")
+
+
 def test_the_time_before_the_first_step_is_part_of_the_whole():
-    found = estimate(tiny(), torch.device("cpu"), torch.rand(8, 1, 8, 8))
+    found = estimate(tiny(), torch.device("cpu"), torch.rand(8, 1, 8, 8), clock=ticking(1e-4))
     assert found.seconds_before is not None
     assert found.seconds_in_all == pytest.approx(found.seconds_before + 0.04 * found.seconds_per_thousand)
     assert (found.batch, found.size) == (4, (8, 8))
@@ -118,7 +194,7 @@ def test_the_largest_recipes_are_estimated_in_seconds(name):
     found = estimate(config, torch.device("cpu"), torch.rand(2, config.channels, *config.size))
     assert time.process_time() - begin < 20
     assert found.parameters > 60e6
-    assert found.size[0] < config.size[0]
+    assert found.size <= config.size  # of few images, as far as this machine gets in the time
     assert found.how.startswith("estimated from a ")
     assert f"pass of {found.batch} image" in found.how
     assert found.activation_bytes > 2**30

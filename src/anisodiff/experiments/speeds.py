@@ -98,8 +98,7 @@ def _key(plan: Plan) -> str:
     """All that the time of a training step depends on."""
     config = plan.config
     settings = [config.size, config.batch // config.accumulation, config.precision, config.compile, config.recompute]
-    step = type(getattr(plan.process, "step", None)).__name__  # how paths are simulated
-    return f"{plan.network.name} {dict(plan.network.arguments)} {settings} {step}"
+    return f"{plan.network.name} {dict(plan.network.arguments)} {settings} {config.learns} {plan.process.identity()}"
 
 
 def count(plan: Plan) -> tuple[float | None, int]:

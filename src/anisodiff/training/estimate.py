@@ -1,15 +1,14 @@
 """What a run will cost: parameters, memory, time; answered within seconds on any machine.
 
-Nothing is compiled, and no more than a few passes are made. Where one at full size would take too long, smaller
-ones are timed: a pass of n pixels costs a + b·n seconds, a for the launches and the reading of weights. Two sizes
-give both.
+Nothing is compiled, and no more than a few passes are made: where one at full size would take too long, smaller ones
+are timed (`timing`).
 """
 
 import contextlib
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -19,12 +18,13 @@ from anisodiff.runtime.durations import about
 from anisodiff.training.config import TrainConfig
 from anisodiff.training.model import Execution, Plan
 from anisodiff.training.setup import memory_named, prepare_device
+from anisodiff.training.timing import Cost, Load, ascending, climb
 
 _PASSES, _PAIRS, _ROWS = 5.0, 1.0, 1.0
 """Seconds that may be spent on the network, the forward process and the preconditioning."""
 _FARTHEST = 256  # times what was timed: beyond, nothing is said
 _SLOW = 1.5  # seconds of a forward pass after which the backward pass is left out
-_LEAST, _MOST = 16, 64  # pixels of a side, images
+_MOST = 64  # images
 _SAMPLED = 1 << 22  # weights of which an update is timed
 
 
@@ -56,81 +56,33 @@ class Estimate:
         return self.measured_bytes or self.state_bytes + self.activation_bytes
 
 
-@dataclass(frozen=True)
-class Load:
-    """Images of one size."""
-
-    count: int
-    height: int
-    width: int
-
-    @property
-    def pixels(self) -> int:
-        return self.count * self.height * self.width
-
-
-@dataclass
-class Cost:
-    """Seconds of a load, as timed."""
-
-    timed: list[tuple[Load, float]] = field(default_factory=list)
-
-    def of(self, pixels: int) -> float:
-        """a + b·pixels through the last two, or in proportion to the only one."""
-        load, seconds = self.timed[-1]
-        if len(self.timed) == 1:
-            return seconds * pixels / load.pixels
-        smaller, less = self.timed[-2]
-        slope = max(0.0, (seconds - less) / (load.pixels - smaller.pixels))
-        return max(seconds * min(1.0, pixels / load.pixels), seconds + slope * (pixels - load.pixels))
-
-
-def climb(loads: list[Load], run: Callable[[Load], float], limit: float) -> Cost:
-    """Time ever larger loads (ascending) as long as the next one is expected to end within ``limit`` seconds.
-
-    A load that cannot be run at its size (ValueError) is passed over; the last one must do.
-    """
-    cost, begin, spent, left = Cost(), time.perf_counter(), 0.0, list(loads)
-    while left:
-        last = cost.timed[-1][0].pixels if cost.timed else 0
-        room = limit - (time.perf_counter() - begin)
-        fits = [load for load in left if not last or spent * load.pixels / last <= room]
-        if not fits:
-            break
-        chosen = fits[-1] if last else fits[0]
-        left = [load for load in left if load.pixels > chosen.pixels]
-        started = time.perf_counter()
-        try:
-            cost.timed.append((chosen, run(chosen)))
-        except ValueError:
-            if not left and not cost.timed:
-                raise
-        spent = time.perf_counter() - started
-    return cost
-
-
 def estimate(
-    config: TrainConfig, device: torch.device, images: Tensor, say: Callable[[str], None] = lambda _: None
+    config: TrainConfig,
+    device: torch.device,
+    images: Tensor,
+    say: Callable[[str], None] = lambda _: None,
+    clock: Callable[[], float] = time.perf_counter,
 ) -> Estimate:
     """Time parts of the run on a few ``images`` [N, C, H, W]; nothing is written."""
     plan = Plan.of(config)
     for note in prepare_device(config, device):
         say(note)
     with memory_named(config):
-        return _measured(plan, device, images)
+        return _measured(plan, device, images, clock)
 
 
-def _measured(plan: Plan, device: torch.device, images: Tensor) -> Estimate:
+def _measured(plan: Plan, device: torch.device, images: Tensor, clock: Callable[[], float]) -> Estimate:
     config, cuda = plan.config, device.type == "cuda"
     part = config.batch // config.accumulation
     network = plan.build(device)
-    passes = _Passes(plan, Execution(network, half=cuda and config.precision == "bf16", channels_last=cuda), device)
-    cost = climb(_loads(config.size, part if cuda else min(part, 4)), passes.run, _PASSES)
-    before, pair = _process_seconds(plan, images.to(device, plan.dtype), part)
+    execution = Execution(network, half=cuda and config.precision == "bf16", channels_last=cuda)
+    passes = _Passes(plan, execution, device, clock)
+    cost = climb(ascending(config.size, part if cuda else min(part, 4)), passes.run, _PASSES, clock)
+    before, pairs = _process_seconds(plan, images.to(device, plan.dtype), clock)
     parameters = sum(p.numel() for p in network.parameters())
-    update = _update_seconds(parameters, len(config.ema), device)
+    update = _update_seconds(parameters, len(config.ema), device, clock)
     whole = Load(part, *config.size)
-    seconds = (cost.of(whole.pixels) + pair) / part + update / config.batch
+    seconds = (cost.of(whole.pixels) + pairs.of(whole.pixels)) / part + update / config.batch
     copies = 4 + len(config.ema)  # weights, gradients, two moments, EMA
     state = copies * parameters * torch.finfo(plan.dtype).bits // 8
     largest, _ = cost.timed[-1]
@@ -142,35 +94,29 @@ def _measured(plan: Plan, device: torch.device, images: Tensor) -> Estimate:
         measured_bytes=state + kept if cuda and largest == whole else None,
         batch=largest.count,
         size=(largest.height, largest.width),
-        how=_words(cost, whole, forward_only=passes.forward_only, compiled=cuda and config.compile),
+        how=_words(cost, pairs, whole, forward_only=passes.forward_only, compiled=cuda and config.compile),
         seconds_before=before,
         seconds_per_thousand=1000 * seconds,
         seconds_in_all=(before or 0.0) + seconds * config.steps * config.batch,
     )
 
 
-def _words(cost: Cost, whole: Load, *, forward_only: bool, compiled: bool) -> str:
+def _words(cost: Cost, pairs: Cost, whole: Load, *, forward_only: bool, compiled: bool) -> str:
     load, seconds = cost.timed[-1]
     kind = "forward pass" if forward_only else "pass"
     images = f"{load.count} image{'s' * (load.count > 1)} of {load.height}×{load.width}"
     verb = "measured in" if load == whole and not forward_only else "estimated from"
-    also = "; without compilation: compiled steps are faster" if compiled else ""
-    return f"{verb} a {kind} of {images}, {about(seconds)} a step{also}"
-
-
-def _loads(size: tuple[int, int], most: int) -> list[Load]:
-    """One or two images from an eighth of the sides up to half of them, then 1 … ``most`` images; ascending."""
-    small = [(size[0] // n, size[1] // n) for n in (8, 4, 2) if not (size[0] % n or size[1] % n)]
-    counts = [1 << n for n in range(most.bit_length()) if 1 << n < most] + [most]
-    few = [Load(n, *side) for side in small if min(side) >= _LEAST for n in (1, 2)]
-    return few + [Load(n, *size) for n in counts]
+    rough = [name for name, one in (("passes", cost), ("simulations", pairs)) if one.rough(whole.pixels)]
+    also = f"; a rough upper bound: {' and '.join(rough)} of only one size could be timed" if rough else ""
+    also += "; without compilation: compiled steps are faster" if compiled else ""
+    return f"{verb} a {kind} of {images}, {about(seconds)} a pass{also}"
 
 
 class _Passes:
     """Forward and backward passes of the network on noise."""
 
-    def __init__(self, plan: Plan, execution: Execution, device: torch.device) -> None:
-        self.plan, self.execution, self.device = plan, execution, device
+    def __init__(self, plan: Plan, execution: Execution, device: torch.device, clock: Callable[[], float]) -> None:
+        self.plan, self.execution, self.device, self.clock = plan, execution, device, clock
         self.kept = 0
         """Bytes that the last one kept for its backward pass."""
         self.forward_only = False
@@ -188,7 +134,7 @@ class _Passes:
         key = torch.arange(len(x), device=x.device)
         level = torch.zeros(len(x), dtype=x.dtype, device=x.device)
         base = _allocated(x.device)
-        begin = time.perf_counter()
+        begin = self.clock()
         if base is None:
             seen: dict[int, int] = {}
             with torch.autograd.graph.saved_tensors_hooks(_noting(seen), lambda tensor: tensor):
@@ -198,14 +144,14 @@ class _Passes:
         else:
             out = self.execution(x, level, None, key)
         _wait(x.device)
-        forward = time.perf_counter() - begin
+        forward = self.clock() - begin
         self.forward_only = forward > _SLOW
         if self.forward_only:
             seconds = forward * (4 if self.plan.config.recompute else 3)
         else:
             torch.autograd.backward(out.square().mean())
             _wait(x.device)
-            seconds = time.perf_counter() - begin
+            seconds = self.clock() - begin
         if base is not None:
             gradients = sum(p.numel() * p.element_size() for p in self.execution.run.parameters())
             self.kept = max(0, torch.cuda.max_memory_allocated(x.device) - base - gradients)
@@ -214,8 +160,8 @@ class _Passes:
         return seconds
 
 
-def _process_seconds(plan: Plan, images: Tensor, part: int) -> tuple[float | None, float]:
-    """Seconds before the first step, and of the simulation of one part of a batch."""
+def _process_seconds(plan: Plan, images: Tensor, clock: Callable[[], float]) -> tuple[float | None, Cost]:
+    """Seconds before the first step, and those of a simulation."""
     process, config = plan.process, plan.config
     shares = [1 / 16]  # of the time axis, of which a simulation is timed
 
@@ -224,51 +170,50 @@ def _process_seconds(plan: Plan, images: Tensor, part: int) -> tuple[float | Non
 
     def pair(load: Load) -> float:
         t = process.snap_to_grid(torch.full((load.count,), shares[-1] * process.T, dtype=torch.float64))
-        begin = time.perf_counter()
+        begin = clock()
         process.training_pair(shown(load), t)
         _wait(images.device)
-        return (time.perf_counter() - begin) / shares[-1]
+        return (clock() - begin) / shares[-1]
 
     def statistics(load: Load) -> float:
-        begin, parts = time.perf_counter(), [1.0]
+        begin, parts = clock(), [1.0]
 
         def enough(done: int, total: int) -> None:
             parts[0] = total / done
-            if time.perf_counter() - begin > _ROWS / 10:
+            if clock() - begin > _ROWS / 10:
                 raise _Enough
 
         with contextlib.suppress(_Enough):
             plan.statistics(shown(load), enough)
-        return (time.perf_counter() - begin) * parts[0]
+        return (clock() - begin) * parts[0]
 
-    loads = _loads(config.size, _MOST)
-    if pair(loads[0]) < _PAIRS / 4:
+    loads = ascending(config.size, _MOST)
+    if min(pair(loads[0]), pair(loads[0])) < _PAIRS / 4:  # the first one sets up
         shares.append(1.0)
-    statistics(loads[0])  # what is made once is made now
-    pairs, rows = climb(loads, pair, _PAIRS), climb(loads, statistics, _ROWS)
+    pairs, rows = climb(loads, pair, _PAIRS, clock), climb(loads, statistics, _ROWS, clock)
     calibrated = math.prod(config.size) * config.calibration
     enough = len(rows.timed) > 1 and rows.timed[-1][0].pixels * _FARTHEST >= calibrated
     before = rows.of(calibrated) + pairs.of(calibrated) if enough else None
-    return before, pairs.of(math.prod(config.size) * part)
+    return before, pairs
 
 
 class _Enough(Exception):
     """A measurement that has seen enough."""
 
 
-def _update_seconds(parameters: int, averages: int, device: torch.device) -> float:
+def _update_seconds(parameters: int, averages: int, device: torch.device, clock: Callable[[], float]) -> float:
     """Seconds of Adam and the EMA, in proportion to some of the weights."""
     weights = torch.nn.Parameter(torch.zeros(min(parameters, _SAMPLED), device=device))
     weights.grad = torch.zeros_like(weights)
     averaged = [torch.zeros_like(weights) for _ in range(averages)]
     adam, seconds = torch.optim.Adam([weights], fused=True), 0.0
     for _ in range(2):
-        begin = time.perf_counter()
+        begin = clock()
         adam.step()
         for average in averaged:
             average.lerp_(weights.detach(), 0.5)
         _wait(device)
-        seconds = time.perf_counter() - begin
+        seconds = clock() - begin
     return seconds * parameters / len(weights)
 
 
