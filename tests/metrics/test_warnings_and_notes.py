@@ -9,6 +9,7 @@ import pytest
 import torch
 from PIL import Image
 
+from anisodiff.io.images import Fit
 from anisodiff.metrics import (
     Context,
     FeatureNetwork,
@@ -86,7 +87,7 @@ def test_statistics_keep_the_split(pooled: FeatureNetwork, tmp_path: Path) -> No
     given = Reference(name="colors", split="train", content=image_set(reference))
     named = evaluate(samples, given, network=pooled, context=Context(cache=tmp_path), metrics=("kid",))
     (file,) = (tmp_path / "statistics").iterdir()
-    held = open_reference(str(file), size=(16, 16), network=pooled)
+    held = open_reference(str(file), fit=Fit(size=(16, 16), channels=3), network=pooled)
     assert (held.name, held.split) == ("colors", "train")
     again = evaluate(
         samples, load_statistics(file, pooled), network=pooled, context=Context(cache=tmp_path), metrics=("kid",)

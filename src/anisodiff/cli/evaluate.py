@@ -77,6 +77,7 @@ def evaluate(
     from anisodiff.io.archives import existing
     from anisodiff.metrics import Context, ImageSet, Settings, open_reference
     from anisodiff.metrics import evaluate as measure
+    from anisodiff.metrics.references import own_fit
     from anisodiff.metrics.samples import find_sources, is_model, read_samples
     from anisodiff.runtime.devices import pick_device
     from anisodiff.runtime.distributed import Distributed
@@ -131,8 +132,10 @@ def evaluate(
             ),
         )
 
+        fit = own_fit(samples, made.size, made.origin.channels)
+
         def opened(item: Compared) -> "Reference":
-            opener = partial(open_reference, item.text, size=made.size, network=chosen, data=item.data)
+            opener = partial(open_reference, item.text, fit=fit, network=chosen, data=item.data)
             found = _in_turn(context, partial(opener, settings=settings, context=context))
             return found if item.name is None else replace(found, name=item.name)
 

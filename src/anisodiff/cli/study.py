@@ -197,6 +197,7 @@ def _study(
     """The study; ``note`` gets the identity of the evaluation when it is first used, and may refuse it."""
     from anisodiff.experiments import Evaluator, Study
     from anisodiff.metrics import Context, open_reference
+    from anisodiff.metrics.references import fit_like
     from anisodiff.runtime.devices import pick_device
 
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
@@ -209,7 +210,9 @@ def _study(
             asked.network, weights=asked.weights, given=asked.given, device=where, tf32=asked.tf32, say=say
         )
         text, context = asked.reference or str(dataset.path), Context(say=say, progress=tell)
-        found = open_reference(text, size=dataset.size, network=network, context=context)
+        found = open_reference(
+            text, fit=fit_like(dataset.meta, dataset.size, dataset.channels), network=network, context=context
+        )
         made = Evaluator(network=network, reference=found, context=context)
         note(made.identity)
         return made

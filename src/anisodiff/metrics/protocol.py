@@ -91,8 +91,8 @@ def _short(name: str, value: object) -> str:
 class Protocol:
     """Carried with every number. ``samples``, its fingerprint and ``seed`` say which samples; the rest says how.
 
-    ``reference_resize``: how the reference was brought to the size of the samples. ``network``: ``none`` where only
-    pixels were compared.
+    ``reference_resize``: how the reference was brought to size and color of the samples. ``network``: ``none`` where
+    only pixels were compared.
     """
 
     samples: str
