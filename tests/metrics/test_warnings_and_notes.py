@@ -82,6 +82,24 @@ def test_precision_and_recall_of_too_few_images(pooled: FeatureNetwork, run: Run
     assert "prdc does not apply: 4 images have no 5 neighbors" in err.strip().splitlines()[-1]
 
 
+def test_one_image_loses_only_what_needs_two(run: Run, tmp_path: Path) -> None:
+    for name, count in (("samples", 20), ("reference", 30), ("one", 1)):
+        save_folder(random_images(count, seed=count), tmp_path / name)
+    code, out, err = run("samples", "-r", "reference", "--heldout", "one", *TINY)
+    assert code == 0, err
+    for name in ("FID", "KID"):
+        assert f"no {name} for the held-out set: got 1 image, expected at least 2" in err
+    assert all(f"| {name} " in out for name in ("fid", "kid", "spectrum_error_heldout"))
+    assert "fid_heldout" not in out
+    code, out, err = run("samples", "-r", "one", *TINY)
+    assert code == 0, err
+    assert "no FID: got 1 image" in err
+    assert "spectrum_error" in out
+    code, _, err = run("samples", "-r", "one", *TINY, "--metrics", "kid")
+    assert code == 2
+    assert err.strip().splitlines()[-1].endswith("kid does not apply: got 1 image, expected at least 2")
+
+
 def test_statistics_keep_the_split(pooled: FeatureNetwork, tmp_path: Path) -> None:
     samples, reference = random_images(20, seed=1), random_images(20, seed=2)
     given = Reference(name="colors", split="train", content=image_set(reference))

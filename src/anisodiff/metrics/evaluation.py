@@ -15,7 +15,10 @@ from anisodiff.metrics.survey import Context, Survey, survey
 from anisodiff.metrics.values import MEASURE, METRICS, OF_FEATURES, Pair, obstacle
 from anisodiff.version import __version__
 
-WORDS = {"prdc": "precision and recall", "edges": "edge statistics", "memorization": "search for copies"}
+WORDS = {
+    "fid": "FID", "kid": "KID", "prdc": "precision and recall", "edges": "edge statistics",
+    "memorization": "search for copies",
+}  # fmt: skip
 
 
 def _opened(

@@ -155,6 +155,8 @@ OF_FEATURES = frozenset({"fid", "kid", "is", "prdc"})
 
 def obstacle(name: str, pair: Pair) -> str:
     """Why a metric cannot be taken of these two sets, or nothing."""
+    if name in ("fid", "kid") and min(pair.reference.count, pair.samples.count) < 2:
+        return "got 1 image, expected at least 2"
     if name == "prdc":
         least = min(pair.reference.count, pair.samples.count, pair.settings.prdc_limit)
         k = pair.settings.neighbors
