@@ -77,7 +77,7 @@ def evaluate(
     from anisodiff.io.archives import existing
     from anisodiff.metrics import Context, ImageSet, Settings, open_reference
     from anisodiff.metrics import evaluate as measure
-    from anisodiff.metrics.references import own_fit
+    from anisodiff.metrics.references import check_reference, own_fit
     from anisodiff.metrics.samples import find_sources, is_model, read_samples
     from anisodiff.runtime.devices import pick_device
     from anisodiff.runtime.distributed import Distributed
@@ -85,6 +85,9 @@ def evaluate(
     wanted, earlier = _metrics(metrics), [_read_report(path) for path in others]
     if sheet is not None and sheet.suffix.lower() != ".png":
         raise ValueError(f"--sheet must end in .png, got {sheet}")
+    for path in filter(None, (json_file, sheet)):
+        if path.is_dir():
+            raise ValueError(f"cannot write {path}: it is a folder; give a file name")
     if samples is None and reference is None and len(earlier) > 1:
         show_comparison(earlier, [str(path) for path in others], force=force)
         return
@@ -97,6 +100,8 @@ def evaluate(
         existing(samples, "a run or model, or a folder, .zip or .npz of images")
         raise ValueError(f"{samples} holds images: expected --reference NAME/SPLIT or PATH, such as cifar10/train")
     sets = _sets(samples, reference, heldout, data)
+    for item in sets:
+        check_reference(item.text, item.data)
 
     distributed = Distributed(pick_device(device))
     where, pictures = distributed.device, list["Image"]()

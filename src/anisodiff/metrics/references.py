@@ -137,6 +137,18 @@ def _named(text: str, data: Path | None, fit: Fit, context: Context) -> Referenc
     return Reference(name=name, split=split, content=image_set(found, name=name, fit=fit), path=found)
 
 
+def check_reference(text: str, data: Path | None) -> bool:
+    """Whether ``text`` is to be taken as a name; refuses what is neither that nor a path."""
+    there = Path(text).exists()
+    if is_named(text) and (data is not None or not there):
+        return True
+    if data is not None:
+        raise ValueError(f"--data is the path of a named set; {text} is not one ({', '.join(NAMED)}, hf:NAME)")
+    if not there:
+        raise ValueError(f"{text}: neither a path nor a named set ({', '.join(NAMED)}, hf:NAME; with /SPLIT)")
+    return False
+
+
 def open_reference(
     text: str,
     *,
@@ -150,13 +162,9 @@ def open_reference(
 
     ``fit`` brings images to the shape of the samples; a named set has its size. ``data`` is the path of a named set.
     """
-    path = Path(text)
-    if is_named(text) and (data is not None or not path.exists()):
+    if check_reference(text, data):
         return _named(text, data, fit, context or Context())
-    if data is not None:
-        raise ValueError(f"--data is the path of a named set; {text} is not one ({', '.join(NAMED)}, hf:NAME)")
-    if not path.exists():
-        raise ValueError(f"{text}: neither a path nor a named set ({', '.join(NAMED)}, hf:NAME; with /SPLIT)")
+    path = Path(text)
     if is_statistics(path):
         held = load_statistics(path, network, settings)
         return Reference(name=held.name, split=held.split, content=held, path=path)
