@@ -35,8 +35,7 @@ def evaluate(
         None, "--heldout", metavar="NAME/SPLIT|PATH", help="Measure against images not trained on, too."),
     metrics: str | None = typer.Option(
         None, "--metrics", help="Choose metrics, separated by commas. Default: all."),
-    network: str = typer.Option(
-        "inception", "--network", help="Use inception, dinov2, none, a .pt or .onnx, or MODULE:FUNC."),
+    network: str = feature_network.NETWORK,
     weights: Path | None = feature_network.WEIGHTS,
     given: str | None = feature_network.INPUT,
     tf32: bool = feature_network.TF32,
@@ -62,7 +61,8 @@ def evaluate(
     A run is measured against the images it was trained on and, where it kept some aside, those held out.
 
     Metrics: fid, kid, is (Inception score), prdc (precision, recall, density, coverage), sliced (Wasserstein),
-    spectrum, edges, memorization (with held-out images or --sheet). sliced, spectrum and edges need no network.
+    spectrum, edges, memorization (with held-out images or --sheet). sliced, spectrum and edges need no network:
+    --network none takes these.
 
     Example: anisodiff evaluate run
 
