@@ -68,7 +68,19 @@ def test_a_small_reference_is_warned_of(pooled: FeatureNetwork) -> None:
         values = MEASURE[name](Pair(samples=many, reference=few, network=pooled, settings=settings))
         for value in values:
             assert "warning: 30 < 10,000 reference images" in value.note, name
-            assert "samples, " not in value.note.split("warning")[-1], name
+            assert "samples" not in value.note.split("warning")[-1], name
+
+
+def test_each_reference_is_warned_of_once(classifier: FeatureNetwork, tmp_path: Path) -> None:
+    """All numbers against one reference share one warning, so that a table shows it once."""
+    sets = [random_images(n, seed=n) for n in (20, 30, 40)]
+    found = evaluate(*sets[:2], heldout=sets[2], network=classifier, context=Context(cache=tmp_path))
+    assert {"kid", "kid_heldout", "is[tiny-classes]"} <= {value.name for value in found.values}
+    warned = {part for value in found.values for part in value.note.split("; ") if part.startswith("warning")}
+    assert sorted(warned) == [
+        f"warning: 20 < 10,000 samples and {n} < 10,000 reference images: noisy and, except KID, biased"
+        for n in (30, 40)
+    ]
 
 
 def test_precision_and_recall_of_too_few_images(pooled: FeatureNetwork, run: Run, tmp_path: Path) -> None:
