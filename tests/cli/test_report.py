@@ -15,11 +15,11 @@ from rich.console import Console
 
 from anisodiff.cli.report import draw_report
 from anisodiff.metrics import Report, Value, evaluate
+from anisodiff.metrics.protocol import few_samples_note
 from tests.metrics.conftest import random_images
 from tests.metrics.test_protocol import PROTOCOL
 
-FEW = "warning: 200 < 10,000 samples and 90 < 10,000 reference images, biased and noisy"
-LATER = "warning: 200 < 10,000 samples and 10 < 10,000 reference images, biased and noisy"
+FEW, LATER = few_samples_note(200, 90), few_samples_note(200, 10)
 REPORT = Report(
     protocol=PROTOCOL,
     values=(

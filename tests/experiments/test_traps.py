@@ -10,6 +10,7 @@ import pytest
 import torch
 from PIL import Image
 
+from anisodiff.cli.study import Asked, open_data
 from anisodiff.experiments import Budget, Deadline, Study, StudySettings
 from anisodiff.experiments.compare import make_room
 from anisodiff.experiments.layout import Place
@@ -40,6 +41,9 @@ def test_what_would_fail_after_training_is_said_before(command, tmp_path):
     out = tmp_path / "out"
     refused(command("compare", "ve", *SHORT, "--reference", "nowhere"), "nowhere: neither a path nor a named set")
     refused(command("compare", "ve", *SHORT, "--network", "none.pt"), "none.pt: no such file")
+    for more in ((), ("--dry-run",)):
+        none = command("compare", "ve", *SHORT, "--network", "none", *more)
+        refused(none, "--network none: FID needs a feature network; expected inception")
     refused(command("compare", "ve", "heat:from=nowhere", *SHORT), "heat:from=nowhere': no such folder: nowhere")
     refused(command("compare", "ve", *SHORT, "--edit", "photo0.png", out=tmp_path / "edits"), "edit: got one picture")
     words = ("compare", "ve", "cifar10-tiny", *SHORT)  # the shipped model, of another size
@@ -53,6 +57,22 @@ def test_what_would_fail_after_training_is_said_before(command, tmp_path):
 def test_two_in_one_folder_are_refused(command):
     words = ("compare", "ve", "heat:name=ve-seed1", *SHORT, "--seeds", "0,1")
     refused(command(*words), "two runs would lie in the folder 've-seed1'")
+
+
+@pytest.mark.parametrize("dry", [True, False])
+def test_photographs_get_the_size_that_the_device_can_train(tmp_path, dry, capsys):
+    album = tmp_path / "album"
+    album.mkdir()
+    for number in range(12):
+        noise = np.random.default_rng(number).integers(0, 255, (300, 300, 3), dtype=np.uint8)
+        Image.fromarray(noise).save(album / f"{number}.png")
+    asked = Asked(
+        data=album, out=tmp_path / "out", n=12, steps="3", prior="gaussian", seeds="0", overrides=[], reference=None,
+        network="inception", weights=None, given=None, tf32=False, span=None, batch=None, compile=False, device="cpu",
+    )  # fmt: skip
+    found = open_data([], asked, dry=dry)
+    assert (found.channels, found.size) == (3, (32, 32))
+    assert dry or "picked 32×32 with 3 channels: all sampled images are 300×300" in capsys.readouterr().err
 
 
 def test_nothing_is_prepared_inside_a_folder_of_something_else(command, tmp_path):

@@ -1,5 +1,6 @@
 """What sampling returns: a tensor as any other, which also draws itself; and the seeds it takes."""
 
+import copy
 import io
 
 import numpy as np
@@ -59,6 +60,22 @@ def test_images_are_saved_as_a_tensor(generator):
     assert torch.equal(again, images)
 
 
+def test_images_are_copied_and_become_a_parameter(generator):
+    images = generator.sample(2, steps=4)
+    twin = copy.deepcopy({"images": images})["images"]
+    assert type(twin) is Images
+    assert torch.equal(twin, images)
+    twin.zero_()
+    assert images.any()
+    module = torch.nn.Module()
+    module.images = torch.nn.Parameter(images)
+    for held in (module, copy.deepcopy(module)):
+        (only,) = held.parameters()
+        assert torch.equal(only, images)
+        only.square().sum().backward()
+        torch.testing.assert_close(only.grad, 2 * images)
+
+
 def test_every_way_to_images_returns_them(generator):
     states = torch.full((2, 1, 8, 8), 0.5)
     assert isinstance(generator.sample_seeds([4, 1], steps=4), Images)
@@ -99,6 +116,15 @@ def test_seeds():
         with pytest.raises(ValueError, match=r"[Ss]eeds? must|got -1|below") as caught:
             seeds_of(wrong, 1)
         assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("wrong", [[1, 2], range(5), torch.tensor([1, 2]), 1.5, True, None])
+def test_sample_takes_one_seed(generator, wrong):
+    with pytest.raises(
+        ValueError, match=r"seed: got \w+, expected a whole number or .*; sample_seeds takes several$"
+    ):
+        generator.sample(5, seed=wrong, steps=4)
+    assert len(generator.sample(2, seed=np.int64(3), steps=4)) == 2
 
 
 def test_progress_is_shown_where_it_is_wanted(generator, capsys, monkeypatch):

@@ -210,6 +210,7 @@ def bad_cases(folder: Path) -> list[tuple[tuple[object, ...], str]]:
         ((*both, *TINY, "--metrics", "edges", "--sheet", "s.png"), "a sheet belongs to the metric memorization"),
         (("samples", *TINY), "samples holds images: expected --reference"),
         (("rnu", *TINY), "cannot read rnu (No such file or directory): expected a run or model"),
+        ((*both, *TINY, "--json", "large"), "cannot write large: it is a folder"),
         (("-r", "reference"), "expected a run or model, or a folder, zip or npz of images"),
         (("cifar10-tiny", *TINY), "cifar10-tiny does not say which images it was trained on: give --reference"),
         (("cifar10-tiny", "--data", "large", *TINY), "give it with --reference, such as cifar10/train"),
@@ -221,6 +222,21 @@ def bad_cases(folder: Path) -> list[tuple[tuple[object, ...], str]]:
     ]
 
 
+def test_bad_paths_are_refused_before_any_work(run: Run, sets: object, tmp_path: Path) -> None:
+    (tmp_path / "folder.png").mkdir()
+    both = ("samples", "-r", "reference", "--network", "nowhere.pt")
+    for words, message in [
+        ((*both, "--json", "samples"), "cannot write samples: it is a folder; give a file name"),
+        ((*both, "--sheet", "folder.png"), "cannot write folder.png: it is a folder; give a file name"),
+        (("samples", "-r", "nowhere", "--network", "nowhere.pt"), "nowhere: neither a path nor a named set"),
+        ((*both, "--heldout", "nowhere"), "nowhere: neither a path nor a named set"),
+        (("cifar10-tiny", "-r", "nowhere", "--network", "nowhere.pt"), "nowhere: neither a path nor a named set"),
+    ]:
+        code, out, err = run(*words)
+        assert (code, out, err.count("\n")) == (2, "", 1), (words, err)
+        assert message in err
+
+
 def test_mistakes_are_one_line_and_poison_nothing(run: Run, sets: object, tmp_path: Path) -> None:
     for words, message in bad_cases(tmp_path):
         known = () if "--network" in words else TINY if "--input" not in words else ("--device", "cpu")
@@ -229,6 +245,7 @@ def test_mistakes_are_one_line_and_poison_nothing(run: Run, sets: object, tmp_pa
         assert code == 2, words
         assert last.startswith("anisodiff: "), (words, err)
         assert message in last, (words, err)
+        assert len(last) < 250, last
     kept = [name for name in only_cache(tmp_path) if not name.endswith(".npz")]
     assert kept == []  # statistics of good references may be there, half files and wrong weights not
     code, out, err = run("samples", "-r", "reference", *TINY, "--metrics", "fid", "--json", "-")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
@@ -110,19 +111,21 @@ def test_a_reference_of_mixed_sizes_is_what_prepare_makes_of_it(run: Run, traine
     for number, image in enumerate(random_images(4, size=24)):
         Image.fromarray(image[:, 2:].permute(1, 2, 0).numpy()).save(photos / f"wide{number}.jpg")
     save_folder(random_images(3, size=8, seed=5), photos / "exact")
-    prepare(photos, tmp_path / "prepared", size=8, channels=3)
+    prepare(photos, tmp_path / "prepared", size=8, channels=1)
     folder = report_of(run, "run", "-r", "photos", *FAST)
-    assert folder.protocol.reference_resize == "center crop, Lanczos"
-    assert "resized: center crop, Lanczos" in folder.protocol.line()
+    assert folder.protocol.reference_resize == "luma, center crop, Lanczos"
+    assert "resized: luma, center crop, Lanczos" in folder.protocol.line()
     ready = report_of(run, "run", "-r", "prepared", *FAST)
     assert ready.protocol.reference_resize == "none"
     assert ready.values == folder.values
     assert ready.protocol.differences(folder.protocol) == ()  # the same pixels
     code, _, err = run("run", "-r", "photos", *PIXELS)
     assert code == 0
-    assert "photos: 10 of 13 images brought to 8×8, as data prepare does (center crop, Lanczos)" in err
+    assert "photos: 13 of 13 images brought to 8×8 in gray, as data prepare does (luma, center crop, Lanczos)" in err
     (statistics,) = (tmp_path / "home" / "anisodiff" / "statistics").iterdir()
-    assert report_of(run, "run", "-r", statistics, *PIXELS).protocol.reference_resize == "center crop, Lanczos"
+    assert (
+        report_of(run, "run", "-r", statistics, *PIXELS).protocol.reference_resize == folder.protocol.reference_resize
+    )
     other = report_of(run, "run", "-r", "photos/exact", *FAST)
     assert [d.split(":")[0] for d in folder.protocol.differences(other.protocol)] == [
         "reference", "reference_fingerprint", "reference_count", "reference_resize",
@@ -136,8 +139,48 @@ def test_arrays_and_prepared_sets_are_brought_to_size_too(run: Run, trained: Pat
     save_folder(large, tmp_path / "folder")
     reports = [report_of(run, "run", "-r", name, *PIXELS) for name in ("large.npz", "large", "folder")]
     assert reports[0].values == reports[1].values == reports[2].values
-    assert {r.protocol.reference_resize for r in reports} == {"center crop, Lanczos"}
+    assert {r.protocol.reference_resize for r in reports} == {"luma, center crop, Lanczos"}
     code, out, err = run("run", "--heldout", "large.npz", *PIXELS)  # beside the run's own training images
     assert code == 0, err
     assert "large: 9 of 9 images brought to 8×8" in err
     assert "against 30 of run/data" in out
+
+
+def test_color_is_taken_out_of_a_reference_for_gray_samples(run: Run, trained: Path, tmp_path: Path) -> None:
+    """The same luma, in color or in gray, as pictures, prepared or as an array, of a run or of its samples."""
+    colors = random_images(9, size=8)
+    save_folder(colors, tmp_path / "photos")
+    np.savez("photos.npz", images=colors.permute(0, 2, 3, 1).numpy())
+    prepare("photos", "colored", size=8, channels=3)
+    prepare("photos", "gray", size=8, channels=1)
+    reports = {
+        name: report_of(run, "run", "-r", name, *PIXELS) for name in ("gray", "photos", "photos.npz", "colored")
+    }
+    assert {name: report.protocol.reference_resize for name, report in reports.items()} == {
+        "gray": "none", "photos": "luma", "photos.npz": "luma", "colored": "luma",
+    }  # fmt: skip
+    assert all(report.values == reports["gray"].values for report in reports.values())
+    Path("samples.zip.json").write_text('{"channels": 1}')
+    save_folder(random_images(5, size=8, seed=3)[:, :1].expand(-1, 3, -1, -1), tmp_path / "samples")
+    shutil.make_archive("samples", "zip", "samples")
+    words = ("--metrics", "spectrum", "--device", "cpu")
+    found = [report_of(run, "samples.zip", "-r", name, *words) for name in ("photos", "gray")]
+    assert found[0].values == found[1].values
+
+
+def test_a_reference_is_cropped_as_the_images_of_the_run_were(run: Run, trained: Path, tmp_path: Path) -> None:
+    save_folder(random_images(6, size=20), tmp_path / "photos")
+    save_folder(random_images(6, size=20)[..., 4:16, 4:16], tmp_path / "cropped")
+    for name in ("photos", "cropped"):
+        save_folder(random_images(3, size=8, seed=5), tmp_path / name / "exact")  # has its size: prepared before
+    plain = report_of(run, "run", "-r", "photos", *PIXELS)
+    meta = trained / "data" / "meta.json"
+    said = json.loads(meta.read_text())
+    said["identity"]["fit"]["crop"] = 12
+    meta.write_text(json.dumps(said))
+    photos, cropped = (report_of(run, "run", "-r", name, *PIXELS) for name in ("photos", "cropped"))
+    assert photos.values == cropped.values != plain.values
+    assert photos.protocol.reference_resize == "luma, center crop 12, Lanczos"
+    np.savez("cropped.npz", images=random_images(6, size=10).permute(0, 2, 3, 1).numpy())
+    array = report_of(run, "run", "-r", "cropped.npz", *PIXELS)  # an array has no margin to cut
+    assert array.protocol.reference_resize == "luma, center crop, Lanczos"

@@ -101,10 +101,9 @@ def test_small_things() -> None:
     assert REPORT["kid"].value == 1e-3
     with pytest.raises(KeyError, match="no is in this report; it has fid, kid"):
         REPORT["is"]
-    assert few_samples_note(10_000) == ""
-    assert few_samples_note(9_999).startswith("warning: 9999 < 10,000 samples")
-    assert few_samples_note(10_000, reference=10_000) == ""
-    both = "warning: 9 < 10,000 samples and 8 < 10,000 reference images, noisy"
-    assert few_samples_note(9, "noisy", reference=8) == both
+    assert few_samples_note(9_999, 10_000).startswith("warning: 9999 < 10,000 samples: noisy")
+    assert few_samples_note(10_000, 10_000) == ""
+    both = "warning: 9 < 10,000 samples and 8 < 10,000 reference images: noisy and, except KID, biased"
+    assert few_samples_note(9, 8) == both
     with pytest.raises(ValueError, match="nfe must be at least 1"):
         Generation(nfe=0)

@@ -12,6 +12,7 @@ import torch
 from PIL import Image
 
 from anisodiff.data import prepare
+from anisodiff.io.images import Fit
 from anisodiff.metrics import Context, FeatureNetwork, ImageSet, Report, open_reference, walk
 from anisodiff.metrics.weights import PublishedWeights, load_torchscript
 from anisodiff.runtime.progress import lines
@@ -40,7 +41,7 @@ def test_a_named_set_is_remembered_and_its_parts_kept_apart(
     def opened(text: str, data: Path | None = None) -> tuple[int, list[str]]:
         said: list[str] = []
         context = Context(cache=tmp_path / "cache", say=said.append)
-        found = open_reference(text, size=SIZE, network=pooled, data=data, context=context)
+        found = open_reference(text, fit=Fit(size=SIZE, channels=3), network=pooled, data=data, context=context)
         assert (found.name, isinstance(found.content, ImageSet)) == ("celeba", True)
         assert isinstance(found.content, ImageSet)
         pictures.append(torch.cat(list(walk(found.content, 5))))
@@ -75,12 +76,29 @@ def test_a_named_set_is_remembered_and_its_parts_kept_apart(
 def test_other_sizes_names_and_prepared_sets_are_refused(faces: Path, pooled: FeatureNetwork, tmp_path: Path) -> None:
     def refused(text: str, size: tuple[int, int], data: Path | None, message: str) -> None:
         with pytest.raises(ValueError, match=message):
-            open_reference(text, size=size, network=pooled, data=data, context=Context(cache=tmp_path / "cache"))
+            open_reference(
+                text,
+                fit=Fit(size=size, channels=3),
+                network=pooled,
+                data=data,
+                context=Context(cache=tmp_path / "cache"),
+            )
 
     refused("celeba/train", (32, 32), faces, "samples are 32×32, the reference celeba/train is 64×64")
-    open_reference("celeba/train", size=SIZE, network=pooled, data=faces, context=Context(cache=tmp_path / "seen"))
+    open_reference(
+        "celeba/train",
+        fit=Fit(size=SIZE, channels=3),
+        network=pooled,
+        data=faces,
+        context=Context(cache=tmp_path / "seen"),
+    )
     with pytest.raises(ValueError, match="samples are 32×32, celeba/train is available as 64×64: another resolution"):
-        open_reference("celeba/train", size=(32, 32), network=pooled, context=Context(cache=tmp_path / "seen"))
+        open_reference(
+            "celeba/train",
+            fit=Fit(size=(32, 32), channels=3),
+            network=pooled,
+            context=Context(cache=tmp_path / "seen"),
+        )
     refused("celeba/val", SIZE, faces, "expected one of train, valid, test, all")
     prepared = prepare(save_folder(random_images(4, size=32), tmp_path / "own"), tmp_path / "own-32", size=32)
     refused("cifar10/train", (32, 32), prepared.dataset.path, "is a prepared dataset, but not of cifar10/train")
@@ -100,10 +118,14 @@ def test_a_prepared_set_that_is_the_named_one_is_taken(
     values = json.loads(meta.read_text())
     values["identity"]["source"] = Cifar10(path=tmp_path, split="test").identity()
     meta.write_text(json.dumps(values))
-    found = open_reference("cifar10/test", size=(32, 32), network=pooled, data=prepared.dataset.path)
+    found = open_reference(
+        "cifar10/test", fit=Fit(size=(32, 32), channels=3), network=pooled, data=prepared.dataset.path
+    )
     assert (found.name, found.split, found.path) == ("cifar10", "test", prepared.dataset.path)
     with pytest.raises(ValueError, match="but not of cifar10/train"):
-        open_reference("cifar10/train", size=(32, 32), network=pooled, data=prepared.dataset.path)
+        open_reference(
+            "cifar10/train", fit=Fit(size=(32, 32), channels=3), network=pooled, data=prepared.dataset.path
+        )
 
 
 def test_named_parts_on_the_command_line(run: Run, faces: Path, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import pytest
 import torch
 from PIL import Image
 
+from anisodiff.io.images import Fit
 from anisodiff.metrics import (
     Context,
     FeatureNetwork,
@@ -67,7 +68,19 @@ def test_a_small_reference_is_warned_of(pooled: FeatureNetwork) -> None:
         values = MEASURE[name](Pair(samples=many, reference=few, network=pooled, settings=settings))
         for value in values:
             assert "warning: 30 < 10,000 reference images" in value.note, name
-            assert "samples, " not in value.note.split("warning")[-1], name
+            assert "samples" not in value.note.split("warning")[-1], name
+
+
+def test_each_reference_is_warned_of_once(classifier: FeatureNetwork, tmp_path: Path) -> None:
+    """All numbers against one reference share one warning, so that a table shows it once."""
+    sets = [random_images(n, seed=n) for n in (20, 30, 40)]
+    found = evaluate(*sets[:2], heldout=sets[2], network=classifier, context=Context(cache=tmp_path))
+    assert {"kid", "kid_heldout", "is[tiny-classes]"} <= {value.name for value in found.values}
+    warned = {part for value in found.values for part in value.note.split("; ") if part.startswith("warning")}
+    assert sorted(warned) == [
+        f"warning: 20 < 10,000 samples and {n} < 10,000 reference images: noisy and, except KID, biased"
+        for n in (30, 40)
+    ]
 
 
 def test_precision_and_recall_of_too_few_images(pooled: FeatureNetwork, run: Run, tmp_path: Path) -> None:
@@ -81,12 +94,30 @@ def test_precision_and_recall_of_too_few_images(pooled: FeatureNetwork, run: Run
     assert "prdc does not apply: 4 images have no 5 neighbors" in err.strip().splitlines()[-1]
 
 
+def test_one_image_loses_only_what_needs_two(run: Run, tmp_path: Path) -> None:
+    for name, count in (("samples", 20), ("reference", 30), ("one", 1)):
+        save_folder(random_images(count, seed=count), tmp_path / name)
+    code, out, err = run("samples", "-r", "reference", "--heldout", "one", *TINY)
+    assert code == 0, err
+    for name in ("FID", "KID"):
+        assert f"no {name} for the held-out set: got 1 image, expected at least 2" in err
+    assert all(f"| {name} " in out for name in ("fid", "kid", "spectrum_error_heldout"))
+    assert "fid_heldout" not in out
+    code, out, err = run("samples", "-r", "one", *TINY)
+    assert code == 0, err
+    assert "no FID: got 1 image" in err
+    assert "spectrum_error" in out
+    code, _, err = run("samples", "-r", "one", *TINY, "--metrics", "kid")
+    assert code == 2
+    assert err.strip().splitlines()[-1].endswith("kid does not apply: got 1 image, expected at least 2")
+
+
 def test_statistics_keep_the_split(pooled: FeatureNetwork, tmp_path: Path) -> None:
     samples, reference = random_images(20, seed=1), random_images(20, seed=2)
     given = Reference(name="colors", split="train", content=image_set(reference))
     named = evaluate(samples, given, network=pooled, context=Context(cache=tmp_path), metrics=("kid",))
     (file,) = (tmp_path / "statistics").iterdir()
-    held = open_reference(str(file), size=(16, 16), network=pooled)
+    held = open_reference(str(file), fit=Fit(size=(16, 16), channels=3), network=pooled)
     assert (held.name, held.split) == ("colors", "train")
     again = evaluate(
         samples, load_statistics(file, pooled), network=pooled, context=Context(cache=tmp_path), metrics=("kid",)

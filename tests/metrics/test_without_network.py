@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from anisodiff.io.images import Fit
 from anisodiff.metrics import Context, FeatureNetwork, Generation, Report, evaluate, no_network
 from anisodiff.metrics.images import image_set
 from anisodiff.metrics.statistics import cached_survey
@@ -95,7 +96,7 @@ def test_statistics_made_with_a_network_serve_without_one(pooled: FeatureNetwork
     train, samples = random_images(40, seed=1), random_images(9, seed=3)
     cached_survey(image_set(train), pooled, context=Context(cache=tmp_path))
     (file,) = (tmp_path / "statistics").iterdir()
-    held = open_reference(str(file), size=(16, 16), network=no_network())
+    held = open_reference(str(file), fit=Fit(size=(16, 16), channels=3), network=no_network())
     assert evaluate(samples, held).values == evaluate(samples, train).values
     said: list[str] = []
     context = Context(say=said.append)

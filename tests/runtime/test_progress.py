@@ -5,6 +5,7 @@ import time
 
 from rich.console import Console
 
+from anisodiff.runtime.durations import about
 from anisodiff.runtime.progress import EVERY, lines, no_progress, progress, stages
 
 

@@ -35,8 +35,7 @@ def evaluate(
         None, "--heldout", metavar="NAME/SPLIT|PATH", help="Measure against images not trained on, too."),
     metrics: str | None = typer.Option(
         None, "--metrics", help="Choose metrics, separated by commas. Default: all."),
-    network: str = typer.Option(
-        "inception", "--network", help="Use inception, dinov2, none, a .pt or .onnx, or MODULE:FUNC."),
+    network: str = feature_network.NETWORK,
     weights: Path | None = feature_network.WEIGHTS,
     given: str | None = feature_network.INPUT,
     tf32: bool = feature_network.TF32,
@@ -62,7 +61,8 @@ def evaluate(
     A run is measured against the images it was trained on and, where it kept some aside, those held out.
 
     Metrics: fid, kid, is (Inception score), prdc (precision, recall, density, coverage), sliced (Wasserstein),
-    spectrum, edges, memorization (with held-out images or --sheet). sliced, spectrum and edges need no network.
+    spectrum, edges, memorization (with held-out images or --sheet). sliced, spectrum and edges need no network:
+    --network none takes these.
 
     Example: anisodiff evaluate run
 
@@ -77,6 +77,7 @@ def evaluate(
     from anisodiff.io.archives import existing
     from anisodiff.metrics import Context, ImageSet, Settings, open_reference
     from anisodiff.metrics import evaluate as measure
+    from anisodiff.metrics.references import check_reference, own_fit
     from anisodiff.metrics.samples import find_sources, is_model, read_samples
     from anisodiff.runtime.devices import pick_device
     from anisodiff.runtime.distributed import Distributed
@@ -84,6 +85,9 @@ def evaluate(
     wanted, earlier = _metrics(metrics), [_read_report(path) for path in others]
     if sheet is not None and sheet.suffix.lower() != ".png":
         raise ValueError(f"--sheet must end in .png, got {sheet}")
+    for path in filter(None, (json_file, sheet)):
+        if path.is_dir():
+            raise ValueError(f"cannot write {path}: it is a folder; give a file name")
     if samples is None and reference is None and len(earlier) > 1:
         show_comparison(earlier, [str(path) for path in others], force=force)
         return
@@ -96,6 +100,8 @@ def evaluate(
         existing(samples, "a run or model, or a folder, .zip or .npz of images")
         raise ValueError(f"{samples} holds images: expected --reference NAME/SPLIT or PATH, such as cifar10/train")
     sets = _sets(samples, reference, heldout, data)
+    for item in sets:
+        check_reference(item.text, item.data)
 
     distributed = Distributed(pick_device(device))
     where, pictures = distributed.device, list["Image"]()
@@ -131,8 +137,10 @@ def evaluate(
             ),
         )
 
+        fit = own_fit(samples, made.size, made.origin.channels)
+
         def opened(item: Compared) -> "Reference":
-            opener = partial(open_reference, item.text, size=made.size, network=chosen, data=item.data)
+            opener = partial(open_reference, item.text, fit=fit, network=chosen, data=item.data)
             found = _in_turn(context, partial(opener, settings=settings, context=context))
             return found if item.name is None else replace(found, name=item.name)
 

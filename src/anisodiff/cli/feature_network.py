@@ -103,6 +103,8 @@ def pick_network(
 
     if given is not None and given not in INPUTS:
         raise ValueError(f"unknown --input {given!r}; {notation.nearest(given, INPUTS)}")
+    if name == "none":
+        raise ValueError("--network none: FID needs a feature network; expected inception, dinov2 or another")
     suffix = Path(name).suffix.lower()
     if weights is not None and name != "inception":
         raise ValueError(f"--inception or --weights belongs to --network inception; {name} is a network of its own")

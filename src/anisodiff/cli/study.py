@@ -104,8 +104,10 @@ def deadline_of(asked: Asked) -> "Deadline":
 
 def open_data(runs: "Sequence[Run]", asked: Asked, *, dry: bool = False) -> "Dataset":
     """A prepared dataset, or images that are prepared in the study's folder first; not in a dry run."""
-    from anisodiff.data import guess, is_dataset, named_source, open_dataset, open_source, prepare
+    from anisodiff.data import Guess, guess, is_dataset, named_source, open_dataset, open_source, prepare
     from anisodiff.experiments import check_out
+    from anisodiff.runtime.devices import pick_device
+    from anisodiff.training.picking import Machine
     from anisodiff.training.recipes import RECIPES, recipe
 
     check_out(asked.out)
@@ -122,13 +124,13 @@ def open_data(runs: "Sequence[Run]", asked: Asked, *, dry: bool = False) -> "Dat
     if dry and is_dataset(_place(asked)):
         return open_dataset(_place(asked))
     source = named_source(named[0].dataset, asked.data) if named and named[0].dataset else open_source(asked.data)
+    largest = Machine.of(pick_device(asked.device)).largest_side(len(source))
+    seen = named[0] if named else guess(source, largest=largest)
     if dry:
-        seen = guess(source) if not named else named[0]
         return _unprepared(asked.data, len(source), seen.channels, seen.size)
-    shape: dict[str, Any] = {"size": named[0].size, "channels": named[0].channels} if named else {}
     with common.progress("preparing the images") as tick:
-        made = prepare(source, _place(asked), **shape, progress=tick)
-    say(made.message)
+        made = prepare(source, _place(asked), size=seen.size, channels=seen.channels, progress=tick)
+    say(made.message if not isinstance(seen, Guess) else f"{made.message}; picked {seen.words()}")
     return made.dataset
 
 
@@ -197,6 +199,7 @@ def _study(
     """The study; ``note`` gets the identity of the evaluation when it is first used, and may refuse it."""
     from anisodiff.experiments import Evaluator, Study
     from anisodiff.metrics import Context, open_reference
+    from anisodiff.metrics.references import fit_like
     from anisodiff.runtime.devices import pick_device
 
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
@@ -209,7 +212,9 @@ def _study(
             asked.network, weights=asked.weights, given=asked.given, device=where, tf32=asked.tf32, say=say
         )
         text, context = asked.reference or str(dataset.path), Context(say=say, progress=tell)
-        found = open_reference(text, size=dataset.size, network=network, context=context)
+        found = open_reference(
+            text, fit=fit_like(dataset.meta, dataset.size, dataset.channels), network=network, context=context
+        )
         made = Evaluator(network=network, reference=found, context=context)
         note(made.identity)
         return made

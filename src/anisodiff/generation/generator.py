@@ -8,6 +8,7 @@ device, or the number of processes. Only rounding differs: kernels may sum in an
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from numbers import Integral
 from pathlib import Path
 from typing import Any, SupportsIndex
 
@@ -158,6 +159,11 @@ class Generator:
         A `torch.Generator` as ``seed`` draws the first of them: equal states give equal images, and it moves on.
         ``progress``: a bar on a terminal, unless False; True shows lines elsewhere.
         """
+        if isinstance(seed, bool) or not isinstance(seed, Integral | torch.Generator):
+            what = type(seed).__name__
+            raise ValueError(
+                f"seed: got {what}, expected a whole number or torch.Generator; sample_seeds takes several"
+            )
         return self.sample_seeds(
             seeds_of(seed, n), steps=steps, sampler=sampler, prior=prior, batch=batch, callback=callback,
             progress=progress,

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import Parameter
 
 from anisodiff.io.grids import save_grid
 
@@ -20,6 +21,13 @@ class Images(Tensor):
     def __getitem__(self, index: Any) -> Tensor:
         found = super().__getitem__(index)
         return found.as_subclass(Images) if found.dim() == 4 else found
+
+    def detach(self) -> "Images":
+        return super().detach().as_subclass(Images)  # torch.nn.Parameter asks for the same class
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
+        made, learned = self.detach().clone().as_subclass(Images), self.requires_grad
+        return Parameter(made, learned) if isinstance(self, Parameter) else made.requires_grad_(learned)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         plain: Any = self.as_subclass(Tensor)

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import torch
 
+from anisodiff.io.images import Fit
 from anisodiff.metrics.features import FeatureNetwork, no_network
 from anisodiff.metrics.images import Source, image_set, peek
 from anisodiff.metrics.memorization import Gallery, Memorization, look_for_copies
@@ -14,7 +15,10 @@ from anisodiff.metrics.survey import Context, Survey, survey
 from anisodiff.metrics.values import MEASURE, METRICS, OF_FEATURES, Pair, obstacle
 from anisodiff.version import __version__
 
-WORDS = {"prdc": "precision and recall", "edges": "edge statistics", "memorization": "search for copies"}
+WORDS = {
+    "fid": "FID", "kid": "KID", "prdc": "precision and recall", "edges": "edge statistics",
+    "memorization": "search for copies",
+}  # fmt: skip
 
 
 def _opened(
@@ -24,7 +28,7 @@ def _opened(
     if isinstance(source, Survey):
         source = Reference(name=source.name, split=source.split, content=source)
     elif not isinstance(source, Reference):
-        images = image_set(source, size=size)
+        images = image_set(source, fit=Fit(size=size, channels=3))
         source = Reference(name=images.name, split="", content=images)
     if isinstance(source.content, Survey):
         return source, source.content.size
@@ -38,9 +42,9 @@ def _survey(known: Reference, role: str, network: FeatureNetwork, settings: Sett
     images = known.content
     found = cached_survey(images, network, settings=settings, role=role, split=known.split, context=context)
     if images.fitting is not None and images.fitting.changed:
-        size = "×".join(map(str, found.size))
+        shape = "×".join(map(str, found.size)) + ("" if images.fitting.fit.channels == 3 else " in gray")
         number = f"{images.fitting.changed} of {found.count}"
-        context.say(f"{known.name}: {number} images brought to {size}, as data prepare does ({found.resize})")
+        context.say(f"{known.name}: {number} images brought to {shape}, as data prepare does ({found.resize})")
     return found
 
 

@@ -2,7 +2,7 @@
 
 A set is a folder, a zip, an npz (one array, see `data.arrays`), a prepared dataset, an array or
 tensor, or an iterable of uint8 batches. Gray images are repeated to three channels. All images of a set must have one
-size, or are brought to one (`Fitting`).
+shape, or are brought to one (`Fitting`).
 """
 
 from __future__ import annotations
@@ -24,38 +24,49 @@ from torch import Tensor
 from anisodiff.data.arrays import array_file
 from anisodiff.data.dataset import is_dataset, open_dataset
 from anisodiff.io.archives import existing
-from anisodiff.io.images import DecodeError, Fit, to_array
+from anisodiff.io.images import DecodeError, Fit, channels_of, to_array
 from anisodiff.io.picture_files import Skipped, list_pictures
 
 T = TypeVar("T")
-UNCHANGED, FITTED = "none", "center crop, Lanczos"
+UNCHANGED = "none"
 
 
 class Fitting:
-    """Brings pictures to one size by the rule of `data prepare`, and counts those that had another.
+    """Brings pictures to one shape by the rule of `data prepare`, and counts those that had another.
 
-    ``changed``: their number in the last walk over the whole set.
+    ``changed`` and ``steps``: their number in the last walk over the whole set, and what was done. A picture that has
+    the size already is not cropped.
     """
 
-    def __init__(self, size: tuple[int, int]) -> None:
-        self.fit, self.changed, self._seen = Fit(size=size, channels=3), 0, 0
+    def __init__(self, fit: Fit) -> None:
+        self.fit, self.changed, self.steps = fit, 0, UNCHANGED
+        self._uncropped = replace(fit, crop=None)
+        self._changed = self._grayed = self._resized = 0
 
     def __call__(self, image: Image.Image) -> NDArray[np.uint8]:
-        self._seen += (image.height, image.width) != self.fit.size
-        return self.fit(image)
+        resized, grayed = (image.height, image.width) != self.fit.size, channels_of(image) > self.fit.channels
+        pixels = (self.fit if resized else self._uncropped)(image)
+        self._changed, self._grayed = self._changed + (resized or grayed), self._grayed + grayed
+        self._resized += resized
+        return pixels
 
     def batch(self, images: Tensor) -> Tensor:
-        """uint8 ``[B,3,H,W]`` of one size."""
-        if tuple(images.shape[2:]) == self.fit.size:
+        """uint8 ``[B,3,H,W]`` → ``[B,C,H,W]`` of this shape, or the same where only gray is repeated."""
+        gray = (images == images[:, :1]).flatten(1).all(1)
+        if tuple(images.shape[2:]) == self.fit.size and (self.fit.channels == 3 or bool(gray.all())):
             return images
-        rows = np.ascontiguousarray(images.permute(0, 2, 3, 1).numpy())
-        return torch.from_numpy(np.stack([self(Image.fromarray(row)) for row in rows]))
+        rows = images.permute(0, 2, 3, 1).numpy()
+        pictures = [np.ascontiguousarray(row[..., 0] if flat else row) for row, flat in zip(rows, gray.tolist())]
+        return torch.from_numpy(np.stack([self(Image.fromarray(picture)) for picture in pictures]))
 
     def counted(self, walk: Iterator[T]) -> Iterator[T]:
         """The walk, whose changed pictures count once it is complete."""
-        self._seen = 0
+        self._changed = self._grayed = self._resized = 0
         yield from walk
-        self.changed = self._seen
+        crop = "center crop" if self.fit.crop is None else f"center crop {self.fit.crop}"
+        steps = ["luma"] if self._grayed else []
+        steps += [crop, self.fit.resample.replace("lanczos", "Lanczos")] if self._resized else []
+        self.changed, self.steps = self._changed, ", ".join(steps) or UNCHANGED
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +74,7 @@ class ImageSet:
     """A named set of images; ``open(batch_size)`` walks it. ``once``: it can be walked only one time.
 
     ``count`` includes files that turn out unreadable: each walk leaves them out and names them in ``skipped``.
-    ``fitting``: what brings the images to one size, where that was asked for.
+    ``fitting``: what brings the images to one shape, where that was asked for.
     """
 
     name: str
@@ -75,8 +86,8 @@ class ImageSet:
 
     @property
     def resize(self) -> str:
-        """How the images were brought to their size; known after a walk over all of them."""
-        return UNCHANGED if self.fitting is None or not self.fitting.changed else FITTED
+        """How the images were brought to their shape; known after a walk over all of them."""
+        return UNCHANGED if self.fitting is None else self.fitting.steps
 
 
 Source = str | Path | np.ndarray | Tensor | Iterable[Tensor] | ImageSet
@@ -137,18 +148,19 @@ def _array(array: Tensor | np.ndarray, name: str = "array") -> ImageSet:
     return ImageSet(name=name, count=len(array), open=read)
 
 
-def _at_path(path: Path, fitting: Fitting | None) -> ImageSet:
+def _at_path(path: Path, fit: Fit | None) -> ImageSet:
     kind = path.suffix.lower()
     if path.is_dir() and is_dataset(path):
         found = _array(open_dataset(path).images, path.resolve().name)
     elif path.is_dir() or kind == ".zip":
-        return _files(path, fitting)
+        return _files(path, None if fit is None else Fitting(fit))
     elif kind == ".npz":
         found = _npz(path)
     else:
         raise ValueError(f"{path}: expected a folder, .zip or .npz")
-    if fitting is None:
+    if fit is None:
         return found
+    fitting = Fitting(replace(fit, crop=None))  # the margin belongs to a set's own files
 
     def read(batch_size: int) -> Iterator[Tensor]:
         return fitting.counted(fitting.batch(_checked(batch, found.name)) for batch in found.open(batch_size))
@@ -156,15 +168,15 @@ def _at_path(path: Path, fitting: Fitting | None) -> ImageSet:
     return replace(found, open=read, fitting=fitting)
 
 
-def image_set(source: Source, *, name: str | None = None, size: tuple[int, int] | None = None) -> ImageSet:
+def image_set(source: Source, *, name: str | None = None, fit: Fit | None = None) -> ImageSet:
     """Open ``source`` as an :class:`ImageSet`; ``name`` is what the protocol will call it.
 
-    ``size`` (H, W): bring the images of a path to it by the rule of `data prepare`.
+    ``fit``: bring the images of a path to this shape by the rule of `data prepare`.
     """
     if isinstance(source, ImageSet):
         found = source
     elif isinstance(source, str | Path):
-        found = _at_path(existing(source, "a folder, .zip or .npz"), None if size is None else Fitting(size))
+        found = _at_path(existing(source, "a folder, .zip or .npz"), fit)
     elif isinstance(source, np.ndarray | Tensor):
         found = _array(source)
     else:

@@ -91,8 +91,8 @@ def _short(name: str, value: object) -> str:
 class Protocol:
     """Carried with every number. ``samples``, its fingerprint and ``seed`` say which samples; the rest says how.
 
-    ``reference_resize``: how the reference was brought to the size of the samples. ``network``: ``none`` where only
-    pixels were compared.
+    ``reference_resize``: how the reference was brought to size and color of the samples. ``network``: ``none`` where
+    only pixels were compared.
     """
 
     samples: str
@@ -230,8 +230,11 @@ def comparison_table(reports: Sequence[Report], names: Sequence[str], *, force: 
     return "\n".join([aligned(rows), *warnings])
 
 
-def few_samples_note(count: int, effect: str = "biased and noisy", *, reference: int | None = None) -> str:
-    """A warning to print beside a number from fewer than 10,000 samples or reference images, or nothing."""
+def few_samples_note(count: int, reference: int) -> str:
+    """A warning to print beside numbers from fewer than 10,000 samples or reference images, or nothing.
+
+    The same for all numbers, so that a table shows it once.
+    """
     sides = ((count, "samples"), (reference, "reference images"))
-    small = [f"{n} < {ENOUGH:,} {what}" for n, what in sides if n is not None and n < ENOUGH]
-    return f"{WARNING}{' and '.join(small)}, {effect}" if small else ""
+    small = [f"{n} < {ENOUGH:,} {what}" for n, what in sides if n < ENOUGH]
+    return f"{WARNING}{' and '.join(small)}: noisy and, except KID, biased" if small else ""

@@ -5,11 +5,15 @@ Once found it is kept in the cache as a prepared dataset, checked against its fi
 """
 
 import shutil
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from anisodiff.data import NAMED, is_dataset, named_source, open_dataset, prepare
+from anisodiff.data.dataset import read_meta
+from anisodiff.io.images import Fit
 from anisodiff.metrics.features import FeatureNetwork
 from anisodiff.metrics.images import ImageSet, image_set
 from anisodiff.metrics.protocol import Settings
@@ -35,19 +39,38 @@ class Reference:
         return self.content if isinstance(self.content, ImageSet) else None
 
 
+def _run_of(model: Path) -> tuple[Path, run_folder.RunDescription | None]:
+    """The folder of a model's run, and the run where the folder describes one."""
+    folder = model.parent.parent if model.parent.name == "checkpoints" else model
+    known = (folder / run_folder.NAME).is_file() or (folder / "checkpoints").is_dir()
+    return folder, run_folder.read_run(folder) if known else None
+
+
 def own_images(model: Path) -> tuple[Path, Path | None]:
     """The images that the run of a model (its folder, or a checkpoint in it) was trained on, and those kept aside."""
     remedy = "give --reference NAME/SPLIT or PATH"
     model = model.resolve()
-    folder = model.parent.parent if model.parent.name == "checkpoints" else model
-    known = (folder / run_folder.NAME).is_file() or (folder / "checkpoints").is_dir()
-    run = run_folder.read_run(folder) if known else None
+    folder, run = _run_of(model)
     if run is None or run.data is None:
         raise ValueError(f"{model.name} does not say which images it was trained on: {remedy}")
     for path in filter(None, (run.data, run.heldout)):
         if not path.exists():
             raise ValueError(f"{path}, named in {folder}/{run_folder.NAME}, is not there: {remedy}")
     return run.data, run.heldout
+
+
+def own_fit(samples: Path, size: tuple[int, int], channels: int) -> Fit:
+    """What brings other images to the shape of samples; of a run as its own images were, with their crop."""
+    _, run = _run_of(samples.resolve())
+    meta = None if run is None or run.data is None else read_meta(run.data)
+    return fit_like(meta, size, channels)
+
+
+def fit_like(meta: Mapping[str, Any] | None, size: tuple[int, int], channels: int) -> Fit:
+    """A fit to this shape; crop and filter as in the meta.json of a prepared dataset, where it says them."""
+    known = (meta or {}).get("identity", {}).get("fit", {})
+    rule = {key: known[key] for key in ("crop", "resample") if key in known}
+    return Fit(size=size, channels=1 if channels == 1 else 3, **rule)
 
 
 def is_named(text: str) -> bool:
@@ -73,15 +96,17 @@ def _discard_damaged(place: Path, context: Context) -> None:
             shutil.rmtree(place, ignore_errors=True)
 
 
-def _named(text: str, data: Path | None, size: tuple[int, int], context: Context) -> Reference:
-    say = context.say
+def _named(text: str, data: Path | None, fit: Fit, context: Context) -> Reference:
+    say, size = context.say, fit.size
     name, split = _name_and_split(text)
     label = f"{name}/{split}"
     if data is not None and is_dataset(data):
         fixed = named_source(name, data, split=split).identity() if name in FIXED else None
-        if fixed is None or open_dataset(data).meta["identity"]["source"] != fixed:
+        dataset = open_dataset(data)
+        if fixed is None or dataset.meta["identity"]["source"] != fixed:
             raise ValueError(f"{data} is a prepared dataset, but not of {label}: give it as --reference {data}")
-        return Reference(name=name, split=split, content=image_set(data, name=name), path=data)
+        own = replace(fit, size=dataset.size)  # `evaluate` refuses another size
+        return Reference(name=name, split=split, content=image_set(data, name=name, fit=own), path=data)
     stem = f"{name.replace('/', '-').replace(':', '-')}-{split}-"
     place = context.cache / "references" / f"{stem}{size[0]}x{size[1]}"
     _discard_damaged(place, context)
@@ -110,13 +135,25 @@ def _named(text: str, data: Path | None, size: tuple[int, int], context: Context
         made = prepare(source, place, size=size, channels=shape[0], overwrite=True, progress=tick)
         say(f"{label}: {made.message}")
         found = made.dataset.path
-    return Reference(name=name, split=split, content=image_set(found, name=name), path=found)
+    return Reference(name=name, split=split, content=image_set(found, name=name, fit=fit), path=found)
+
+
+def check_reference(text: str, data: Path | None) -> bool:
+    """Whether ``text`` is to be taken as a name; refuses what is neither that nor a path."""
+    there = Path(text).exists()
+    if is_named(text) and (data is not None or not there):
+        return True
+    if data is not None:
+        raise ValueError(f"--data is the path of a named set; {text} is not one ({', '.join(NAMED)}, hf:NAME)")
+    if not there:
+        raise ValueError(f"{text}: neither a path nor a named set ({', '.join(NAMED)}, hf:NAME; with /SPLIT)")
+    return False
 
 
 def open_reference(
     text: str,
     *,
-    size: tuple[int, int],
+    fit: Fit,
     network: FeatureNetwork,
     settings: Settings | None = None,
     data: Path | None = None,
@@ -124,17 +161,13 @@ def open_reference(
 ) -> Reference:
     """``cifar10/train``, or a prepared dataset, folder, zip or npz, or a file of statistics made with ``network``.
 
-    ``size`` (H, W) is that of the samples: images of a path are brought to it. ``data`` is the path of a named set.
+    ``fit`` brings images to the shape of the samples; a named set has its size. ``data`` is the path of a named set.
     """
+    if check_reference(text, data):
+        return _named(text, data, fit, context or Context())
     path = Path(text)
-    if is_named(text) and (data is not None or not path.exists()):
-        return _named(text, data, size, context or Context())
-    if data is not None:
-        raise ValueError(f"--data is the path of a named set; {text} is not one ({', '.join(NAMED)}, hf:NAME)")
-    if not path.exists():
-        raise ValueError(f"{text}: neither a path nor a named set ({', '.join(NAMED)}, hf:NAME; with /SPLIT)")
     if is_statistics(path):
         held = load_statistics(path, network, settings)
         return Reference(name=held.name, split=held.split, content=held, path=path)
-    images = image_set(path, size=size)
+    images = image_set(path, fit=fit)
     return Reference(name=images.name, split="", content=images, path=path)

@@ -12,7 +12,7 @@ from anisodiff.metrics.features import FeatureNetwork
 from anisodiff.metrics.frechet import extrapolate, frechet_distance
 from anisodiff.metrics.memorization import Memorization, binomial_error, source_recovery
 from anisodiff.metrics.pixel_metrics import sliced_wasserstein, spectrum_error
-from anisodiff.metrics.protocol import Settings, Value, few_samples_note
+from anisodiff.metrics.protocol import ENOUGH, Settings, Value, few_samples_note
 from anisodiff.metrics.survey import Survey
 
 
@@ -32,8 +32,8 @@ def _notes(*notes: str) -> str:
     return "; ".join(filter(None, notes))
 
 
-def _few(pair: Pair, effect: str = "biased and noisy") -> str:
-    return few_samples_note(pair.samples.count, effect, reference=pair.reference.count)
+def _few(pair: Pair) -> str:
+    return few_samples_note(pair.samples.count, pair.reference.count)
 
 
 def _fid(pair: Pair) -> list[Value]:
@@ -59,7 +59,7 @@ def _fid(pair: Pair) -> list[Value]:
 def _kid(pair: Pair) -> list[Value]:
     ours, theirs, settings = pair.samples.features, pair.reference.features, pair.settings
     found = kernel_distance(ours, theirs, generator=settings.generator(), block=settings.kid_block)
-    note = _notes(f"{found.blocks} blocks of {found.block}", _few(pair, "noisy"))
+    note = _notes(f"{found.blocks} blocks of {found.block}", _few(pair))
     return [Value(name="kid", value=found.value, error=found.standard_error, note=note)]
 
 
@@ -69,7 +69,7 @@ def _score(pair: Pair) -> list[Value]:
     splits = min(pair.settings.score_splits, pair.samples.count)
     found = inception_score(pair.samples.logits, generator=pair.settings.generator(), splits=splits)
     label = f"classifier {pair.network.name}; error is the deviation between {splits} splits"
-    note = _notes(label, few_samples_note(pair.samples.count))
+    note = _notes(label, _few(pair) if pair.samples.count < ENOUGH else "")  # it does not depend on the reference
     return [Value(name=f"is[{pair.network.name}]", value=found.value, error=found.deviation, note=note)]
 
 
@@ -155,6 +155,8 @@ OF_FEATURES = frozenset({"fid", "kid", "is", "prdc"})
 
 def obstacle(name: str, pair: Pair) -> str:
     """Why a metric cannot be taken of these two sets, or nothing."""
+    if name in ("fid", "kid") and pair.reference.count < 2:
+        return "got 1 image, expected at least 2"
     if name == "prdc":
         least = min(pair.reference.count, pair.samples.count, pair.settings.prdc_limit)
         k = pair.settings.neighbors

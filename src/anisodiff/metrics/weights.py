@@ -107,7 +107,7 @@ def load_torchscript(path: Path) -> FoundWeights:
             module = load(str(path), map_location="cpu").eval()
     except (RuntimeError, OSError, ValueError) as error:
         reason = str(error).strip().splitlines() or [type(error).__name__]
-        raise ValueError(f"{path}: not a TorchScript file ({reason[0]})") from error
+        raise ValueError(f"{path}: not a TorchScript file ({reason[0].split('. ')[0]})") from error
     state = module.state_dict()
     storage = storage_of(state)  # before the module's own tensors change
     return FoundWeights(module=module.float(), weights=weights_hash(state), storage=storage, path=path)

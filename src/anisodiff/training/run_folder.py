@@ -76,8 +76,9 @@ def read_run(path: Path) -> RunDescription:
     """Read a run's folder, or a file of the same keys; where a run has lost its file, what its checkpoint says."""
     file = path / NAME if path.is_dir() else path
     if path.is_dir() and not file.is_file() and (saved := newest(path)) is not None:
-        parts = {name: path / name for name in (TRAINED, HELD_OUT) if is_dataset(path / name)}
-        return RunDescription(config=TrainConfig.from_dict(completed(saved.meta["config"])), **parts)
+        data, heldout = (path / name if is_dataset(path / name) else None for name in (TRAINED, HELD_OUT))
+        config = TrainConfig.from_dict(completed(saved.meta["config"]))
+        return RunDescription(config=config, data=data, heldout=heldout)
     if not file.is_file():
         raise ValueError(f"{path} holds no run: expected {file}, which `anisodiff train` writes")
     try:
