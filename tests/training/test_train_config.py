@@ -98,6 +98,12 @@ def test_a_batch_is_cut_evenly(batch, accumulation, world, words):
         tiny(batch=batch, accumulation=accumulation).check_batch(world)
 
 
+def test_names_of_other_trainers_lead_to_ours():
+    for theirs, ours in (("learning_rate", "lr"), ("batch_size", "batch"), ("epochs", "images")):
+        with pytest.raises(ValueError, match=f"unknown key '{theirs}'; did you mean '{ours}'"):
+            TrainConfig().changed({theirs: 1})
+
+
 def test_numbers_as_yaml_leaves_them():
     assert TrainConfig().changed({"lr": "2e-4", "images": "1e6"}).images == 1_000_000
 

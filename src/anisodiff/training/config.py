@@ -15,6 +15,11 @@ from anisodiff.training.ema import profile
 _KEY = {"process": "preset", "network": "name"}
 """The key of a group that a bare name stands for."""
 PRECISIONS = ("fp32", "bf16", "fp64")
+_ELSEWHERE = {
+    "learning_rate": "lr", "batch_size": "batch", "epochs": "images", "steps": "images", "resolution": "size",
+    "image_size": "size", "model": "network", "dropout": "network.dropout", "warmup": "warm_up", "ema_decay": "ema",
+}  # fmt: skip
+"""Names that other trainers have for keys of ours."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,6 +145,9 @@ class TrainConfig:
         """Read what `to_dict` wrote."""
         if not isinstance(values, Mapping):
             raise ValueError(f"a run's config: expected keys and values, got {type(values).__name__}")
+        for key in values:
+            if key in _ELSEWHERE:
+                raise ValueError(f"train: unknown key {key!r}; did you mean {_ELSEWHERE[key]!r}?")
         return cls(**check_keys(values, FIELDS, "train"))
 
     def changed(self, changes: Mapping[str, Any]) -> "TrainConfig":
