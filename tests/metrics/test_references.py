@@ -122,6 +122,13 @@ def test_a_prepared_set_that_is_the_named_one_is_taken(
         "cifar10/test", fit=Fit(size=(32, 32), channels=3), network=pooled, data=prepared.dataset.path
     )
     assert (found.name, found.split, found.path) == ("cifar10", "test", prepared.dataset.path)
+    gray = open_reference(
+        "cifar10/test", fit=Fit(size=(16, 16), channels=1), network=pooled, data=prepared.dataset.path
+    )
+    assert isinstance(gray.content, ImageSet)
+    (batch,) = walk(gray.content, 9)
+    assert batch.shape[2:] == (32, 32)  # its own size, which `evaluate` refuses
+    assert torch.equal(batch[:, 0], batch[:, 2])
     with pytest.raises(ValueError, match="but not of cifar10/train"):
         open_reference(
             "cifar10/train", fit=Fit(size=(32, 32), channels=3), network=pooled, data=prepared.dataset.path
