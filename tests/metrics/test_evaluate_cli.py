@@ -208,7 +208,7 @@ def bad_cases(folder: Path) -> list[tuple[tuple[object, ...], str]]:
         ((*both, *TINY, "--images", "large"), "--images belongs to a model"),
         ((*both, "--network", "none", "--metrics", "fid"), "fid does not apply: it needs a feature network"),
         ((*both, *TINY, "--metrics", "edges", "--sheet", "s.png"), "a sheet belongs to the metric memorization"),
-        (("samples", *TINY), "samples holds images: expected --reference"),
+        (("samples", *TINY), "samples is no run or model: say what to compare it with, --reference"),
         (("rnu", *TINY), "cannot read rnu (No such file or directory): expected a run or model"),
         ((*both, *TINY, "--json", "large"), "cannot write large: it is a folder"),
         (("-r", "reference"), "expected a run or model, or a folder, zip or npz of images"),

@@ -98,7 +98,7 @@ def evaluate(
         raise ValueError(f"--images belongs to a model: it is what a prior starts from; {samples} is none")
     if not model and reference is None:
         existing(samples, "a run or model, or a folder, .zip or .npz of images")
-        raise ValueError(f"{samples} holds images: expected --reference NAME/SPLIT or PATH, such as cifar10/train")
+        raise ValueError(f"{samples} is no run or model: say what to compare it with, --reference NAME/SPLIT or PATH")
     sets = _sets(samples, reference, heldout, data)
     for item in sets:
         check_reference(item.text, item.data)
