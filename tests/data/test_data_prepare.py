@@ -88,7 +88,7 @@ def test_one_corrupt_image_in_many_is_listed(tmp_path: Path) -> None:
     assert [s["name"] for s in done.meta["skipped"]] == ["00004.png", "00009.png", "00011.jpg"]
     assert all(s["reason"] for s in done.meta["skipped"])
     assert done.meta["seen"] == 31
-    assert "3 unreadable left out" in done.describe()
+    assert "3 unreadable left out (" in done.describe()
     open_dataset(tmp_path / "out", verify=True)
 
 

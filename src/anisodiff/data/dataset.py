@@ -47,8 +47,9 @@ class Dataset:
 
     def describe(self) -> str:
         h, w = self.size
-        skipped = len(self.meta["skipped"])
-        left_out = f", {skipped} unreadable left out" if skipped else ""
+        skipped = self.meta["skipped"]
+        first = f" ({skipped[0]['name']}{', …' * (len(skipped) > 1)})" if skipped else ""
+        left_out = f", {len(skipped)} unreadable left out{first}" if skipped else ""
         what = f"{len(self)} images {self.channels}×{h}×{w} from {self.meta['source']}"
         return f"{what}{left_out} ({self.fingerprint[:12]})"
 
