@@ -9,7 +9,7 @@ from anisodiff.experiments.edits import file_of
 from anisodiff.experiments.results import Number, Row, Summary, best, cell, over_images, read_rows, text
 from anisodiff.io.atomic import replacing
 from anisodiff.io.records import write_json
-from anisodiff.metrics.protocol import Report, aligned
+from anisodiff.metrics.protocol import ENOUGH, Report, aligned
 from anisodiff.runtime.durations import about
 
 METRICS = ("fid", "fid_infinity", "kid", "precision", "recall", "density", "coverage", "edges", "spectrum_error")
@@ -23,9 +23,9 @@ def write_page(out: Path, study: dict[str, Any], names: Sequence[str] | None = N
     results = out / "results"
     priors = list(dict.fromkeys(prior for row in rows for prior, _ in row.columns))
     figures = plots.draw_all(rows, priors, out)
-    table, notes = _main_table(rows, priors), _caveats(rows, priors)
+    table, n = _main_table(rows, priors), int(study["fixed"]["n"])
+    few = [f"{n} samples: below {ENOUGH:,} FID is biased and noisy."] if n < ENOUGH else []
     parts = ["# Comparison", _opening(study, rows), aligned(table, widest=60)]
-    parts += ["\n".join(f"- {line}" for line in notes)] if notes else []
     for prior in priors:
         parts += [f"## All numbers, prior `{prior}`", _metrics_table(rows, prior)]
     if any(len({steps for _, steps in row.columns}) > 1 for row in rows):
@@ -44,11 +44,14 @@ def write_page(out: Path, study: dict[str, Any], names: Sequence[str] | None = N
     parts += _figure(figures, "edits", "Faithfulness against distance to photographs")
     parts += _figure(figures, "edit-sheets", "Edits of the same paintings")
     parts += ["## Protocol", _protocol(rows, study)]
+    if notes := [*few, *_caveats(rows, priors, marked="≈" in "".join(parts))]:
+        parts.insert(3, "\n".join(f"- {line}" for line in notes))
     path = results / "page.md"
     with replacing(path) as temporary:
         temporary.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
     write_json(results / "page.json", {"study": study, "rows": [_plain(row) for row in rows]})
-    return Summary(path=path, table=table, narrow=_narrow_table(rows, priors), notes=notes)
+    shown = [*few, *_caveats(rows, priors, marked="≈" in str(table))]
+    return Summary(path=path, table=table, narrow=_narrow_table(rows, priors), notes=shown)
 
 
 def _plain(row: Row) -> dict[str, Any]:
@@ -107,9 +110,10 @@ def _narrow_table(rows: Sequence[Row], priors: Sequence[str]) -> list[list[str]]
     return table
 
 
-def _caveats(rows: Sequence[Row], priors: Sequence[str]) -> list[str]:
+def _caveats(rows: Sequence[Row], priors: Sequence[str], *, marked: bool) -> list[str]:
+    """Notes below the table; ``marked``: it has a ≈."""
     lines = []
-    if any(len(row.seeds) == 1 for row in rows):
+    if marked and any(len(row.seeds) == 1 for row in rows):
         lines.append("≈: within 10 % of the best with one seed: the difference is not significant.")
     if any(len(row.seeds) > 1 for row in rows):
         lines.append("±: half the range over seeds; ≈ also marks runs that overlap with the best within that.")
