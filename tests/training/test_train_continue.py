@@ -293,6 +293,7 @@ def test_a_dry_runs_file_has_start_and_held_out_part(train_command, tmp_path):
     assert read_run(tmp_path / "dry.yaml").start == tmp_path / "run"
     dry = train_command("train", "--data", "photos", "--holdout", "20%", "--dry-run", *CPU, settings=SMALL)
     (tmp_path / "part.yaml").write_text(dry.stdout[dry.stdout.index("process:") :])
+    assert "holdout: 20%" in train_command("train", "--config", "part.yaml", "--dry-run", *CPU).stdout
     assert train_command("train", "--config", "part.yaml", "-o", "parted", "--images", 8, *CPU).exit_code == 0
     assert len(open_dataset(tmp_path / "parted" / "heldout")) == 4
     dry = train_command("train", "--config", "run", "--dry-run", *CPU)

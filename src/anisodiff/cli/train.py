@@ -51,6 +51,8 @@ class _Job(NamedTuple):
     data: Path | None = None
     heldout: Path | None = None
     start: Path | None = None
+    holdout: str | None = None
+    """What a file for --config asks to keep aside."""
 
 
 def train(
@@ -115,7 +117,7 @@ def train(
             )
     if dry_run:
         run = RunDescription(
-            config=job.config, data=job.data, heldout=job.heldout, start=job.start, holdout=command.holdout
+            config=job.config, data=job.data, heldout=job.heldout, start=job.start, holdout=holdout or job.holdout
         )
         dry.show(run, where, found, as_json=as_json)
     elif leads:
@@ -197,7 +199,7 @@ def _described_job(run: "RunDescription", where: str, command: _Command) -> _Job
         raise ValueError(f"{where} names no data: give --data PATH")
     if data is not None and not data.exists():
         raise ValueError(f"the images of {where} are not at {data}: give --data PATH")
-    job = _with_data(config, data, command)
+    job = _with_data(config, data, command)._replace(holdout=run.holdout)
     return job if job.heldout or command.data else job._replace(heldout=run.heldout)
 
 

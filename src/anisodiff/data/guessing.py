@@ -50,7 +50,7 @@ def choose_size(sizes: list[tuple[int, int]], largest: int = LADDER[-1]) -> tupl
         filled = sum(min(size) >= side for size in sizes)
         why = f"sizes differ; {filled} of {len(sizes)} sampled images have a short side of {side} or more"
         if min(q, LADDER[-1]) > largest:
-            why += f", and {largest} is the most for so many images here"
+            why += f"; {largest} is the limit for this number of images and this device"
     return (side, side), why
 
 

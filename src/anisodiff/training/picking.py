@@ -14,7 +14,6 @@ docs/results has what was measured.
 """
 
 import math
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -36,10 +35,10 @@ _LARGEST = 35e3
 
 @dataclass(frozen=True, kw_only=True)
 class Machine:
-    """What picking asks of a device; ``memory`` in bytes."""
+    """What picking asks of a device; ``memory`` in bytes, asked of GPUs alone."""
 
     kind: str
-    memory: float
+    memory: float = math.inf
     bf16: bool = False
 
     @classmethod
@@ -48,8 +47,7 @@ class Machine:
         if where.type == "cuda":
             properties = torch.cuda.get_device_properties(where)
             return cls(kind="cuda", memory=properties.total_memory, bf16=properties.major >= 8)
-        pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else math.inf
-        return cls(kind=where.type, memory=pages)
+        return cls(kind=where.type)
 
     def largest_side(self, count: int) -> int:
         """The largest picture that ``count`` images are worth training at."""
