@@ -59,6 +59,7 @@ SAMPLERS: Mapping[str, str] = MappingProxyType(
     {
         "exponential": "samplers.exponential:Exponential",
         "ode": "samplers.ode:Ode",
+        "multistep": "samplers.multistep:Multistep",
         "euler": "samplers.euler:Euler",
         "ancestral": "samplers.ancestral:Ancestral",
         "pc": "samplers.predictor_corrector:PredictorCorrector",

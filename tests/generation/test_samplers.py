@@ -24,8 +24,8 @@ def advertised(process: str) -> list[str]:
 
 
 def test_the_help_names_samplers_that_exist():
-    assert advertised("anisotropic") == ["exponential", "ode", "euler"]
-    assert set(advertised("ve")) == {"exponential", "ode", "euler", "ancestral", "pc"} < set(SAMPLERS)
+    assert advertised("anisotropic") == ["exponential", "ode", "multistep", "euler"]
+    assert set(advertised("ve")) == {"exponential", "ode", "multistep", "euler", "ancestral", "pc"} < set(SAMPLERS)
 
 
 @pytest.mark.parametrize("process", PROCESSES)

@@ -19,12 +19,13 @@ TEXTS = {
         "exponential(order=1)",
         "exponential(wiener=0.5, grid=adapted)",
         "ode",
+        "multistep",
         "euler",
         "ancestral",
     ),
-    "heat": ("exponential", "ode", "euler(norm=none)", "ancestral"),
-    "windows": ("exponential", "exponential(order=1, rho=3)", "ode", "euler", "euler(drift=projected)"),
-    "one step": ("exponential(grid=uniform)", "ode", "euler(drift=projected)"),
+    "heat": ("exponential", "ode", "multistep", "euler(norm=none)", "ancestral"),
+    "windows": ("exponential", "exponential(order=1, rho=3)", "ode", "multistep", "euler", "euler(drift=projected)"),
+    "one step": ("exponential(grid=uniform)", "ode", "multistep", "euler(drift=projected)"),
     "anisotropic noise": ("euler", "euler(drift=projected)"),
 }
 ROWS = [(name, text) for name, texts in TEXTS.items() for text in texts]
@@ -69,7 +70,7 @@ def test_a_sample_does_not_depend_on_its_batch(name, text):
         alone = chosen.run(model, start[k : k + 1], times, KeyedNoise(keys(8, 2)[k : k + 1])).images
         torch.testing.assert_close(together[k : k + 1], alone, rtol=0, atol=1e-4 * float(together.abs().max()))
     other = chosen.run(model, start, times, KeyedNoise(keys(8, 3))).images
-    assert torch.equal(other, together) == (text == "ode")  # without a corrector the flow draws nothing
+    assert torch.equal(other, together) == (text in ("ode", "multistep"))  # they draw nothing
 
 
 @pytest.mark.parametrize(("name", "text"), ROWS)
@@ -97,7 +98,7 @@ def test_names():
         ("ve", "euler(drift=projcted)", "did you mean 'projected'?"),
         ("ve", "euler(norm=imge)", "did you mean 'image'?"),
         ("windows", "ancestral", "a closed-form process (step=exact); use 'exponential'"),
-        ("windows", "heun", "use 'exponential' or 'ode' or 'euler'"),
+        ("windows", "heun", "use 'exponential' or 'ode' or 'multistep' or 'euler'"),
         ("anisotropic noise", "heun", "a model that predicts the velocity; use 'euler'"),
         ("anisotropic noise", "exponential", "isotropic noise (noise_anisotropy=infinite); use 'euler'"),
         ("anisotropic noise", "ode", "use 'euler'"),

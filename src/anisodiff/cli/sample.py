@@ -41,7 +41,8 @@ def sample(
 
     Example: anisodiff sample run --out faces --n 64 --steps 50
 
-    Samplers: exponential, ode and euler; for ve and heat also ancestral, for ve also pc. Baselines have their own.
+    Samplers: exponential, ode, multistep and euler; for ve and heat also ancestral, for ve also pc.
+    Baselines have their own.
 
     For a benchmark: anisodiff sample run --out samples.npz --seeds 0-49999
 

@@ -7,6 +7,7 @@ from anisodiff.samplers.dopri5 import Dopri5
 from anisodiff.samplers.euler import Euler
 from anisodiff.samplers.exponential import Exponential
 from anisodiff.samplers.flow import Heun, Midpoint
+from anisodiff.samplers.multistep import Multistep
 from anisodiff.samplers.ode import Ode
 from anisodiff.samplers.posterior import Posterior
 from anisodiff.samplers.predictor_corrector import PredictorCorrector
@@ -19,6 +20,7 @@ __all__ = [
     "Exponential",
     "Heun",
     "Midpoint",
+    "Multistep",
     "Ode",
     "OwnTimes",
     "Posterior",
