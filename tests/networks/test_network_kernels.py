@@ -17,7 +17,7 @@ from anisodiff.networks.kernels.layout import rows
 from anisodiff.networks.layers import group_norm
 from anisodiff.networks.resample import TAPS, DownConv, downsample, fir2d, upsample
 from anisodiff.runtime.cuda_graphs import Replay
-from tests.support.interpreter import allow_ranges
+from tests.support.gpu_kernels import allow_ranges, launches
 
 CUDA = torch.cuda.is_available()
 INTERPRETED = not CUDA and os.environ.get("TRITON_INTERPRET") == "1"
@@ -290,6 +290,25 @@ def test_the_kernels_in_the_interpreter():
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.startswith("." * 20)
+
+
+@pytest.mark.skipif(INTERPRETED or not HAS_TRITON, reason="needs Triton's compiler")
+def test_they_compile_for_a_large_gpu(monkeypatch):
+    """What the interpreter does not see. Features are read and written 16 bytes at a time."""
+    monkeypatch.setattr(kernels, "devices", {"cpu"})
+    net = NCSNpp(replace(SMALL, nf=32)).to(memory_format=torch.channels_last)
+    with launches() as seen, torch.autocast("cpu", torch.bfloat16):
+        for size in (8, 40):  # the pixels of the larger are shared among programs
+            x, level = torch.randn(1, 3, size, size).contiguous(memory_format=torch.channels_last), torch.zeros(1)
+            net(x, level, dropout_key=torch.tensor([3])).sum().backward()
+    names = {variant.name for variant in seen}
+    assert names == {"_forward", "_backward", "_add", "_add_backward", "_filter"}
+    assert len(seen) < 40
+    for variant in seen:
+        code = variant.compile().asm["ptx"]
+        if ("channels", 3) not in variant.constants and "channels" in variant.aligned:
+            assert "ld.global.v4.b32" in code, variant
+            assert "st.global.v4.b32" in code or ("PHASE", 1) in variant.constants, variant
 
 
 def test_what_the_kernels_take(monkeypatch):
