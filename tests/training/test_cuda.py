@@ -47,6 +47,14 @@ def test_cuda_in_bfloat16_learns_as_in_float32(dataset, tmp_path):
     assert last["bf16"][-1] == pytest.approx(last["fp32"][-1], rel=0.1)
 
 
+def test_cuda_compiled_networks_are_the_same(dataset, tmp_path):
+    for compiled in (False, True):
+        config = tiny(images=20, log_every=20, compile=compiled)
+        train(config, dataset, tmp_path / str(compiled), device="cuda", tensorboard=False)
+    plain, compiled = (read_log(tmp_path / str(word))[-1]["loss"] for word in (False, True))
+    assert compiled == pytest.approx(plain, rel=2e-3)
+
+
 def test_cuda_agrees_with_the_cpu(dataset, tmp_path):
     for device in ("cpu", "cuda"):
         train(tiny(images=20, log_every=20), dataset, tmp_path / device, device=device, tensorboard=False)

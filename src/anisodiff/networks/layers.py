@@ -34,8 +34,8 @@ _CHANNEL, _PIXEL = 1, 2  # what a counter counts; keeps the two hashes of a laye
 class GroupNorm(nn.GroupNorm):
     """y = (x − μ_g)/√(σ_g² + ε)·w + b, mean and variance over the pixels and channels of a group: [B,C,H,W] → same.
 
-    Compiled for CUDA as x·a + c with a, c [B,C] from sums over pixels, in float32: torch's own form regroups the
-    channels, which in the channels_last layout means a copy of every activation, forward and backward.
+    Under `torch.compile` for CUDA it is x·a + c with a, c [B,C] from sums over pixels, in float32: torch's own form
+    regroups the channels, which in the channels_last layout means a copy of every activation, forward and backward.
     """
 
     def forward(self, x: Tensor) -> Tensor:

@@ -8,20 +8,15 @@ Every activation is read and written once, in channels_last and in its own preci
 an explicit backward pass that keeps nothing but its input.
 """
 
-import importlib.util
 import math
-from functools import cache
 
 import torch
 from torch import Tensor, nn
 
+from anisodiff.tensors import triton_at_hand
+
 devices = {"cuda"}
 """Where the kernels run. Triton's interpreter would also take tensors on the CPU."""
-
-
-@cache
-def _at_hand() -> bool:
-    return importlib.util.find_spec("triton") is not None
 
 
 def fits(x: Tensor) -> bool:
@@ -36,7 +31,7 @@ def fits(x: Tensor) -> bool:
         and x.shape[1] <= 1024
         and x.numel() > 0
         and math.prod(x.shape[1:]) < 2**29  # of one image, also after doubling its sides
-        and _at_hand()
+        and triton_at_hand()
     )
 
 

@@ -23,6 +23,7 @@ import triton.language as tl
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from anisodiff.keyed_kernels import mix64
 from anisodiff.networks.kernels.layout import empty, rows
 from anisodiff.noise import GOLDEN
 
@@ -40,17 +41,9 @@ _STEP = tl.constexpr(GOLDEN)
 
 
 @triton.jit
-def _mix64(z):
-    """`noise.mix64` of uint64."""
-    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9
-    z = (z ^ (z >> 27)) * 0x94D049BB133111EB
-    return z ^ (z >> 31)
-
-
-@triton.jit
 def _word(key, counter, KIND: tl.constexpr):
     """High 32 bits of the hash of a counter uint64 [N]: `layers._counter_hash`."""
-    return (_mix64(_mix64(key + KIND) + counter * _STEP) >> 32).to(tl.uint32)
+    return (mix64(mix64(key + KIND) + counter * _STEP) >> 32).to(tl.uint32)
 
 
 @triton.jit
@@ -281,6 +274,7 @@ class _Normalize(torch.autograd.Function):
         given, pitch = rows(x)
         cut = _Launch(given, groups, key, rate)
         shift = None if shift is None else shift.contiguous()
+        key = None if key is None else key.contiguous()
         y = empty(x.shape, dtype, x.device)
         mean, rstd = torch.empty(2, len(x), groups, dtype=torch.float32, device=x.device)
         parts = cut.parts(2, x)
