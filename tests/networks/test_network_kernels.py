@@ -77,6 +77,7 @@ def norm_of(channels: int) -> nn.GroupNorm:
         (3, 8, 9, 8, False, False, 0.0),  # more than one tile
         (1, 32, 26, 41, True, True, 0.3),  # pixels of an image shared among programs
         (1, 640, 1, 1, True, False, 0.0),
+        (1, 1056, 5, 7, True, True, 0.3),  # 33 channels a group
     ],
 )
 def test_normalize(fused, batch, channels, height, width, shifted, swish, rate, dtype, tolerance):

@@ -22,13 +22,12 @@ devices = {"cuda"}
 def fits(x: Tensor) -> bool:
     """Whether the kernels can take the features ``x`` [B, C, H, W] of a network.
 
-    Not under torch.compile, which makes its own; up to 1024 channels (32 in a group of GroupNorm).
+    Not under torch.compile, which makes its own.
     """
     return (
         not torch.compiler.is_compiling()
         and x.device.type in devices
         and x.dtype in (torch.float32, torch.bfloat16)
-        and x.shape[1] <= 1024
         and x.numel() > 0
         and math.prod(x.shape[1:]) < 2**29  # of one image, also after doubling its sides
         and triton_at_hand()

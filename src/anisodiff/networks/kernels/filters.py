@@ -32,10 +32,11 @@ def _filter(
     x, y, pitch, channels, height, width, out_height, out_width, gain, pad, UP: tl.constexpr, DOWN: tl.constexpr,
     TILE: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
-    blocks = (channels + WIDTH - 1) // WIDTH
-    image = (tl.program_id(0) // blocks).to(tl.int64)
-    c = tl.program_id(0) % blocks * WIDTH + tl.arange(0, WIDTH)
-    p = tl.program_id(1) * TILE + tl.arange(0, TILE)
+    blocks, tiles = (channels + WIDTH - 1) // WIDTH, (out_height * out_width + TILE - 1) // TILE
+    program = tl.program_id(0)  # channels side by side run side by side
+    image = (program // blocks // tiles).to(tl.int64)
+    c = program % blocks * WIDTH + tl.arange(0, WIDTH)
+    p = program // blocks % tiles * TILE + tl.arange(0, TILE)
     row, column = p // out_width, p % out_width
     inside = (row < out_height)[:, None] & (c < channels)[None, :]
     x += image * height * width * pitch
@@ -57,9 +58,9 @@ def _launch(x: Tensor, size: tuple[int, int], gain: float, pad: int, up: int, do
     y = empty((batch, channels, *size), x.dtype, x.device)
     block = min(64, triton.next_power_of_2(channels))
     tile = min(128, _ELEMENTS // block)
-    grid = batch * triton.cdiv(channels, block), triton.cdiv(size[0] * size[1], tile)
+    programs = batch * triton.cdiv(channels, block) * triton.cdiv(size[0] * size[1], tile)
     with torch.cuda.device_of(x):
-        _filter[grid](
+        _filter[programs,](
             x, y, pitch, channels, height, width, *size, gain, pad, UP=up, DOWN=down, TILE=tile, WIDTH=block,
             num_warps=4,
         )  # fmt: skip

@@ -1,6 +1,6 @@
 """y = D swish GN(x + s) in one kernel, and its gradients in another (Triton).
 
-A program takes one image and up to 32 channels, whole groups: at least 64 bytes of a pixel lie side by side. It reads
+A program takes one image and up to 32 channels, whole groups: 64 bytes of a pixel lie side by side. It reads
 its pixels twice, for the sums and for the values; the second time they come from the cache. Where images are few and
 large, their pixels are shared among programs: then one launch makes the sums of every part, and another the values.
 
@@ -27,7 +27,7 @@ from anisodiff.keyed_kernels import mix64
 from anisodiff.networks.kernels.layout import empty, rows
 from anisodiff.noise import GOLDEN
 
-_WIDTH, _TILE = 32, 64  # channels and pixels of a tile
+_WIDTH, _TILE = 32, 64  # channels and pixels of a tile; more channels where a group has more
 _BUSY = 528  # programs: four for each multiprocessor of a large GPU
 _LEAST = 1024  # pixels a program is started for
 
@@ -231,9 +231,9 @@ def _backward(
             tl.store(dx + (i + p)[:, None] * channels + c[None, :], value.to(dx.dtype.element_ty), inside)
 
 
-def _used(group: int) -> int:
-    """Channels of a block: whole groups, up to 32, in multiples of 8 where that is possible (vectors of 16 bytes)."""
-    return max(range(group, _WIDTH + 1, group), key=lambda n: (gcd(n, 8), n))
+def _used(group: int, width: int) -> int:
+    """Channels of a block: whole groups, up to ``width``, in multiples of 8 where possible (vectors of 16 bytes)."""
+    return max(range(group, width + 1, group), key=lambda n: (gcd(n, 8), n))
 
 
 class _Launch:
@@ -242,16 +242,17 @@ class _Launch:
     def __init__(self, x: Tensor, groups: int, key: Tensor | None, rate: float) -> None:
         self.batch, self.channels, height, self.width = x.shape
         self.pixels, self.group = height * self.width, self.channels // groups
-        used = _used(self.group)
+        width = max(_WIDTH, triton.next_power_of_2(self.group))
+        most, used = max(1, _TILE * _WIDTH // width), _used(self.group, width)
         programs = self.batch * triton.cdiv(self.channels, used)
         wanted = min(triton.cdiv(self.pixels, _LEAST), triton.cdiv(_BUSY, programs), _PARTS.value)
-        self.length = triton.cdiv(triton.cdiv(self.pixels, wanted), _TILE) * _TILE
+        self.length = triton.cdiv(triton.cdiv(self.pixels, wanted), most) * most
         self.chunks = triton.cdiv(self.pixels, self.length)
         self.grid = (programs, self.chunks)
-        tile = min(_TILE, triton.next_power_of_2(self.pixels))
+        tile = min(most, triton.next_power_of_2(self.pixels))
         self.constants = {
-            "TILE": tile, "WIDTH": _WIDTH, "USED": used, "STAGES": 3 if tile == _TILE else 1,  # loads under way
-            "num_warps": max(1, tile * _WIDTH // 256),
+            "TILE": tile, "WIDTH": width, "USED": used, "STAGES": 3 if tile == most else 1,  # loads under way
+            "num_warps": max(1, tile * width // 256),
         }  # fmt: skip
         self.threshold = min(round(rate * 2**32), 2**32 - 1) - 2**31
         self.kept, self.key = 1 / (1 - rate), key
