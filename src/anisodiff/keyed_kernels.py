@@ -1,4 +1,7 @@
-"""Keyed normals of `noise` as one GPU kernel: the same words bit by bit, the same numbers up to rounding (Triton)."""
+"""Keyed randomness on a GPU (Triton): dropout masks of `networks.layers`, and normals of `noise` as one kernel.
+
+Both come from the same words, bit by bit; normals are the same numbers up to rounding.
+"""
 
 import math
 
@@ -8,6 +11,7 @@ import triton.language as tl
 from torch import Tensor
 
 _GOLDEN = tl.constexpr(0x9E3779B97F4A7C15)
+_TWICE = tl.constexpr(2 * 0x9E3779B97F4A7C15 % 2**64)
 _UNIT = tl.constexpr(2.0**-32)
 _TURN = tl.constexpr(2.0 * math.pi * 2.0**-32)
 _BLOCK = 512
@@ -19,6 +23,24 @@ def mix64(z):
     z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9
     z = (z ^ (z >> 27)) * 0x94D049BB133111EB
     return z ^ (z >> 31)
+
+
+@triton.jit
+def channel_words(key, channel):
+    """32 bits for each channel [C] of a sample: the hash a of `networks.layers.keyed_mask`."""
+    return (mix64(mix64(key + _GOLDEN) + channel.to(tl.uint64) * _GOLDEN) >> 32).to(tl.uint32)
+
+
+@triton.jit
+def kept_units(key, by_channel, pixel, width, threshold):
+    """`networks.layers.keyed_mask` [P, C] of some pixels [P] and of the channels with these words [C]."""
+    place = ((pixel // width).to(tl.uint64) << 32) + (pixel % width).to(tl.uint64)
+    by_pixel = (mix64(mix64(key + _TWICE) + place * _GOLDEN) >> 32).to(tl.uint32)
+    z = by_channel[None, :] + by_pixel[:, None]
+    z = (z ^ (z >> 16)) * 0x7FEB352D
+    z = (z ^ (z >> 15)) * 0x846CA68B
+    z = z ^ (z >> 16)
+    return z.to(tl.int32, bitcast=True) >= threshold
 
 
 @triton.jit(do_not_specialize=["count", "words"])

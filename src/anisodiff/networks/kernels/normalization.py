@@ -23,9 +23,8 @@ import triton.language as tl
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from anisodiff.keyed_kernels import mix64
+from anisodiff.keyed_kernels import channel_words, kept_units
 from anisodiff.networks.kernels.layout import empty, rows
-from anisodiff.noise import GOLDEN
 
 _WIDTH, _TILE = 32, 64  # channels and pixels of a tile; more channels where a group has more
 _BUSY = 528  # programs: four for each multiprocessor of a large GPU
@@ -35,26 +34,6 @@ _WHOLE = tl.constexpr(0)  # sums and values
 _SUMS = tl.constexpr(1)
 _VALUES = tl.constexpr(2)
 _PARTS = tl.constexpr(64)  # of an image, at most
-_BY_CHANNEL = tl.constexpr(GOLDEN)
-_BY_PIXEL = tl.constexpr(2 * GOLDEN % 2**64)
-_STEP = tl.constexpr(GOLDEN)
-
-
-@triton.jit
-def _word(key, counter, KIND: tl.constexpr):
-    """High 32 bits of the hash of a counter uint64 [N]: `layers._counter_hash`."""
-    return (mix64(mix64(key + KIND) + counter * _STEP) >> 32).to(tl.uint32)
-
-
-@triton.jit
-def _kept(key, by_channel, pixel, width, threshold):
-    """`layers.keyed_mask` [TILE, WIDTH] of some pixels and channels."""
-    place = ((pixel // width).to(tl.uint64) << 32) + (pixel % width).to(tl.uint64)
-    z = by_channel[None, :] + _word(key, place, _BY_PIXEL)[:, None]
-    z = (z ^ (z >> 16)) * 0x7FEB352D
-    z = (z ^ (z >> 15)) * 0x846CA68B
-    z = z ^ (z >> 16)
-    return z.to(tl.int32, bitcast=True) >= threshold
 
 
 @triton.jit
@@ -137,7 +116,7 @@ def _forward(
         center -= added
         if key is not None:
             seed = tl.load(key + image).to(tl.uint64, bitcast=True)
-            by_channel = _word(seed, (start + c).to(tl.uint64), _BY_CHANNEL)
+            by_channel = channel_words(seed, start + c)
         for i in tl.range(first, last, TILE, num_stages=STAGES):
             inside = (i + p < last)[:, None] & there[None, :]
             value = tl.load(x + (i + p)[:, None] * x_pitch + c[None, :], inside, 0.0).to(tl.float32)
@@ -145,7 +124,7 @@ def _forward(
             if SWISH:
                 value *= tl.sigmoid(value)
             if key is not None:
-                value = tl.where(_kept(seed, by_channel, i + p, width, threshold), value * kept, 0.0)
+                value = tl.where(kept_units(seed, by_channel, i + p, width, threshold), value * kept, 0.0)
             tl.store(y + (i + p)[:, None] * channels + c[None, :], value.to(y.dtype.element_ty), inside)
 
 
@@ -179,7 +158,7 @@ def _backward(
     level = tl.load(bias + start + c, there, 0.0).to(tl.float32)
     if key is not None:
         seed = tl.load(key + image).to(tl.uint64, bitcast=True)
-        by_channel = _word(seed, (start + c).to(tl.uint64), _BY_CHANNEL)
+        by_channel = channel_words(seed, start + c)
     if PHASE != _VALUES:
         by_gain, by_level = tl.zeros([TILE, WIDTH], tl.float32), tl.zeros([TILE, WIDTH], tl.float32)
         normals = tl.zeros([TILE, WIDTH], tl.float32)
@@ -189,7 +168,7 @@ def _backward(
             given = tl.load(dy + (i + p)[:, None] * dy_pitch + c[None, :], inside, 0.0).to(tl.float32)
             normal, given = _chain(value, given, center, scale, gain, level, SWISH)
             if key is not None:
-                given = tl.where(_kept(seed, by_channel, i + p, width, threshold), given * kept, 0.0)
+                given = tl.where(kept_units(seed, by_channel, i + p, width, threshold), given * kept, 0.0)
             by_gain += normal * given
             by_level += given
             normals += tl.where(inside, normal, 0.0)
@@ -224,7 +203,7 @@ def _backward(
             given = tl.load(dy + (i + p)[:, None] * dy_pitch + c[None, :], inside, 0.0).to(tl.float32)
             normal, given = _chain(value, given, center, scale, gain, level, SWISH)
             if key is not None:
-                given = tl.where(_kept(seed, by_channel, i + p, width, threshold), given * kept, 0.0)
+                given = tl.where(kept_units(seed, by_channel, i + p, width, threshold), given * kept, 0.0)
             value = scale[None, :] * (given * gain[None, :] - a[None, :] - normal * q[None, :])
             if also is not None:
                 value += tl.load(also + (i + p)[:, None] * also_pitch + c[None, :], inside, 0.0).to(tl.float32)
