@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from anisodiff.dct import dct2, frequencies, idct2
-from anisodiff.tensors import compiled
+from anisodiff.tensors import compiled, triton_at_hand
 
 GOLDEN = 0x9E3779B97F4A7C15
 """2⁶⁴/φ, odd: its multiples are spread evenly."""
@@ -109,8 +109,12 @@ class KeyedNoise:
         """Standard normals in the shape and precision of ``like`` [B, …]."""
         if like.shape[0] != len(self.keys):
             raise ValueError(f"noise for {len(self.keys)} keys, but a state of {like.shape[0]} samples")
-        make = compiled(keyed_normal, like.is_cuda)
-        drawn: Tensor = make(self._stream(), like[0].numel(), like.dtype)
+        stream, count = self._stream(), like[0].numel()
+        if like.is_cuda and like.dtype == torch.float32 and triton_at_hand():
+            from anisodiff import keyed_kernels
+
+            return keyed_kernels.normal(stream, count).reshape(like.shape)
+        drawn: Tensor = compiled(keyed_normal, like.is_cuda)(stream, count, like.dtype)
         return drawn.reshape(like.shape)
 
     def uniform(self) -> Tensor:

@@ -1,6 +1,7 @@
 """What all of the mathematics does with tensors: check them, make constants once, compile, send to a device."""
 
 import functools
+import importlib.util
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
 
@@ -60,6 +61,12 @@ def made_once(function: Callable[P, R]) -> Callable[P, R]:
             return function(*args, **kwargs)
 
     return made  # type: ignore[return-value]
+
+
+@functools.cache
+def triton_at_hand() -> bool:
+    """Whether fused GPU kernels can be used."""
+    return importlib.util.find_spec("triton") is not None
 
 
 @functools.lru_cache(maxsize=64)

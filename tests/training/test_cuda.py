@@ -47,6 +47,14 @@ def test_cuda_in_bfloat16_learns_as_in_float32(dataset, tmp_path):
     assert last["bf16"][-1] == pytest.approx(last["fp32"][-1], rel=0.1)
 
 
+def test_cuda_compiled_networks_are_the_same(dataset, tmp_path):
+    for compiled in (False, True):
+        config = tiny(images=20, log_every=20, compile=compiled)
+        train(config, dataset, tmp_path / str(compiled), device="cuda", tensorboard=False)
+    plain, compiled = (read_log(tmp_path / str(word))[-1]["loss"] for word in (False, True))
+    assert compiled == pytest.approx(plain, rel=2e-3)
+
+
 def test_cuda_agrees_with_the_cpu(dataset, tmp_path):
     for device in ("cpu", "cuda"):
         train(tiny(images=20, log_every=20), dataset, tmp_path / device, device=device, tensorboard=False)
@@ -55,7 +63,7 @@ def test_cuda_agrees_with_the_cpu(dataset, tmp_path):
 
 
 def steppers(count: int, **changes) -> list[Stepper]:
-    """Runs on the GPU that begin alike."""
+    """Runs on the GPU that begin alike; their passes are launched one by one."""
     config, device = tiny(**{"process": "anisotropic", "lr": 1e-2, **changes}), torch.device("cuda")
     prepare_device(config, device)
     statistics = Plan.of(config).statistics(picture(0, 32))
@@ -64,11 +72,12 @@ def steppers(count: int, **changes) -> list[Stepper]:
         plan, distributed = Plan.of(config, device), Distributed(device)
         network, execution, model = assemble(plan, statistics, distributed)
         made.append(Stepper(plan, model, network, execution, distributed))
+        made[-1].replay = None
     return made
 
 
 def record(stepper: Stepper) -> None:
-    """Passes as a graph, as where they are compiled."""
+    """Passes as a graph, as in a run of one process."""
     stepper.replay = Replay(stepper.passes, lambda: stepper.adam.zero_grad(set_to_none=True))
 
 
@@ -208,9 +217,58 @@ def test_cuda_graph_makes_the_steps_of_the_plain_passes():
 def test_cuda_a_graph_of_gradients_has_one_shape():
     (stepper,) = steppers(1)
     record(stepper)
-    drawn = stepper.draw(torch.rand(4, 1, 8, 8, device="cuda"), stepper.draw(0), slice(0, 4))
     batch = stepper.draw(0)
+    drawn = stepper.simulate(torch.rand(4, 1, 8, 8, device="cuda"), batch, slice(0, 4))
     values = (drawn.state, drawn.target, batch.t, batch.dropout, drawn.drift)
     stepper.replay(*values)
     with pytest.raises(AssertionError, match="one shape"):
         stepper.replay(*(x[:2] for x in values))
+
+
+@pytest.mark.parametrize("wait", [lambda x: float(x.sum()), lambda x: torch.cuda.synchronize()], ids=["item", "all"])
+def test_cuda_what_cannot_be_recorded_is_launched(wait):
+    """With one line; and what comes later can be recorded."""
+    weight, said = torch.ones(3, device="cuda", requires_grad=True), []
+
+    def fresh() -> None:
+        weight.grad = None
+
+    def waits(x: torch.Tensor) -> torch.Tensor:
+        wait(x)
+        (weight * x).sum().backward()
+        return x * 2
+
+    def plain(x: torch.Tensor) -> torch.Tensor:
+        (weight * x).sum().backward()
+        return x * 2
+
+    for function, lines in ((waits, 1), (plain, 1)):
+        replay = Replay(function, fresh, said.append)
+        for k in range(4):
+            x = torch.full((3,), float(k), device="cuda")
+            assert torch.equal(replay(x), 2 * x)
+            assert torch.equal(weight.grad, x)
+        assert len(said) == lines
+        assert replay.refused == (function is waits)
+    assert "cannot be recorded as a CUDA graph" in said[0]
+    assert torch.cuda.current_stream() == torch.cuda.default_stream()
+
+
+def test_cuda_errors_of_the_network_itself_are_raised():
+    def fails(x: torch.Tensor) -> torch.Tensor:
+        raise RuntimeError("own")
+
+    replay = Replay(fails)
+    with pytest.raises(RuntimeError, match="own"):
+        replay(torch.zeros(1, device="cuda"))
+    assert not replay.refused
+
+
+@pytest.mark.parametrize(("changes", "recorded"), [({}, True), ({"accumulation": 2}, False)])
+def test_cuda_steps_of_one_process_are_recorded(changes, recorded, dataset, tmp_path, monkeypatch):
+    made = []
+    monkeypatch.setattr(
+        Replay, "_capture", lambda self, places, real=Replay._capture: made.append(1) or real(self, places)
+    )
+    train(tiny(**changes), dataset, tmp_path, device="cuda", tensorboard=False)
+    assert bool(made) == recorded

@@ -272,7 +272,7 @@ def load(
     """A generator with the EMA weights of a checkpoint: a run's folder, a checkpoint's, or a shipped name.
 
     ``images``: what priors other than `gaussian` start from. ``precision``: bf16 or fp32 inside the network; auto is
-    bf16 on CUDA. ``compile``: torch.compile the network, on CUDA; it pays for thousands of samples.
+    bf16 on CUDA. ``compile``: torch.compile the network, on CUDA: for networks of your own and thousands of samples.
     """
     where = pick_device(device)
     saved = find(path, say)

@@ -154,7 +154,7 @@ def run_reverse(
 
 
 def prepared(network: nn.Module, *, cuda: bool, half: bool, compile: bool) -> nn.Module:
-    """The network as training runs it: half precision inside, channels last, compiled; on CUDA as a graph."""
+    """The network as training runs it: half precision inside, channels last; on CUDA as a graph."""
     if cuda:
         network = network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     if compile:

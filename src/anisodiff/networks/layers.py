@@ -7,6 +7,9 @@
 R resamples (up, down, or nothing), D is keyed dropout, S a 1×1 convolution where the shape changes
 (Song et al. 2021, after Brock et al. 2019 and Ho et al. 2020).
 
+On CUDA everything between two convolutions is one kernel (`kernels`): the bias of Conv₀ joins We there, that of Conv₁
+the sum at the end. The plain form beside it is what the kernels are tested against, and runs everywhere else.
+
 Weights are drawn by `draw(generator)`, from an explicit generator and on the CPU, so that a seed means the
 same network on every device and building one leaves torch's global random state alone.
 """
@@ -20,6 +23,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from anisodiff.networks import kernels
 from anisodiff.noise import GOLDEN, mix32, mix64, signed
 
 # 1×1 maps that Song et al. inherit from DDPM's "network in network" layers start smaller
@@ -30,8 +34,8 @@ _CHANNEL, _PIXEL = 1, 2  # what a counter counts; keeps the two hashes of a laye
 class GroupNorm(nn.GroupNorm):
     """y = (x − μ_g)/√(σ_g² + ε)·w + b, mean and variance over the pixels and channels of a group: [B,C,H,W] → same.
 
-    Compiled for CUDA as x·a + c with a, c [B,C] from sums over pixels, in float32: torch's own form regroups the
-    channels, which in the channels_last layout means a copy of every activation, forward and backward.
+    Under `torch.compile` for CUDA it is x·a + c with a, c [B,C] from sums over pixels, in float32: torch's own form
+    regroups the channels, which in the channels_last layout means a copy of every activation, forward and backward.
     """
 
     def forward(self, x: Tensor) -> Tensor:
@@ -108,6 +112,12 @@ class Linear(nn.Linear):
     def draw(self, generator: torch.Generator) -> None:
         _draw_uniform(self.weight, 1.0, self.in_features, self.out_features, generator)
         nn.init.zeros_(self.bias)
+
+
+def unbiased(conv: nn.Conv2d, x: Tensor) -> tuple[Tensor, Tensor]:
+    """The convolution without its bias, and the bias, which the next kernel adds."""
+    assert conv.bias is not None
+    return F.conv2d(x, conv.weight, None, conv.stride, conv.padding), conv.bias
 
 
 class FourierFeatures(nn.Module):
@@ -199,14 +209,18 @@ def keyed_mask(key: Tensor, shape: tuple[int, int, int], rate: float) -> Tensor:
     return (word >= threshold).permute(0, 3, 1, 2)
 
 
+def _check_key(key: Tensor, count: int) -> None:
+    if key.dtype != torch.int64 or key.shape != (count,):
+        raise ValueError(
+            f"dropout_key: got {key.dtype} {list(key.shape)}, expected torch.int64 [{count}], one key per sample"
+        )
+
+
 def keyed_dropout(x: Tensor, key: Tensor | None, *, rate: float) -> Tensor:
     """x · mask/(1 − rate) for x[B,C,H,W] and int64 keys [B]; x itself without keys (evaluation) or at rate 0."""
     if key is None or rate == 0:
         return x
-    if key.dtype != torch.int64 or key.shape != x.shape[:1]:
-        raise ValueError(
-            f"dropout_key: got {key.dtype} {list(key.shape)}, expected torch.int64 [{x.shape[0]}], one key per sample"
-        )
+    _check_key(key, len(x))
     _, channels, height, width = x.shape
     kept = keyed_mask(key, (channels, height, width), rate)
     return torch.where(kept, x * (1 / (1 - rate)), torch.zeros((), dtype=x.dtype, device=x.device))
@@ -248,6 +262,8 @@ class ResidualBlock(nn.Module):
 
     def forward(self, x: Tensor, e: Tensor, key: Tensor | None = None) -> Tensor:
         """One residual step; key[B] (int64, of this layer) turns the dropout on."""
+        if kernels.fits(x):
+            return self._fused(x, e, key)
         h = F.silu(self.norm0(x))
         if self.resample is not None:
             h, x = self.resample(h), self.resample(x)
@@ -258,6 +274,20 @@ class ResidualBlock(nn.Module):
             x = self.shortcut(x)
         out: Tensor = (x + h) * self.rescale
         return out
+
+    def _fused(self, x: Tensor, e: Tensor, key: Tensor | None) -> Tensor:
+        if key is not None:
+            _check_key(key, len(x))
+        h, x = kernels.normalize(x, self.norm0)
+        if self.resample is not None:
+            h, x = self.resample(h), self.resample(x)
+        h, bias = unbiased(self.conv0, h)
+        h, _ = kernels.normalize(h, self.norm1, shift=self.affine(e) + bias, key=key, rate=self.dropout)
+        h, bias = unbiased(self.conv1, h)
+        if self.shortcut is not None:
+            x, more = unbiased(self.shortcut, x)
+            bias = bias + more
+        return kernels.add_scaled(x, h, bias, self.rescale)
 
 
 class Attention(nn.Module):
@@ -271,6 +301,8 @@ class Attention(nn.Module):
         self.rescale = math.sqrt(0.5) if skip_rescale else 1.0
 
     def forward(self, x: Tensor) -> Tensor:
+        if kernels.fits(x):
+            return self._fused(x)
         # [B,1,H·W,3C]: a view when the memory is channels_last
         qkv = self.qkv(self.norm(x)).flatten(2).transpose(1, 2).unsqueeze(1)
         q, k, v = qkv.chunk(3, dim=-1)
@@ -278,3 +310,14 @@ class Attention(nn.Module):
         h = self.out(h.squeeze(1).transpose(1, 2).reshape(x.shape))
         out: Tensor = (x + h) * self.rescale
         return out
+
+    def _fused(self, x: Tensor) -> Tensor:
+        """1×1 convolutions as matrix products over the pixels [B,1,H·W,C]: those add their bias as they write."""
+        batch, channels, height, width = x.shape
+        h, x = kernels.normalize(x, self.norm, swish=False)
+        pixels = h.permute(0, 2, 3, 1).reshape(batch, 1, -1, channels)
+        q, k, v = F.linear(pixels, self.qkv.weight.flatten(1), self.qkv.bias).chunk(3, dim=-1)
+        h = F.linear(F.scaled_dot_product_attention(q, k, v), self.out.weight.flatten(1))
+        h = h.view(batch, height, width, channels).permute(0, 3, 1, 2)
+        assert self.out.bias is not None
+        return kernels.add_scaled(x, h, self.out.bias, self.rescale)

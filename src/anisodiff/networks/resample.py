@@ -3,9 +3,9 @@
     down: y_i = (x_{2i−1} + 3x_{2i} + 3x_{2i+1} + x_{2i+2})/8          per axis, x = 0 outside the image
     up:   y_{2i} = (x_{i−1} + 3x_i)/4,   y_{2i+1} = (3x_i + x_{i+1})/4
 
-The filter is separable and applied as weighted sums of shifted views: `torch.compile` fuses them with their
-neighbors, and channels_last survives, which a depthwise convolution does not guarantee. Without FIR the
-filter is the box [1,1]: average pooling and nearest neighbor.
+The filter is separable and applied as weighted sums of shifted views: channels_last survives, which a depthwise
+convolution does not guarantee. On CUDA it is one kernel (`kernels.resample`). Without FIR the filter is the box
+[1,1]: average pooling and nearest neighbor.
 
 A progressive path feeds the image to each level, or collects it from each level:
 
@@ -26,7 +26,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from anisodiff.networks.layers import Conv2d, group_norm
+from anisodiff.networks import kernels
+from anisodiff.networks.layers import Conv2d, group_norm, unbiased
 
 TAPS = (1.0, 3.0, 3.0, 1.0)
 
@@ -56,11 +57,15 @@ def downsample(x: Tensor, *, fir: bool) -> Tensor:
     """Halve the resolution: [B,C,H,W] → [B,C,H/2,W/2]."""
     if not fir:
         return F.avg_pool2d(x, 2)
+    if kernels.fits(x):
+        return kernels.resample(x, 1 / 8, pad=(1, 1), down=2)
     return fir2d(x, tuple(tap / 8 for tap in TAPS), pad=(1, 1), stride=2)
 
 
 def upsample(x: Tensor, *, fir: bool) -> Tensor:
     """Double the resolution: [B,C,H,W] → [B,C,2H,2W]."""
+    if fir and kernels.fits(x):
+        return kernels.resample(x, 1 / 4, pad=(2, 1), up=2)
     x = F.interpolate(x, scale_factor=2.0, mode="nearest")
     # [1,3,3,1] = [1,1] ∗ [1,2,1], and nearest neighbor is the [1,1]: no zeros need to be interleaved
     return fir2d(x, (0.25, 0.5, 0.25), pad=(1, 1)) if fir else x
@@ -78,8 +83,15 @@ class DownConv(Conv2d):
         self.fir = fir
 
     def forward(self, x: Tensor) -> Tensor:
-        x = fir2d(x, tuple(tap / 8 for tap in TAPS), pad=(2, 2)) if self.fir else F.pad(x, (0, 1, 0, 1))
-        return super().forward(x)
+        return super().forward(self.padded(x))
+
+    def padded(self, x: Tensor) -> Tensor:
+        """What the strided convolution sees: [B,in,H,W] → [B,in,H+1,W+1]."""
+        if not self.fir:
+            return F.pad(x, (0, 1, 0, 1))
+        if kernels.fits(x):
+            return kernels.resample(x, 1 / 8, pad=(2, 2))
+        return fir2d(x, tuple(tap / 8 for tap in TAPS), pad=(2, 2))
 
 
 class UpConv(Conv2d):
@@ -97,7 +109,9 @@ class UpConv(Conv2d):
         if not self.fir:
             return super().forward(upsample(x, fir=False))
         rotated = torch.flip(self.weight, (2, 3)).transpose(0, 1)
-        x = fir2d(F.conv_transpose2d(x, rotated, stride=2), tuple(tap / 4 for tap in TAPS), pad=(1, 1))
+        x = F.conv_transpose2d(x, rotated, stride=2)
+        fused = kernels.fits(x)
+        x = kernels.resample(x, 1 / 4, pad=(1, 1)) if fused else fir2d(x, tuple(t / 4 for t in TAPS), pad=(1, 1))
         assert self.bias is not None
         return x + self.bias[:, None, None].to(x.dtype)
 
@@ -111,7 +125,7 @@ class Head(nn.Module):
         self.conv = Conv2d(in_channels, out_channels, scale=scale)
 
     def forward(self, h: Tensor) -> Tensor:
-        out: Tensor = self.conv(F.silu(self.norm(h)))
+        out: Tensor = self.conv(kernels.normalize(h, self.norm)[0] if kernels.fits(h) else F.silu(self.norm(h)))
         return out
 
 
@@ -132,6 +146,9 @@ class SkipFeed(nn.Module):
 
     def forward(self, pyramid: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
         pyramid = downsample(pyramid, fir=self.fir)
+        if kernels.fits(h) and not self.concatenate:
+            image, bias = unbiased(self.conv, pyramid)
+            return pyramid, kernels.add_scaled(image, h, bias, 1.0)
         image = self.conv(pyramid)
         return pyramid, torch.cat([image, h], dim=1) if self.concatenate else image + h
 
@@ -145,6 +162,10 @@ class ResidualFeed(nn.Module):
         self.rescale = math.sqrt(0.5) if skip_rescale else 1.0
 
     def forward(self, pyramid: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
+        if kernels.fits(h):
+            image, bias = unbiased(self.conv, self.conv.padded(pyramid))
+            pyramid = kernels.add_scaled(image, h, bias, self.rescale)
+            return pyramid, pyramid
         pyramid = (self.conv(pyramid) + h) * self.rescale
         return pyramid, pyramid
 

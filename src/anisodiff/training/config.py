@@ -68,7 +68,7 @@ class TrainConfig:
     precision: str = "fp32"
     """fp32, bf16 (the network alone, on CUDA alone), or fp64 for tests."""
     compile: bool = False
-    """torch.compile the network (on CUDA)."""
+    """torch.compile the network (on CUDA): for networks of one's own. NCSN++ has kernels instead."""
     recompute: bool = False
     """Recompute activations in the backward pass: less memory, a third more time."""
     deterministic: bool = False

@@ -1,7 +1,7 @@
 """What a run will cost: parameters, memory, time; answered within seconds on any machine.
 
-Nothing is compiled, and no more than a few passes are made: where one at full size would take too long, smaller ones
-are timed (`timing`).
+The network is not compiled, and no more than a few passes are made: where one at full size would take too long,
+smaller ones are timed (`timing`).
 """
 
 import contextlib

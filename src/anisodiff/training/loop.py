@@ -105,7 +105,9 @@ class _Run:
             if self.hooks.fit_prior is not None:
                 self.prior = self.hooks.fit_prior(self.plan.process, images)
         self.network, execution, self.model = assemble(self.plan, statistics, self.distributed)
-        self.stepper = Stepper(self.plan, self.model, self.network, execution, self.distributed)
+        self.stepper = Stepper(
+            self.plan, self.model, self.network, execution, self.distributed, self.hooks.say
+        )  # fmt: skip
         if begun is not None:
             self.stepper.begin(begun.tensors)
             self.about["start"] = begun.about

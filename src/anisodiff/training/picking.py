@@ -24,7 +24,7 @@ from anisodiff.data import Dataset, Source, guess
 from anisodiff.registry import DEFAULT_PROCESS
 from anisodiff.training.config import TrainConfig, scaled
 from anisodiff.training.model import Plan
-from anisodiff.training.recipes import GPU, config_of
+from anisodiff.training.recipes import config_of
 
 _PASSES, _SHORTEST, _LONGEST = 400, 1_000_000, 50_000_000
 _BYTES = {"tiny": 10e3, "small": 12e3, "base": 23e3}
@@ -76,7 +76,7 @@ def for_images(
         lr=4e-4 if side <= 64 else 2e-4, warm_up=min((100 if gpu else 50) * batch, images // 20),
         ema=("constant(0.9995)",), recompute=side > 128, calibration=2048 if gpu else 512,
         log_every=50 * batch, checkpoint_every=max(100 * batch, images // 50),
-        sample_every=max(200 * batch, images // 20), **_arithmetic(machine),
+        sample_every=max(200 * batch, images // 20), precision="bf16" if machine.bf16 else "fp32",
     ), changes or {})  # fmt: skip
     if gpu and "accumulation" not in (changes or {}):
         config = replace(config, accumulation=_parts(config, machine))
@@ -124,9 +124,3 @@ def describe(config: TrainConfig, count: int, machine: Machine) -> str:
         f"process {config.process['preset']}, network {config.network['name']}{width}, batch {config.batch}, "
         f"{config.images:,} images seen; change with --set size=…, --set network.name=…, --set batch=…, --images N"
     )
-
-
-def _arithmetic(machine: Machine) -> dict[str, Any]:
-    if machine.kind != "cuda":
-        return {}
-    return GPU if machine.bf16 else {**GPU, "precision": "fp32"}

@@ -15,7 +15,6 @@ from anisodiff.registry import DEFAULT_PROCESS, PRESETS, PROCESSES
 from anisodiff.training.config import TrainConfig
 
 _EMA = ("constant(0.999)", "power(0.05)", "power(0.1)")
-GPU: dict[str, Any] = {"precision": "bf16", "compile": True}
 
 _PUBLISHED: Mapping[str, Mapping[str, Any]] = MappingProxyType(
     {
@@ -54,7 +53,9 @@ def _cifar10(process: str) -> TrainConfig:
 
 def _cifar10_common(process: str) -> TrainConfig:
     ema = ("constant(0.9999)", *_EMA[1:])
-    return config_of(process, network={"name": "cifar10", "dropout": 0.1}, dataset="cifar10", ema=ema, **GPU)
+    return config_of(
+        process, network={"name": "cifar10", "dropout": 0.1}, dataset="cifar10", ema=ema, precision="bf16"
+    )
 
 
 def _cifar10_short(network: str, process: str) -> TrainConfig:
@@ -75,7 +76,7 @@ def _celeba64(process: str) -> TrainConfig:
     """
     return config_of(
         process, process=_with_noise(process, 90.0), network={"name": "celeba64", "dropout": 0.1}, dataset="celeba",
-        size=(64, 64), ema=_EMA, calibration=1024, checkpoint_every=640_000, **GPU,
+        size=(64, 64), ema=_EMA, calibration=1024, checkpoint_every=640_000, precision="bf16",
     )  # fmt: skip
 
 
@@ -88,7 +89,7 @@ def _lsun256(process: str) -> TrainConfig:
     return config_of(
         process, process=_with_noise(process, 380.0), network={"name": "lsun256", "dropout": 0.0}, dataset="lsun",
         size=(256, 256), batch=64, warm_up=320_000, images=153_600_000, ema=_EMA, recompute=True, calibration=512,
-        log_every=6_400, checkpoint_every=128_000, sample_every=640_000, **GPU,
+        log_every=6_400, checkpoint_every=128_000, sample_every=640_000, precision="bf16",
     )  # fmt: skip
 
 

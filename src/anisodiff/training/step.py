@@ -7,7 +7,8 @@ Nothing here waits for the device: whether a step was good is a tensor that the 
 that is drawn depends on the weights: on a GPU a batch is prepared while the step before is still at work.
 """
 
-from collections.abc import Mapping
+import warnings
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
@@ -113,7 +114,13 @@ class Stepper:
     """The state of training (weights, EMA, Adam's moments) and the step that changes it."""
 
     def __init__(
-        self, plan: Plan, model: Model, network: nn.Module, execution: Execution, distributed: Distributed
+        self,
+        plan: Plan,
+        model: Model,
+        network: nn.Module,
+        execution: Execution,
+        distributed: Distributed,
+        say: Callable[[str], None] = warnings.warn,
     ) -> None:
         config = plan.config
         self.config, self.process, self.model, self.network = config, plan.process, model, network
@@ -131,8 +138,8 @@ class Stepper:
         self.side = torch.cuda.Stream(self.device) if cuda else None  # type: ignore[no-untyped-call]
         self._started: torch.cuda.Event | None = None
         # recorded once and replayed, where one pass of one process computes the whole gradient
-        alone = cuda and config.compile and config.accumulation == 1 and distributed.world == 1
-        self.replay = Replay(self.passes, lambda: self.adam.zero_grad(set_to_none=True)) if alone else None
+        alone = cuda and config.accumulation == 1 and distributed.world == 1
+        self.replay = Replay(self.passes, lambda: self.adam.zero_grad(set_to_none=True), say) if alone else None
 
     def lr(self, k: int) -> float:
         """Learning rate of step k: a line up to ``lr`` over the warm-up, then constant."""

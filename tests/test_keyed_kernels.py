@@ -1,0 +1,67 @@
+"""Keyed normals as a GPU kernel against the plain form, in Triton's interpreter where there is no GPU."""
+
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from anisodiff.noise import KeyedNoise, keyed_normal
+from tests.support.gpu_kernels import launches
+
+CUDA = torch.cuda.is_available()
+INTERPRETED = not CUDA and os.environ.get("TRITON_INTERPRET") == "1"
+HAS_TRITON = importlib.util.find_spec("triton") is not None
+DEVICE = "cuda" if CUDA else "cpu"
+
+
+@pytest.mark.skipif(not HAS_TRITON or not (CUDA or INTERPRETED), reason="needs Triton's interpreter")
+@pytest.mark.parametrize("count", [1, 2, 7, 1024, 3075])
+def test_normals(count):
+    """Another word would be another number; rounded to float32, a word of 32 bits moves by 2⁻²⁵ at most."""
+    from anisodiff import keyed_kernels
+
+    stream = torch.tensor([0, -1, 2**63 - 1, -(2**63), 12345], device=DEVICE)
+    found = keyed_kernels.normal(stream, count)
+    assert found.dtype == torch.float32
+    assert (found - keyed_normal(stream, count, torch.float32)).abs().max() < 2e-6
+    exact = keyed_normal(stream, count, torch.float64)
+    assert ((found - exact).abs() < 1e-5 + 1e-4 * exact.abs()).all()
+    assert keyed_kernels.normal(stream[:0], count).shape == (0, count)
+
+
+@pytest.mark.skipif(CUDA or INTERPRETED or not HAS_TRITON, reason="runs the test above")
+def test_the_kernel_in_the_interpreter():
+    """Triton reads its switch when it is imported, so the interpreter needs a process of its own."""
+    here = Path(__file__)
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"{here}::test_normals"],
+        env={**os.environ, "TRITON_INTERPRET": "1"}, cwd=here.parents[1],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.startswith(".....")
+
+
+@pytest.mark.skipif(INTERPRETED or not HAS_TRITON, reason="needs Triton's compiler")
+def test_it_compiles_once_for_all_sizes():
+    """For a large GPU, and with sine and cosine that reduce large angles."""
+    from anisodiff import keyed_kernels
+
+    with launches() as seen:
+        for batch, count in ((1, 1), (4, 3072), (7, 1000)):
+            keyed_kernels.normal(torch.arange(batch), count)
+    assert len(seen) == 1
+    code = seen[0].compile().asm["ptx"]
+    assert "cos.approx" not in code
+    assert "sin.approx" not in code
+
+
+@pytest.mark.skipif(not CUDA, reason="needs a CUDA device")
+def test_a_gpu_draws_what_a_cpu_draws():
+    keys, like = torch.arange(5), torch.empty(5, 3, 9, 7)
+    there = KeyedNoise(keys.cuda()).normal(like.cuda()).cpu()
+    assert (there - KeyedNoise(keys).normal(like)).abs().max() < 1e-5
