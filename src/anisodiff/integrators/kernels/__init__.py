@@ -22,3 +22,8 @@ def fits(*tensors: Tensor) -> bool:
     return not tracked and all(
         x.is_cuda and x.dtype == torch.float32 and x.shape[-1] * x.shape[-2] <= LARGEST for x in tensors
     ) and _at_hand()  # fmt: skip
+
+
+def fits_chain(u: Tensor, stencil: str) -> bool:
+    """Whether the fused chain can take states ``u`` [B, C, H, W]: one program has all channels of an image."""
+    return fits(u) and u[:1].numel() <= 4 * LARGEST and stencil in ("flux", "paper")
