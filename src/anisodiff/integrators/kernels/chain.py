@@ -104,13 +104,14 @@ def _elements(part: tl.constexpr, SIZE: tl.constexpr, BLOCK: tl.constexpr, PARTS
 
 
 @triton.jit
-def _gain(drift, norm, h, dt, NORM: tl.constexpr, GAMMA: tl.constexpr):
-    """h/(1 + Δt‖b‖^γ), where ``norm`` is that of the whole image: `tamed_euler.tame`."""
+def _move(here, drift, norm, scale, normal, h, dt, NORM: tl.constexpr, GAMMA: tl.constexpr):
+    """u + h·b/(1 + Δt‖b‖^γ) + √h·g2·ξ, where ``norm`` is that of the whole image: `tamed_euler.euler_update`."""
     if NORM == "element":
         norm = tl.abs(drift)
     if GAMMA != 1.0:
         norm = tl.exp2(GAMMA * tl.log2(norm))
-    return h if NORM == "none" else h / (1.0 + dt * norm)
+    gain = h if NORM == "none" else h / (1.0 + dt * norm)
+    return here + gain * drift + tl.sqrt(h) * scale * normal
 
 
 # the number of a draw varies from call to call and must not get a kernel of its own
@@ -148,25 +149,22 @@ def _chain(
         for part in tl.static_range(2 * PARTS):
             _, e, inside = _elements(part, SIZE, BLOCK, PARTS)
             drift, slope = _look_around(shown, e, square1, square2, HEIGHT, WIDTH, STENCIL)
-            drift *= tl.load(alpha1 + k).to(tl.float32)
+            drift = drift * tl.load(alpha1 + k).to(tl.float32) if SMOOTHS else tl.zeros((BLOCK,), tl.float32)
             drifts, slopes = drifts + (drift,), slopes + (slope,)  # noqa: RUF005 - Triton knows no star
             total += tl.where(inside, drift * drift, 0.0)
         norm = tl.sqrt(tl.sum(total, 0) / SIZE) if NORM == "rms" else tl.sqrt(tl.sum(total, 0))
+        strength = tl.load(alpha2 + k).to(tl.float32)
         if NOISY:
-            spread = tl.sqrt(h) * tl.load(alpha2 + k).to(tl.float32)
             stream = _mix64(key + (first + k).to(tl.uint64) * _GOLDEN)
         for part in tl.static_range(PARTS):
             j, low, low_inside = _elements(part, SIZE, BLOCK, PARTS)
             _, high, high_inside = _elements(part + PARTS, SIZE, BLOCK, PARTS)
-            lower, upper = tl.load(shown + low), tl.load(shown + high)
-            if SMOOTHS:
-                lower += _gain(drifts[part], norm, h, dt, NORM, GAMMA) * drifts[part]
-                upper += _gain(drifts[part + PARTS], norm, h, dt, NORM, GAMMA) * drifts[part + PARTS]
-            if NOISY:
-                one, other = _normals(stream, j)
-                lower += spread * one if ADDITIVE else spread * slopes[part] * one
-                upper += spread * other if ADDITIVE else spread * slopes[part + PARTS] * other
+            one, other = _normals(stream, j) if NOISY else (0.0, 0.0)
+            scale = strength if ADDITIVE else strength * slopes[part]
+            lower = _move(tl.load(shown + low), drifts[part], norm, scale, one, h, dt, NORM, GAMMA)
             tl.store(moved + low, lower, low_inside)
+            scale = strength if ADDITIVE else strength * slopes[part + PARTS]
+            upper = _move(tl.load(shown + high), drifts[part + PARTS], norm, scale, other, h, dt, NORM, GAMMA)
             tl.store(moved + high, upper, high_inside)
         now = following
         k += 1
