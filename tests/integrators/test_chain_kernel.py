@@ -20,7 +20,7 @@ INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 DEVICE = torch.device("cuda" if CUDA and not INTERPRETED else "cpu")
 has_triton = importlib.util.find_spec("triton") is not None
 needs_cuda = pytest.mark.skipif(not CUDA, reason="needs a CUDA device")
-runs_kernels = pytest.mark.skipif(not has_triton or not (CUDA or INTERPRETED), reason="see the last test")
+runs_kernels = pytest.mark.skipif(not has_triton or not (CUDA or INTERPRETED), reason="see the test in the interpreter")
 KEYS = torch.tensor([5, -3, 2**62 + 1, -(2**63), 7])
 ROUNDING = 2e-6
 """Of the largest state, after 12 to 50 steps. A step rounds the state by 2^-24 and adds noise that is right to 2^-22
@@ -47,10 +47,19 @@ def images(*shape):
 def fused(monkeypatch):
     """Fused kernels are chosen in the interpreter, too; memory that nobody wrote is NaN."""
     if INTERPRETED:
-        monkeypatch.setattr(kernels, "fits", lambda *tensors: tensors[0].dtype == torch.float32)
+        monkeypatch.setattr(kernels, "usable", lambda *tensors: tensors[0].dtype == torch.float32)
     torch.use_deterministic_algorithms(True, warn_only=True)
     yield
     torch.use_deterministic_algorithms(False)
+
+
+@pytest.fixture
+def in_tiles(fused, monkeypatch):
+    """Small images are cut into tiles of 32 values, too."""
+    from anisodiff.integrators.kernels import tiles
+
+    monkeypatch.setattr(kernels, "LARGEST_IMAGE", 0)
+    monkeypatch.setattr(tiles, "_BLOCK", 32)
 
 
 def same(process, x0, t, *, skip):
@@ -68,6 +77,7 @@ def same(process, x0, t, *, skip):
 
 
 @runs_kernels
+@pytest.mark.parametrize("form", ["fused", "in_tiles"])
 @pytest.mark.parametrize(
     ("shape", "keys"),
     [
@@ -82,8 +92,9 @@ def same(process, x0, t, *, skip):
         ((4, 3, 4, 4), {"intensity": 0.0}),
     ],
 )
-def test_the_fused_chain_is_the_plain_one(fused, shape, keys):
+def test_the_fused_chain_is_the_plain_one(form, shape, keys, request):
     """Samples stop before the first step, after it, inside a step and at the end of the shorter last one."""
+    request.getfixturevalue(form)
     process, x0 = chain(**keys), images(*shape)
     got = same(process, x0, [0.0, 0.09, 0.5, 1.0], skip=3)
     assert torch.equal(got[0], x0[0])
@@ -91,7 +102,10 @@ def test_the_fused_chain_is_the_plain_one(fused, shape, keys):
 
 
 @runs_kernels
-@pytest.mark.parametrize(("shape", "t"), [((1, 3, 32, 32), 0.5), ((1, 3, 64, 64), 0.1), ((1, 4, 64, 64), 0.1)])
+@pytest.mark.parametrize(
+    ("shape", "t"),
+    [((1, 3, 32, 32), 0.5), ((1, 3, 64, 64), 0.1), ((1, 4, 64, 64), 0.1), ((1, 1, 127, 130), 0.1)],
+)
 def test_up_to_fifty_steps_of_the_sizes_of_training(fused, shape, t):
     same(anisodiff.process("anisotropic-paper", shape[-1]), images(*shape), [t], skip=1)
 
@@ -134,22 +148,20 @@ def test_what_a_sample_meets_is_its_own(fused):
 
 
 def test_what_the_fused_chain_takes(monkeypatch):
-    """No stencil of its own, no noise but white keyed noise, no more values than a program can hold."""
+    """No stencil of one's own, no noise but white keyed noise."""
     u, t = torch.zeros(2, 3, 8, 8), torch.ones(2, dtype=torch.float64)
     process, keyed = chain(), KeyedNoise(KEYS[:2])
 
-    def walk(process=process, stencil="paper", u=u, rng=keyed):
+    def walk(process=process, stencil="paper", rng=keyed):
         return process.step.walk(process.equation, stencil, u, t, 12, rng)
 
     assert walk() is None  # a CPU
-    monkeypatch.setattr(kernels, "fits", lambda *tensors: True)
-    assert kernels.fits_chain(torch.zeros(1, 4, 64, 64), "flux")
+    monkeypatch.setattr(kernels, "usable", lambda *tensors: True)
     correlated = SPDE(
         equation=Equation(diffusivity=1.0, intensity=1.0, correlation_length=1.0), stencil="paper", step=TamedEuler()
     )
     assert walk(process=correlated) is None
     assert walk(stencil="another") is None
-    assert walk(u=torch.zeros(2, 5, 64, 64)) is None
     for other in (None, torch.Generator(), Silence(KEYS[:2]), KeyedNoise(KEYS[:3])):
         assert walk(rng=other) is None
     assert keyed.drawn == 0
@@ -173,7 +185,7 @@ def test_moments_at_the_end_are_those_of_the_plain_form():
 
 
 @needs_cuda
-@pytest.mark.parametrize(("batch", "size"), [(512, 32), (256, 64)])
+@pytest.mark.parametrize(("batch", "size"), [(512, 32), (256, 64), (16, 256)])
 def test_all_multiprocessors_at_once(batch, size):
     """The same noise gives the states of the plain form after 200 steps, and the same bits again: no race."""
     process, x0 = anisodiff.process("anisotropic-paper", size), images(batch, 3, size, size).cuda()
@@ -207,4 +219,34 @@ def test_the_fused_chain_in_the_interpreter():
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.startswith("." * 19)
+    assert done.stdout.startswith("." * 29)
+
+
+@pytest.mark.skipif(not has_triton or INTERPRETED, reason="needs triton's compiler")
+@pytest.mark.parametrize(
+    ("norm", "gamma", "stencil", "noisy", "additive"),
+    [("image", 1.0, "paper", True, True), ("element", 1.5, "flux", True, False), ("rms", 1.0, "paper", False, True)],
+)
+def test_the_kernels_compile_for_a_gpu(norm, gamma, stencil, noisy, additive, tmp_path, monkeypatch):
+    """The interpreter takes more than the compiler does; compiling for compute capability 9.0 needs no GPU."""
+    import triton
+    from triton.backends.compiler import GPUTarget
+
+    from anisodiff.integrators.kernels import chain, tiles
+
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    constants = {
+        "CHANNELS": 3, "HEIGHT": 8, "WIDTH": 8, "SIZE": 192, "STENCIL": stencil, "SMOOTHS": True, "NOISY": noisy,
+        "ADDITIVE": additive, "NORM": norm, "GAMMA": gamma, "BLOCK": 32, "PARTS": 3, "TILES": 6, "SHARES": 8,
+        "keys": None, "slopes": None,
+    }  # fmt: skip
+    types = dict.fromkeys(("u", "scratch", "out", "drifts", "squares"), "*fp32")
+    types |= dict.fromkeys(("until", "alpha1", "inv_lambda1", "alpha2", "inv_lambda2", "nodes"), "*fp64")
+    types |= {"k": "i32", "first": "i32", "dt": "fp32"}
+    types |= ({"keys": "*i64"} if noisy else {}) | ({} if additive else {"slopes": "*fp32"})
+    for kernel in (chain._chain, tiles._drift, tiles._update):
+        signature = {name: types.get(name, "constexpr") for name in kernel.arg_names}
+        known = {name: constants[name] for name, kind in signature.items() if kind == "constexpr"}
+        source = triton.compiler.ASTSource(kernel, signature, known)
+        made = triton.compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": 1, "maxnreg": 64})
+        assert made.asm["cubin"]

@@ -170,19 +170,20 @@ class TamedEuler(TimeStep):
     def walk(
         self, equation: Equation, stencil: str, u: Tensor, t: Tensor, steps: int, rng: Randomness
     ) -> Tensor | None:
-        """The fused chain (`kernels.chain`): on CUDA, for white keyed noise or none."""
+        """Fused (`kernels.chain`, `kernels.tiles`): on CUDA, for white keyed noise or none."""
         if equation.noisy and (type(rng) is not KeyedNoise or equation.correlation_length > 0):
             return None
         noise = rng if isinstance(rng, KeyedNoise) and equation.noisy else None
-        if not kernels.fits_chain(u, stencil) or (noise is not None and len(noise.keys) != len(u)):
+        if not kernels.usable(u) or stencil not in kernels.CHAINED or (noise and len(noise.keys) != len(u)):
             return None
-        from anisodiff.integrators.kernels import chain
+        from anisodiff.integrators.kernels import chain, tiles
 
         rule = chain.Rule(
             stencil=stencil, smooths=equation.smooths, noisy=equation.noisy, additive=equation.additive,
             dt=self.dt, gamma=self.gamma, norm=self.norm,
         )  # fmt: skip
-        return chain.walk(u, t, steps, _coefficients(equation, self, u.device), noise, rule)
+        walk = chain.walk if u[:1].numel() <= kernels.LARGEST_IMAGE else tiles.walk
+        return walk(u, t, steps, _coefficients(equation, self, u.device), noise, rule)
 
     def __str__(self) -> str:
         return notation.write("tamed", self)

@@ -7,7 +7,11 @@ import torch
 from torch import Tensor
 
 LARGEST = 4096
-"""Pixels of a plane that one program can hold: 64². Larger planes take the plain form."""
+"""Pixels of a plane that one program can hold: 64². The exponential step takes the plain form beyond."""
+LARGEST_IMAGE = 4 * LARGEST
+"""Values of an image, all channels, that one program can hold; the tamed chain is cut into tiles beyond."""
+CHAINED = ("flux", "paper")
+"""Stencils of the fused chain."""
 
 
 @cache
@@ -15,15 +19,12 @@ def _at_hand() -> bool:
     return importlib.util.find_spec("triton") is not None
 
 
-def fits(*tensors: Tensor) -> bool:
-    """Whether fused kernels can take these: on CUDA, planes small enough, in single precision, nothing to be
-    differentiated."""
+def usable(*tensors: Tensor) -> bool:
+    """Whether there are fused kernels for these: on CUDA, in single precision, nothing to be differentiated."""
     tracked = torch.is_grad_enabled() and any(x.requires_grad for x in tensors)
-    return not tracked and all(
-        x.is_cuda and x.dtype == torch.float32 and x.shape[-1] * x.shape[-2] <= LARGEST for x in tensors
-    ) and _at_hand()  # fmt: skip
+    return not tracked and all(x.is_cuda and x.dtype == torch.float32 for x in tensors) and _at_hand()
 
 
-def fits_chain(u: Tensor, stencil: str) -> bool:
-    """Whether the fused chain can take states ``u`` [B, C, H, W]: one program has all channels of an image."""
-    return fits(u) and u[:1].numel() <= 4 * LARGEST and stencil in ("flux", "paper")
+def fits(*tensors: Tensor) -> bool:
+    """Whether they are usable and a program can hold a plane."""
+    return usable(*tensors) and all(x.shape[-1] * x.shape[-2] <= LARGEST for x in tensors)

@@ -25,7 +25,7 @@ _TURN = tl.constexpr(2.0 * math.pi * 2.0**-32)
 
 
 @triton.jit
-def _mix64(z):
+def mix64(z):
     """`noise.mix64`, on unsigned words."""
     z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9
     z = (z ^ (z >> 27)) * 0x94D049BB133111EB
@@ -33,13 +33,13 @@ def _mix64(z):
 
 
 @triton.jit
-def _normals(stream, j):
+def normals(stream, j):
     """r·cos θ and r·sin θ of word ``j``: `noise.keyed_normal`.
 
     θ = 2π·low/2³² is reduced to |x| ≤ π/4 in whole numbers, without rounding. Taylor's polynomials are exact to 3e-8
     there.
     """
-    word = _mix64(stream + (j + 1).to(tl.uint64) * _GOLDEN)
+    word = mix64(stream + (j + 1).to(tl.uint64) * _GOLDEN)
     radius = tl.sqrt(-2.0 * tl.log(((word >> 32).to(tl.uint32).to(tl.float32) + 0.5) * _UNIT))
     low = word.to(tl.uint32)
     quarter = (low + 0x20000000) >> 30
@@ -56,13 +56,13 @@ def _normals(stream, j):
 
 
 @triton.jit
-def _damping(along, across, square):
+def damping(along, across, square):
     """`stencils.gradient.damping`; ``square`` = 1/λ²."""
     return tl.rsqrt(1.0 + (along * along + across * across) * square)
 
 
 @triton.jit
-def _look_around(shown, e, square1, square2, HEIGHT: tl.constexpr, WIDTH: tl.constexpr, STENCIL: tl.constexpr):
+def look_around(shown, e, square1, square2, HEIGHT: tl.constexpr, WIDTH: tl.constexpr, STENCIL: tl.constexpr):
     """∇·(g1∇u)/α1 and g2/α2 at elements ``e`` of the image ``shown``, whose values are ``here``.
 
     Where a neighbor is missing the opposite one stands in: central differences along that axis are zero then.
@@ -78,19 +78,19 @@ def _look_around(shown, e, square1, square2, HEIGHT: tl.constexpr, WIDTH: tl.con
     dx_below = tl.load(at + down + right) - tl.load(at + down + left)
     dy_before = tl.load(at + left + down) - tl.load(at + left + up)
     dy_behind = tl.load(at + right + down) - tl.load(at + right + up)
-    slope = _damping(dx, dy, square2)
+    slope = damping(dx, dy, square2)
     above, below, before, behind = above - here, below - here, before - here, behind - here
     if STENCIL == "paper":
         # along an axis: the pixel beyond the neighbor, clamped to the grid
-        drift = _damping(tl.load(at - tl.minimum(row, 2) * WIDTH) - here, dx_above, square1) * above
-        drift += _damping(tl.load(at + tl.minimum(HEIGHT - 1 - row, 2) * WIDTH) - here, dx_below, square1) * below
-        drift += _damping(tl.load(at - tl.minimum(column, 2)) - here, dy_before, square1) * before
-        drift += _damping(tl.load(at + tl.minimum(WIDTH - 1 - column, 2)) - here, dy_behind, square1) * behind
+        drift = damping(tl.load(at - tl.minimum(row, 2) * WIDTH) - here, dx_above, square1) * above
+        drift += damping(tl.load(at + tl.minimum(HEIGHT - 1 - row, 2) * WIDTH) - here, dx_below, square1) * below
+        drift += damping(tl.load(at - tl.minimum(column, 2)) - here, dy_before, square1) * before
+        drift += damping(tl.load(at + tl.minimum(WIDTH - 1 - column, 2)) - here, dy_behind, square1) * behind
     else:
-        drift = tl.where(row > 0, _damping(2.0 * above, 0.5 * (dx + dx_above), square1) * above, 0.0)
-        drift += tl.where(row < HEIGHT - 1, _damping(2.0 * below, 0.5 * (dx + dx_below), square1) * below, 0.0)
-        drift += tl.where(column > 0, _damping(2.0 * before, 0.5 * (dy + dy_before), square1) * before, 0.0)
-        drift += tl.where(column < WIDTH - 1, _damping(2.0 * behind, 0.5 * (dy + dy_behind), square1) * behind, 0.0)
+        drift = tl.where(row > 0, damping(2.0 * above, 0.5 * (dx + dx_above), square1) * above, 0.0)
+        drift += tl.where(row < HEIGHT - 1, damping(2.0 * below, 0.5 * (dx + dx_below), square1) * below, 0.0)
+        drift += tl.where(column > 0, damping(2.0 * before, 0.5 * (dy + dy_before), square1) * before, 0.0)
+        drift += tl.where(column < WIDTH - 1, damping(2.0 * behind, 0.5 * (dy + dy_behind), square1) * behind, 0.0)
     return drift, slope
 
 
@@ -104,7 +104,7 @@ def _elements(part: tl.constexpr, SIZE: tl.constexpr, BLOCK: tl.constexpr, PARTS
 
 
 @triton.jit
-def _move(here, drift, norm, scale, normal, h, dt, NORM: tl.constexpr, GAMMA: tl.constexpr):
+def move(here, drift, norm, scale, normal, h, dt, NORM: tl.constexpr, GAMMA: tl.constexpr):
     """u + h·b/(1 + Δt‖b‖^γ) + √h·g2·ξ, where ``norm`` is that of the whole image: `tamed_euler.euler_update`."""
     if NORM == "element":
         norm = tl.abs(drift)
@@ -148,23 +148,23 @@ def _chain(
         total = tl.zeros((BLOCK,), tl.float32)
         for part in tl.static_range(2 * PARTS):
             _, e, inside = _elements(part, SIZE, BLOCK, PARTS)
-            drift, slope = _look_around(shown, e, square1, square2, HEIGHT, WIDTH, STENCIL)
+            drift, slope = look_around(shown, e, square1, square2, HEIGHT, WIDTH, STENCIL)
             drift = drift * tl.load(alpha1 + k).to(tl.float32) if SMOOTHS else tl.zeros((BLOCK,), tl.float32)
             drifts, slopes = drifts + (drift,), slopes + (slope,)  # noqa: RUF005 - Triton knows no star
             total += tl.where(inside, drift * drift, 0.0)
         norm = tl.sqrt(tl.sum(total, 0) / SIZE) if NORM == "rms" else tl.sqrt(tl.sum(total, 0))
         strength = tl.load(alpha2 + k).to(tl.float32)
         if NOISY:
-            stream = _mix64(key + (first + k).to(tl.uint64) * _GOLDEN)
+            stream = mix64(key + (first + k).to(tl.uint64) * _GOLDEN)
         for part in tl.static_range(PARTS):
             j, low, low_inside = _elements(part, SIZE, BLOCK, PARTS)
             _, high, high_inside = _elements(part + PARTS, SIZE, BLOCK, PARTS)
-            one, other = _normals(stream, j) if NOISY else (0.0, 0.0)
+            one, other = normals(stream, j) if NOISY else (0.0, 0.0)
             scale = strength if ADDITIVE else strength * slopes[part]
-            lower = _move(tl.load(shown + low), drifts[part], norm, scale, one, h, dt, NORM, GAMMA)
+            lower = move(tl.load(shown + low), drifts[part], norm, scale, one, h, dt, NORM, GAMMA)
             tl.store(moved + low, lower, low_inside)
             scale = strength if ADDITIVE else strength * slopes[part + PARTS]
-            upper = _move(tl.load(shown + high), drifts[part + PARTS], norm, scale, other, h, dt, NORM, GAMMA)
+            upper = move(tl.load(shown + high), drifts[part + PARTS], norm, scale, other, h, dt, NORM, GAMMA)
             tl.store(moved + high, upper, high_inside)
         now = following
         k += 1
