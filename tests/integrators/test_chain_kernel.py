@@ -20,7 +20,7 @@ INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 DEVICE = torch.device("cuda" if CUDA and not INTERPRETED else "cpu")
 has_triton = importlib.util.find_spec("triton") is not None
 needs_cuda = pytest.mark.skipif(not CUDA, reason="needs a CUDA device")
-runs_kernels = pytest.mark.skipif(not has_triton or not (CUDA or INTERPRETED), reason="see the test in the interpreter")
+runs_kernels = pytest.mark.skipif(not has_triton or not (CUDA or INTERPRETED), reason="see the interpreter")
 KEYS = torch.tensor([5, -3, 2**62 + 1, -(2**63), 7])
 ROUNDING = 2e-6
 """Of the largest state, after 12 to 50 steps. A step rounds the state by 2^-24 and adds noise that is right to 2^-22

@@ -73,11 +73,10 @@ def look_around(shown, e, square1, square2, HEIGHT: tl.constexpr, WIDTH: tl.cons
     at = shown + e
     here = tl.load(at)
     above, below, before, behind = tl.load(at + up), tl.load(at + down), tl.load(at + left), tl.load(at + right)
-    dx, dy = behind - before, below - above
-    dx_above = tl.load(at + up + right) - tl.load(at + up + left)
-    dx_below = tl.load(at + down + right) - tl.load(at + down + left)
-    dy_before = tl.load(at + left + down) - tl.load(at + left + up)
-    dy_behind = tl.load(at + right + down) - tl.load(at + right + up)
+    above_before, above_behind = tl.load(at + up + left), tl.load(at + up + right)
+    below_before, below_behind = tl.load(at + down + left), tl.load(at + down + right)
+    dx, dx_above, dx_below = behind - before, above_behind - above_before, below_behind - below_before
+    dy, dy_before, dy_behind = below - above, below_before - above_before, below_behind - above_behind
     slope = damping(dx, dy, square2)
     above, below, before, behind = above - here, below - here, before - here, behind - here
     if STENCIL == "paper":

@@ -15,7 +15,7 @@ from anisodiff.noise import GOLDEN, KeyedNoise
 
 _GOLDEN = tl.constexpr(GOLDEN)
 _BLOCK = 1024
-_WARPS = 4
+_WARPS = 8
 
 
 # the number of a step, and of a draw, must not get a kernel of its own
