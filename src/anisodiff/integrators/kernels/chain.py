@@ -63,7 +63,7 @@ def damping(along, across, square):
 
 @triton.jit
 def look_around(shown, e, square1, square2, HEIGHT: tl.constexpr, WIDTH: tl.constexpr, STENCIL: tl.constexpr):
-    """∇·(g1∇u)/α1 and g2/α2 at elements ``e`` of the image ``shown``, whose values are ``here``.
+    """∇·(g1∇u)/α1 and g2/α2 at elements ``e`` of the image ``shown``.
 
     Where a neighbor is missing the opposite one stands in: central differences along that axis are zero then.
     """
