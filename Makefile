@@ -36,8 +36,8 @@ docs: $(STAMP)
 
 kernels: $(STAMP)
 	$(BIN)/python -m pip install --quiet --no-deps triton==3.6.0
-	OMP_NUM_THREADS=1 $(BIN)/pytest tests/integrators/test_kernels.py tests/networks/test_network_kernels.py \
-		tests/test_keyed_kernels.py
+	OMP_NUM_THREADS=1 $(BIN)/pytest tests/integrators/test_kernels.py tests/integrators/test_chain_kernel.py \
+		tests/networks/test_network_kernels.py tests/test_keyed_kernels.py
 
 format: $(STAMP)
 	$(BIN)/ruff check --fix .

@@ -122,6 +122,11 @@ class KeyedNoise:
         word = shift_right(keyed_words(self._stream(), 1)[:, 0], 11, 64)
         return (word.to(torch.float64) + 0.5) * 2.0**-53
 
+    def reserve(self, draws: int) -> int:
+        """Number of the first of ``draws`` draws that are made elsewhere, of the same words."""
+        self.drawn += draws
+        return self.drawn - draws + 1
+
     def rows(self, index: Tensor | slice) -> "KeyedNoise":
         """The noise of some of the samples, from the same place in their streams on."""
         return type(self)(self.keys[index], skip=self.drawn)

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from anisodiff.equation import Equation
+from anisodiff.noise import Randomness
 from anisodiff.statistics import window_phases
 from anisodiff.stencils import Drift
 from anisodiff.tensors import made_once
@@ -87,6 +88,16 @@ class TimeStep(ABC):
     @abstractmethod
     def freeze(self, equation: Equation, drift: Drift, u: Tensor, node: int | Tensor) -> Frozen:
         """Freeze the equation at state ``u`` of node number ``node`` (one for all, or one per sample, int64 [B])."""
+
+    def walk(
+        self, equation: Equation, stencil: str, u: Tensor, t: Tensor, steps: int, rng: Randomness
+    ) -> Tensor | None:
+        """All ``steps`` steps at once: states ``u`` of time 0 at the samples' own times ``t``, float64 [B].
+
+        None where there is no fused form for these, and one freezes node after node. Each step takes a draw of
+        ``rng``, as node after node.
+        """
+        return None
 
 
 def node_of(nodes: Tensor, t: Tensor) -> Tensor:

@@ -16,8 +16,9 @@ from torch import Tensor
 
 from anisodiff import notation
 from anisodiff.equation import Equation
+from anisodiff.integrators import kernels
 from anisodiff.integrators.base import Frozen, LocalKernel, TimeStep
-from anisodiff.noise import correlate
+from anisodiff.noise import KeyedNoise, Randomness, correlate
 from anisodiff.statistics import step_phases
 from anisodiff.stencils import Drift
 from anisodiff.stencils.gradient import noise_scale, per_sample
@@ -165,6 +166,24 @@ class TamedEuler(TimeStep):
             scale = noise_scale(u, alpha2, inv_lambda2)
         span = nodes[node : node + 2] if isinstance(node, int) else None
         return FrozenEuler(b, scale, equation.correlation_length, self.compile, span)
+
+    def walk(
+        self, equation: Equation, stencil: str, u: Tensor, t: Tensor, steps: int, rng: Randomness
+    ) -> Tensor | None:
+        """Fused (`kernels.chain`, `kernels.tiles`): on CUDA, for white keyed noise or none."""
+        if equation.noisy and (type(rng) is not KeyedNoise or equation.correlation_length > 0):
+            return None
+        noise = rng if isinstance(rng, KeyedNoise) and equation.noisy else None
+        if not kernels.usable(u) or stencil not in kernels.CHAINED or (noise and len(noise.keys) != len(u)):
+            return None
+        from anisodiff.integrators.kernels import chain, tiles
+
+        rule = chain.Rule(
+            stencil=stencil, smooths=equation.smooths, noisy=equation.noisy, additive=equation.additive,
+            dt=self.dt, gamma=self.gamma, norm=self.norm,
+        )  # fmt: skip
+        walk = chain.walk if u[:1].numel() <= kernels.LARGEST_IMAGE else tiles.walk
+        return walk(u, t, steps, _coefficients(equation, self, u.device), noise, rule)
 
     def __str__(self) -> str:
         return notation.write("tamed", self)

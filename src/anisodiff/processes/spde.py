@@ -83,9 +83,11 @@ class SPDE(EquationProcess):
         u = check_images(x0)
         t = self.equation.times(t, len(u), u.device)
         last = float(t.max()) if len(u) else 0.0  # looked at once, before the first step
-        for node, (s, e) in enumerate(pairwise(self.step.nodes(self.equation))):
-            if s >= last:
-                break
+        pieces = [(s, e) for s, e in pairwise(self.step.nodes(self.equation)) if s < last]
+        walked = self.step.walk(self.equation, self.stencil, u, t, len(pieces), rng)
+        if walked is not None:
+            return walked
+        for node, (s, e) in enumerate(pieces):
             frozen = self.step.freeze(self.equation, STENCILS[self.stencil], u, node)
             u = frozen.advance(u, self._noise(u, rng), torch.full_like(t, s), t.clamp(s, e))
         return u
@@ -113,11 +115,13 @@ class SPDE(EquationProcess):
         last, at = int(node.max()), node_times(self.equation, self.step, u.device)
         when, node = send(when, u.device), send(node, u.device)
         xi = white(u, rng)  # drawn first: what a sample meets must not depend on how far its neighbors go
-        begin = u
-        for k in range(last):
-            frozen = self.step.freeze(self.equation, STENCILS[self.stencil], u, k)
-            u = frozen.across(u, white(u, rng))
-            begin = torch.where((node == k + 1)[:, None, None, None], u, begin)
+        begin = self.step.walk(self.equation, self.stencil, u, at[node], last, rng)
+        if begin is None:
+            begin = u
+            for k in range(last):
+                frozen = self.step.freeze(self.equation, STENCILS[self.stencil], u, k)
+                u = frozen.across(u, white(u, rng))
+                begin = torch.where((node == k + 1)[:, None, None, None], u, begin)
         frozen = self.step.freeze(self.equation, STENCILS[self.stencil], begin, node)
         return frozen.kernel(begin, xi, at[node], when)
 

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from anisodiff.noise import KeyedNoise
 from anisodiff.runtime.durations import about
 from anisodiff.training.config import TrainConfig
 from anisodiff.training.model import Execution, Plan
@@ -170,8 +171,9 @@ def _process_seconds(plan: Plan, images: Tensor, clock: Callable[[], float]) -> 
 
     def pair(load: Load) -> float:
         t = process.snap_to_grid(torch.full((load.count,), shares[-1] * process.T, dtype=torch.float64))
+        noise = KeyedNoise(torch.arange(load.count, device=images.device))  # as in training: fused kernels need it
         begin = clock()
-        process.training_pair(shown(load), t)
+        process.training_pair(shown(load), t, noise)
         _wait(images.device)
         return (clock() - begin) / shares[-1]
 
