@@ -110,7 +110,9 @@ def _recordable() -> Iterator[None]:
 def _never_waiting() -> Iterator[None]:
     """Waiting for the device is an error: found here it leaves no trace, in the middle of a recording it does."""
     before = torch.cuda.get_sync_debug_mode()
-    torch.cuda.set_sync_debug_mode("error")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch calls this mode a prototype
+        torch.cuda.set_sync_debug_mode("error")
     try:
         yield
     finally:
