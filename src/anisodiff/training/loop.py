@@ -164,9 +164,10 @@ class _Run:
     def _loop(self, batches: Iterator[tuple[Tensor, Tensor]], stop: StopRequest) -> TrainingOutcome:
         config, steps = self.config, self.config.steps
         self.since, self.first, stopped = time.perf_counter(), self.done, False
-        if config.compile and self.distributed.device.type == "cuda" and self.done < steps:
-            self.hooks.progress("compiling", 0, None)
-            self.hooks.say("compiling the network: the first step takes longer than the others")
+        if self.distributed.device.type == "cuda" and self.done < steps:
+            self.hooks.progress("compiling", 0, None)  # the kernels of the first step
+            if config.compile:
+                self.hooks.say("compiling the network: the first step takes longer than the others")
         else:
             self.hooks.progress("training", self.done * config.batch, None)
         while self.done < steps and not stopped:

@@ -16,6 +16,11 @@ _WINDOW = 30.0  # seconds over which the rate is taken
 _ENOUGH = 50  # batches after which a mean of losses is shown instead of the last one
 
 
+def _rounded(rate: float) -> str:
+    """Three significant digits, never with an exponent: 20.5, 4,960."""
+    return f"{float(f'{rate:.3g}'):,.10g}"
+
+
 class Readout:
     """What the bar shows beside the number of images, and when a run took its first step."""
 
@@ -51,7 +56,7 @@ class Readout:
         while len(self._marks) > 2 and self._marks[-1][0] - self._marks[1][0] > _WINDOW:
             self._marks.popleft()
         (begin, first), (end, _) = self._marks[0], self._marks[-1]
-        rate = "" if done == first else f"{(done - first) * self._batch / max(end - begin, 1e-9):,.3g} images/s"
+        rate = "" if done == first else f"{_rounded((done - first) * self._batch / max(end - begin, 1e-9))} images/s"
         seen = "" if self._loss is None else f"loss {self._loss:.4f}"
         self._text = ", ".join(part for part in (rate, seen) if part)
         return self._text
