@@ -85,3 +85,16 @@ def test_stroke_gap_benchmark(script, tmp_path):
     assert ve[0] > ve[1] > ve[2] > 0
     assert np.allclose(ve, none, rtol=0.05)
     assert not np.allclose(ve, some, rtol=0.05)
+
+
+def test_trainings_of_equal_time(script, tmp_path):
+    """Trained to its end, sampled, measured without a feature network."""
+    pixels = np.random.default_rng(0).integers(0, 256, (12, 8, 8, 3), dtype=np.uint8)
+    np.save(tmp_path / "set.npy", pixels)
+    words = ["--data", str(tmp_path / "set.npy"), "--holdout", "4", "--runs", "ve;lr=1e-3", "--seconds", "300"]
+    words += ["--set", "network.nf=8", "network.blocks=1", "batch=4", "calibration=16", "images=8", "sample_every=0"]
+    printed = script("equal_time.py", *words, "--n", "4", "--steps", "2", "--out", str(tmp_path / "out"))
+    rows = [line for line in printed.splitlines() if line.startswith("| set.npy")]
+    assert [row.split(" | ")[1] for row in rows] == ["`ve;lr=1e-3`"]
+    assert rows[0].endswith(" 8 |")  # images seen
+    assert {path.suffix for path in (tmp_path / "out").iterdir()} == {"", ".txt", ".png", ".json", ".jsonl", ".md"}
