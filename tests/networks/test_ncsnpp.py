@@ -7,7 +7,7 @@ import torch
 from torch._dynamo.testing import CompileCounter
 
 from anisodiff.networks import NCSNpp, NCSNppConfig, keyed_mask, layer_key
-from anisodiff.networks.layers import ResidualBlock, group_norm
+from anisodiff.networks.layers import Attention, ResidualBlock, group_norm
 
 TINY = NCSNppConfig(image_size=8, nf=8, multipliers=(1, 2), blocks=1, attention=(4,), dropout=0.3)
 SWITCHES = {
@@ -15,6 +15,7 @@ SWITCHES = {
     "skips": {"progressive": "output_skip", "progressive_input": "input_skip", "combine": "cat"},
     "residual-box": {"progressive": "residual", "fir": False},
     "ddpm": {"block": "ddpm", "embedding": "positional", "progressive_input": "none"},
+    "qk-norm": {"qk_norm": True},
 }
 
 
@@ -227,3 +228,24 @@ def test_group_norm_in_the_form_for_cuda() -> None:
         results.append((y.detach(), held.grad, *(p.grad.clone() for p in norm.parameters())))
     for one, other in zip(*results):
         assert (one - other).abs().max() < 1e-9 * other.abs().max()
+
+
+def logits(qkv: torch.Tensor, *, qk_norm: bool) -> torch.Tensor:
+    """ln of the attention weights, up to a constant for each query, by values that tell the keys apart."""
+    channels = qkv.shape[-1] // 3
+    attention = Attention(channels, skip_rescale=True, init_scale=1.0, qk_norm=qk_norm)
+    qkv[..., 2 * channels :] = torch.eye(channels)  # as many keys as channels
+    return attention.attend(qkv).log()
+
+
+def test_normalized_queries_and_keys_bound_the_logits():
+    """|qᵀk|/√C ≤ √C, whatever the weights; a common factor of queries or keys changes nothing."""
+    channels = 16
+    qkv = torch.randn(2, 1, channels, 3 * channels, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    qkv[..., :channels] = 50 * qkv[..., channels : 2 * channels]  # queries along their keys: the largest logits
+    spread = logits(qkv.clone(), qk_norm=True)
+    assert (spread.amax(-1) - spread.amin(-1)).max() <= 2 * channels**0.5
+    assert (spread.amax(-1) - spread.amin(-1)).max() > channels**0.5
+    assert logits(qkv.clone(), qk_norm=False).min() < -20 * channels**0.5  # without it, far beyond the bound
+    qkv[..., channels : 2 * channels] *= 1e4
+    torch.testing.assert_close(logits(qkv.clone(), qk_norm=True), spread, rtol=1e-6, atol=1e-6)

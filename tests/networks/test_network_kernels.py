@@ -233,6 +233,7 @@ NETWORKS = {
     "box": {"fir": False, "progressive_input": "none"},
     "skips": {"progressive": "output_skip", "progressive_input": "input_skip"},
     "residual": {"progressive": "residual"},
+    "qk-norm": {"qk_norm": True},
 }
 
 

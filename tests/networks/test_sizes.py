@@ -140,6 +140,7 @@ def test_unknown_names_and_sizes() -> None:
         ({"embedding": "learned"}, "embedding: got"),
         ({"fir": "maybe"}, "fir: got 'maybe', expected true or false"),
         ({"skip_rescale": 2}, "skip_rescale: got 2, expected true or false"),
+        ({"qk_norm": "yes"}, "qk_norm: got 'yes', expected true or false"),
         ({"dropout": "abc"}, "dropout: got 'abc', expected a number"),
         ({"dropout": 1.0}, "dropout: got 1.0"),
         ({"fourier_scale": 0.0}, "fourier_scale: got"),

@@ -55,6 +55,7 @@ class NCSNppConfig:
     block              residual block: BigGAN (resamples inside) or DDPM (convolutions between levels)
     embedding          random Fourier features (frozen, of standard deviation fourier_scale) or sinusoidal
     skip_rescale       divide every residual sum by √2
+    qk_norm            normalize queries and keys of the attention: logits stay below √channels
     init_scale         variance scale of the last layer of each residual branch at the start; 0 means 1e-10
     """
 
@@ -74,6 +75,7 @@ class NCSNppConfig:
     embedding: Embedding = "fourier"
     fourier_scale: float = 16.0
     skip_rescale: bool = True
+    qk_norm: bool = False
     init_scale: float = 0.0
 
     def __post_init__(self) -> None:
@@ -87,7 +89,7 @@ class NCSNppConfig:
             if not isinstance(value, list | tuple) or not all(map(_whole, value)):
                 raise ValueError(f"{name}: got {value!r}, expected a list of integers")
             object.__setattr__(self, name, tuple(value))
-        for name in ("fir", "skip_rescale"):  # any word would count as true
+        for name in ("fir", "skip_rescale", "qk_norm"):  # any word would count as true
             if not isinstance(getattr(self, name), bool):
                 raise ValueError(f"{name}: got {getattr(self, name)!r}, expected true or false")
         for name in ("dropout", "fourier_scale", "init_scale"):

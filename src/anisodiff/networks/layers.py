@@ -291,13 +291,18 @@ class ResidualBlock(nn.Module):
 
 
 class Attention(nn.Module):
-    """Single-head self-attention over the H·W pixels: [B,C,H,W] → [B,C,H,W]."""
+    """Single-head self-attention over the H·W pixels: [B,C,H,W] → [B,C,H,W].
 
-    def __init__(self, channels: int, *, skip_rescale: bool, init_scale: float) -> None:
+    qk_norm   q and k are divided by their root mean square, so that |qᵀk|/√C ≤ √C (Henry et al. 2020). Without it
+              logits of long runs at a high learning rate have grown past a thousand (docs/results, run 27).
+    """
+
+    def __init__(self, channels: int, *, skip_rescale: bool, init_scale: float, qk_norm: bool = False) -> None:
         super().__init__()
         self.norm = group_norm(channels)
         self.qkv = Conv2d(channels, 3 * channels, 1, scale=NIN_SCALE, stacked=3)
         self.out = Conv2d(channels, channels, 1, scale=init_scale)
+        self.qk_norm = qk_norm
         self.rescale = math.sqrt(0.5) if skip_rescale else 1.0
 
     def forward(self, x: Tensor) -> Tensor:
@@ -305,19 +310,25 @@ class Attention(nn.Module):
             return self._fused(x)
         # [B,1,H·W,3C]: a view when the memory is channels_last
         qkv = self.qkv(self.norm(x)).flatten(2).transpose(1, 2).unsqueeze(1)
-        q, k, v = qkv.chunk(3, dim=-1)
-        h = F.scaled_dot_product_attention(q, k, v)
+        h = self.attend(qkv)
         h = self.out(h.squeeze(1).transpose(1, 2).reshape(x.shape))
         out: Tensor = (x + h) * self.rescale
         return out
+
+    def attend(self, qkv: Tensor) -> Tensor:
+        """softmax(QKᵀ/√C) V: [B,1,H·W,3C] → [B,1,H·W,C]."""
+        q, k, v = qkv.chunk(3, dim=-1)
+        if self.qk_norm:
+            q, k = (F.rms_norm(x, x.shape[-1:], eps=1e-6).to(v.dtype) for x in (q, k))
+        return F.scaled_dot_product_attention(q, k, v)
 
     def _fused(self, x: Tensor) -> Tensor:
         """1×1 convolutions as matrix products over the pixels [B,1,H·W,C]: those add their bias as they write."""
         batch, channels, height, width = x.shape
         h, x = kernels.normalize(x, self.norm, swish=False)
         pixels = h.permute(0, 2, 3, 1).reshape(batch, 1, -1, channels)
-        q, k, v = F.linear(pixels, self.qkv.weight.flatten(1), self.qkv.bias).chunk(3, dim=-1)
-        h = F.linear(F.scaled_dot_product_attention(q, k, v), self.out.weight.flatten(1))
+        h = self.attend(F.linear(pixels, self.qkv.weight.flatten(1), self.qkv.bias))
+        h = F.linear(h, self.out.weight.flatten(1))
         h = h.view(batch, height, width, channels).permute(0, 3, 1, 2)
         assert self.out.bias is not None
         return kernels.add_scaled(x, h, self.out.bias, self.rescale)

@@ -95,7 +95,7 @@ class _Builder:
 
     def attention(self, channels: int) -> Attention:
         c = self.config
-        return Attention(channels, skip_rescale=c.skip_rescale, init_scale=c.init_scale)
+        return Attention(channels, skip_rescale=c.skip_rescale, init_scale=c.init_scale, qk_norm=c.qk_norm)
 
     def shrink(self, channels: int) -> nn.Module:
         if self.config.block == "biggan":
