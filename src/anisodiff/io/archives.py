@@ -1,9 +1,11 @@
-"""Paths that must exist, zip archives (npz among them), and the files in a folder, a tar or a zip as bytes.
+"""Paths that must exist, files and zip archives (npz among them) as bytes, and the files of a folder, a tar or a zip.
 
-Every error is one line that names the file.
+Only regular files are opened, so no pipe or device can make a command wait. A size is compared with its bound before
+anything is read. Every error is one line that names the file.
 """
 
 import os
+import stat
 import tarfile
 import zipfile
 import zlib
@@ -13,6 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+LARGEST = 1 << 26
+"""Bytes of a record, a config or a picture that are read, unless said otherwise."""
 DAMAGED = (tarfile.TarError, zipfile.BadZipFile, EOFError, zlib.error, OSError)
 
 
@@ -39,6 +43,36 @@ def existing(path: str | Path, what: str) -> Path:
     if not (path.is_dir() or path.is_file()):
         raise ValueError(f"{path} is neither a folder nor a regular file: expected {what}")
     return path
+
+
+def open_regular(path: str | Path) -> IO[bytes]:
+    """A regular file, opened to read; a pipe or a device is a ValueError, and is not waited for."""
+    handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise ValueError(f"{path} is not a regular file")
+    return os.fdopen(handle, "rb")
+
+
+def read_regular(path: str | Path, largest: int = LARGEST) -> bytes:
+    """The contents of a regular file of at most ``largest`` bytes."""
+    with open_regular(path) as stream:
+        data = stream.read(largest + 1)
+    if len(data) > largest:
+        raise ValueError(f"{path} is larger than {largest:,} bytes, the most that is read of such a file")
+    return data
+
+
+def read_member(archive: zipfile.ZipFile, name: str, largest: int = LARGEST) -> bytes:
+    """One file of a zip, of at most ``largest`` bytes unpacked, whatever its header says."""
+    try:
+        with archive.open(name) as stream:
+            data = stream.read(largest + 1)
+    except KeyError:
+        raise ValueError(f"{archive.filename} holds no {name}") from None
+    if len(data) > largest:
+        raise ValueError(f"{archive.filename}: {name} is larger than {largest:,} bytes, the most that is read of it")
+    return data
 
 
 @contextmanager

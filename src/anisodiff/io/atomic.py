@@ -9,6 +9,8 @@ import contextlib
 import os
 import re
 import secrets
+import shutil
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,12 +25,19 @@ def atomic(path: str | Path, *, suffix: str | None = None, parents: bool = True)
     parents  whether to create a missing folder
 
     If the block fails, no file is left and an older file at ``path`` is unchanged. A killed process leaves the hidden
-    file, too.
+    file, too. A link stays and its target is replaced. What is no regular file, such as /dev/null or a pipe, is
+    written into, never replaced.
     """
-    path = Path(path)
+    path = Path(os.path.realpath(path))
+    ending = path.suffix if suffix is None else suffix
+    if _exists(path) and not path.is_file():
+        with tempfile.TemporaryDirectory() as folder:
+            temporary = Path(folder, f"{path.stem}{ending}")
+            yield temporary
+            _write_into(path, temporary)
+        return
     if parents:
         path.parent.mkdir(parents=True, exist_ok=True)
-    ending = path.suffix if suffix is None else suffix
     temporary = path.with_name(f".{path.stem}-{secrets.token_hex(4)}{ending}")
     temporary.touch(exist_ok=False)  # with the permissions that any new file of this user has
     try:
@@ -36,6 +45,23 @@ def atomic(path: str | Path, *, suffix: str | None = None, parents: bool = True)
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def _exists(path: Path) -> bool:
+    """Whether there is anything; links that lead in a circle are an OSError."""
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True
+
+
+def _write_into(path: Path, source: Path) -> None:
+    """Copy into a device or pipe; a pipe that nobody reads is an OSError, and is not waited for."""
+    handle = os.open(path, os.O_WRONLY | getattr(os, "O_NONBLOCK", 0))
+    os.set_blocking(handle, True)
+    with source.open("rb") as read, os.fdopen(handle, "wb") as written:
+        shutil.copyfileobj(read, written)
 
 
 @contextlib.contextmanager
