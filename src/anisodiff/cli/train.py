@@ -120,8 +120,11 @@ def train(
             config=job.config, data=job.data, heldout=job.heldout, start=job.start, holdout=holdout or job.holdout
         )
         dry.show(run, where, found, as_json=as_json)
-    elif leads:
-        _report(outcome, output, as_json)
+    else:
+        if leads:
+            _report(outcome, output, as_json)
+        if not outcome.finished:
+            raise typer.Exit(130)  # a command behind && must not take the run for whole
 
 
 @contextmanager

@@ -15,6 +15,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from anisodiff.runtime.progress import Progress
+
 FORMAT, VERSION = "anisodiff dataset", 1
 REMEDY = "prepare it again"
 
@@ -100,16 +102,27 @@ def open_dataset(path: str | Path, *, verify: bool = False) -> Dataset:
     if labels is not None and labels.shape != shape[:1]:
         raise ValueError(f"{path}/labels.npy has shape {list(labels.shape)}, expected [{shape[0]}]; {REMEDY}")
     found = Dataset(path=path, images=images, labels=labels, fingerprint=meta["fingerprint"], meta=meta)
-    if verify and (code := fingerprint(images)) != found.fingerprint:
-        raise ValueError(f"{path} has fingerprint {code[:12]}, expected {found.fingerprint[:12]}: damaged; {REMEDY}")
+    if verify:
+        verify_images(found)
     return found
 
 
-def fingerprint(images: NDArray[np.uint8]) -> str:
+def verify_images(dataset: Dataset, progress: Progress | None = None) -> None:
+    """Refuse a dataset whose pixels are not those that its fingerprint was computed of."""
+    code, expected = fingerprint(dataset.images, progress), dataset.fingerprint
+    if code != expected:
+        raise ValueError(
+            f"{dataset.path} has fingerprint {code[:12]}, expected {expected[:12]}: damaged or changed; {REMEDY}"
+        )
+
+
+def fingerprint(images: NDArray[np.uint8], progress: Progress | None = None) -> str:
     """The fingerprint of an array [N, C, H, W], read in blocks."""
     total = hashlib.sha256()
     rows = max(1, (16 << 20) // max(1, images[:1].nbytes))
     for i in range(0, len(images), rows):
         total.update(images[i : i + rows].tobytes())
+        if progress is not None:
+            progress(min(i + rows, len(images)), len(images))
     total.update(shape_line(images.shape))
     return total.hexdigest()

@@ -9,9 +9,9 @@ import errno
 import hashlib
 import json
 import os
+import secrets
 import shutil
 import struct
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -190,7 +190,8 @@ def _partial(out: Path) -> Iterator[Path]:
             with locked(_lock_of(old)) as free, contextlib.suppress(FileNotFoundError):
                 if free and old.is_dir() and time.time() - old.stat().st_mtime > STALE:
                     shutil.rmtree(old, ignore_errors=True)
-        folder = Path(tempfile.mkdtemp(prefix=prefix, dir=out.parent))
+        folder = out.parent / f"{prefix}{secrets.token_hex(4)}"
+        folder.mkdir()
     except OSError as error:
         raise ValueError(f"cannot write below {out.parent} ({error.strerror}): choose another folder") from error
     try:
@@ -206,7 +207,6 @@ def _lock_of(folder: Path) -> Path:
 
 def _publish(folder: Path, out: Path, identity: dict[str, Any]) -> None:
     """Rename into place; a replaced dataset is moved away first, another process's equal one is kept."""
-    os.chmod(folder, 0o755)  # mkdtemp makes it private
     retired = folder.with_name(folder.name + "-old")
     if _already(out, identity, overwrite=True):
         return

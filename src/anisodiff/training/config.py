@@ -201,7 +201,7 @@ _WHOLE = {
 }  # fmt: skip
 _REAL = {
     "level_mean": (-20.0, 20.0), "level_std": (0.01, 20.0), "t_min": (1e-9, 1e6),
-    "lr": (0.0, 10.0), "eps": (0.0, 1.0), "clip": (0.0, 1e9),
+    "lr": (0.0, 10.0), "eps": (1e-30, 1.0), "clip": (0.0, 1e9),
 }  # fmt: skip
 
 

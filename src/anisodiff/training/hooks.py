@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from anisodiff.io import tensor_files as files
+from anisodiff.io.archives import one_line
 from anisodiff.io.atomic import replacing
 from anisodiff.models.base import Model
 from anisodiff.processes import Process
@@ -141,8 +142,10 @@ class Log:
     A run that is resumed at ``step`` drops what it had logged beyond it.
     """
 
-    def __init__(self, run: Path, step: int, *, tensorboard: bool) -> None:
-        self._path = run / "log.jsonl"
+    def __init__(
+        self, run: Path, step: int, *, tensorboard: bool, say: Callable[[str], None] = lambda _: None
+    ) -> None:
+        self._path, self._say = run / "log.jsonl", say
         kept = [record for record in read_log(run) if record["step"] <= step]
         with replacing(self._path) as temporary:
             temporary.write_text("".join(json.dumps(record) + "\n" for record in kept), encoding="utf-8")
@@ -152,7 +155,8 @@ class Log:
                 from torch.utils.tensorboard import SummaryWriter
             except ImportError:
                 return
-            self._board = SummaryWriter(str(run / "tensorboard"), purge_step=step + 1)
+            with self._optional():
+                self._board = SummaryWriter(str(run / "tensorboard"), purge_step=step + 1)
 
     def write(self, record: dict[str, Any]) -> None:
         """One line; a disk that is full loses the line, not the run."""
@@ -160,10 +164,20 @@ class Log:
         try:
             with self._path.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(record) + "\n")
-            if self._board is not None:
-                self._draw(record)
         except OSError:
-            return
+            pass
+        if self._board is not None:
+            with self._optional():
+                self._draw(record)
+
+    @contextmanager
+    def _optional(self) -> Iterator[None]:
+        """TensorBoard never ends a run: where it fails, whatever it raises, the run goes on without it."""
+        try:
+            yield
+        except Exception as error:
+            self._board = None
+            self._say(f"TensorBoard stopped ({one_line(error)}); training continues without it")
 
     def _draw(self, record: dict[str, Any]) -> None:
         step = record["step"]
@@ -176,4 +190,5 @@ class Log:
 
     def close(self) -> None:
         if self._board is not None:
-            self._board.close()
+            with self._optional():
+                self._board.close()
