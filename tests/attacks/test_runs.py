@@ -18,7 +18,8 @@ from anisodiff.training.hooks import Diverged, Hooks
 
 TINY = TrainConfig(
     process={"preset": "ve"}, network={"name": "tiny", "nf": 4, "blocks": 1, "multipliers": [1]},
-    size=(8, 8), channels=1, batch=4, images=24, calibration=16, warm_up=0, log_every=4, checkpoint_every=8, sample_every=0,
+    size=(8, 8), channels=1, batch=4, images=24, calibration=16, warm_up=0,
+    log_every=4, checkpoint_every=8, sample_every=0,
 )  # fmt: skip
 
 

@@ -210,10 +210,11 @@ def _metrics(text: str | None) -> tuple[str, ...] | None:
 
 
 def _read_report(path: Path) -> "Report":
+    from anisodiff.io.archives import read_regular
     from anisodiff.metrics import Report
 
     try:
-        return Report.from_json(path.read_text(encoding="utf-8"))
+        return Report.from_json(read_regular(path).decode("utf-8"))
     except OSError as error:
         raise ValueError(f"cannot read {path} ({error.strerror or error})") from error
     except ValueError as error:

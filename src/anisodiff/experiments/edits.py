@@ -25,6 +25,7 @@ from anisodiff.experiments.evaluator import Evaluator
 from anisodiff.experiments.layout import Place, read_json, save_arrays
 from anisodiff.experiments.sampling import Chunks, Failed, SampleWriter
 from anisodiff.generation.priors import open_pool
+from anisodiff.io.arrays import read_npz
 from anisodiff.io.images import SUFFIXES, to_bytes
 from anisodiff.io.records import differences, plain, write_json
 from anisodiff.metrics import Survey, image_set
@@ -124,8 +125,7 @@ class Paintings:
     def _painted(self) -> NDArray[np.uint8]:
         if not self.place.is_file():
             return np.empty((0,), dtype=np.uint8)
-        with np.load(self.place, allow_pickle=False) as stored:
-            found: NDArray[np.uint8] = stored["images"]
+        found: NDArray[np.uint8] = read_npz(self.place, "images")["images"]
         return found
 
     @cached_property

@@ -21,6 +21,7 @@ from anisodiff.experiments.budget import Deadline
 from anisodiff.experiments.layout import read_json, save_arrays
 from anisodiff.generation import Generator
 from anisodiff.generation.protocol import describe, differences
+from anisodiff.io.arrays import read_npz
 from anisodiff.io.atomic import without_folders
 from anisodiff.io.images import to_bytes
 from anisodiff.io.records import write_json
@@ -80,8 +81,8 @@ class Chunks:
     def read(self, *keys: str) -> Iterator[tuple[Any, ...]]:
         """The arrays of these names, file after file."""
         for _, _, path in self.ranges():
-            with np.load(path, allow_pickle=False) as stored:
-                yield tuple(stored[key] for key in keys)
+            stored = read_npz(path, *keys)
+            yield tuple(stored[key] for key in keys)
 
     def first(self, n: int) -> NDArray[np.uint8]:
         held: list[NDArray[np.uint8]] = []

@@ -29,12 +29,12 @@ from anisodiff.generation.reverse import SamplingStep, check_seeds
 from anisodiff.io.atomic import atomic, replacing
 from anisodiff.io.checkpoint import alone
 from anisodiff.io.grids import Pixels, save_grid, to_pixels
+from anisodiff.io.images import DecodeError, decode, open_image, whole_png
 from anisodiff.io.records import write_json
 from anisodiff.io.tensor_files import Observe, unobserved
 from anisodiff.runtime.distributed import Distributed
 from anisodiff.runtime.progress import Progress, no_progress
 
-_PNG_END = b"IEND\xaeB`\x82"
 _PART = ".part"
 
 
@@ -90,7 +90,7 @@ class SampleFolder:
                     (self.path / name).unlink(missing_ok=True)
             if read_protocol(self.path) != protocol:  # none yet, or of fewer seeds
                 write_json(self.path / NAME, protocol)
-            return [seed for seed in seeds if self.file(seed).name not in names or not _complete(self.file(seed))]
+            return [seed for seed in seeds if self.file(seed).name not in names or not whole_png(self.file(seed))]
 
     def put(self, seed: int, pixels: Pixels) -> None:
         """Write the image ``pixels`` [H, W, 1 or 3] of a seed."""
@@ -105,9 +105,8 @@ class SampleFolder:
     def get(self, seed: int) -> Pixels:
         """The image of a seed, [H, W, 1 or 3]."""
         try:
-            with Image.open(self.file(seed)) as image:
-                pixels = np.array(image)
-        except (OSError, SyntaxError) as error:
+            pixels = np.array(decode(lambda: open_image(self.file(seed))))
+        except DecodeError as error:
             raise ValueError(f"{self.file(seed)} cannot be read ({error}): remove it and run again") from None
         return pixels[..., None] if pixels.ndim == 2 else pixels
 
@@ -125,14 +124,6 @@ class SampleFolder:
             )
             shown.errno = error.errno
             raise shown from None
-
-
-def _complete(path: Path) -> bool:
-    """Whether a file ends as a PNG does: a crash of the machine can leave one cut off."""
-    with path.open("rb") as file:
-        file.seek(0, os.SEEK_END)
-        file.seek(max(0, file.tell() - len(_PNG_END)))
-        return file.read() == _PNG_END
 
 
 def _member(name: str) -> zipfile.ZipInfo:
