@@ -5,7 +5,6 @@ images.
 """
 
 import hashlib
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,10 +14,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from anisodiff.io.records import read_json
+from anisodiff.io.schema import anything, fields, flag, optional, require, rows, table, text, whole
 from anisodiff.runtime.progress import Progress
 
 FORMAT, VERSION = "anisodiff dataset", 1
 REMEDY = "prepare it again"
+META = fields(
+    fingerprint=text, shape=rows(whole(1), count=4), labels=flag, source=text, classes=optional(rows(text)),
+    skipped=rows(fields(name=text, reason=text)), identity=fields(source=table(anything)),
+)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,10 +69,10 @@ def shape_line(shape: tuple[int, ...]) -> bytes:
 def read_meta(path: Path) -> dict[str, Any] | None:
     """The meta.json of a finished dataset; None where there is none."""
     try:
-        meta = json.loads((path / "meta.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        meta = read_json(path / "meta.json")
+    except ValueError:
         return None
-    return meta if isinstance(meta, dict) and meta.get("format") == FORMAT else None
+    return meta if meta.get("format") == FORMAT else None
 
 
 def is_dataset(path: str | Path) -> bool:
@@ -92,6 +97,7 @@ def open_dataset(path: str | Path, *, verify: bool = False) -> Dataset:
         )
     if meta.get("version") != VERSION:
         raise ValueError(f"{path} has dataset version {meta.get('version')}, expected {VERSION}; {REMEDY}")
+    require(META, meta, path / "meta.json")
     images = _load(path / "images.npy", mmap=True)
     shape = tuple(meta["shape"])
     if images.dtype != np.uint8 or images.shape != shape:

@@ -29,12 +29,13 @@ from anisodiff.io import records
 from anisodiff.io.atomic import replacing
 from anisodiff.io.grids import to_pixels
 from anisodiff.io.images import DecodeError, decode, open_image
+from anisodiff.io.schema import anything, fields, table
 from anisodiff.runtime.progress import Progress, no_progress
 
 NAME = "edit.json"
 MAY_GROW = ("strengths", "noise_levels", "pictures")
 """Tables of the record that a later job may add to; everything else fixes the pixels."""
-RECORD = records.RecordKind("anisodiff edits", 3, required=dict.fromkeys(MAY_GROW, dict))
+RECORD = records.RecordKind("anisodiff edits", 3, shape=fields(**dict.fromkeys(MAY_GROW, table(anything))))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -76,3 +76,13 @@ def read_npz(path: Path, *keys: str) -> dict[str, NDArray[Any]]:
     if missing := [key for key in keys if key not in found]:
         raise ValueError(f"{path} is damaged: it holds no {missing[0]}")
     return found
+
+
+def read_pixels(path: Path, key: str = "images") -> NDArray[np.uint8]:
+    """The images uint8 [N, C, H, W] of an .npz of ours, C = 1 or 3."""
+    found = read_npz(path, key)[key]
+    if found.dtype != np.uint8 or found.ndim != 4 or found.shape[1] not in (1, 3) or 0 in found.shape:
+        raise ValueError(
+            f"{path} is damaged: {key} is {found.dtype} {list(found.shape)}, expected uint8 [N, C, H, W]"
+        )
+    return found

@@ -17,7 +17,7 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 import torch
@@ -26,9 +26,16 @@ from torch import Tensor
 from anisodiff.io import tensor_files as files
 from anisodiff.io.atomic import locked, sync_folder
 from anisodiff.io.records import RecordKind, read_json
+from anisodiff.io.schema import anything, fields, number, optional, require, table, text, whole
 from anisodiff.pretrained import SHIPPED, shipped
 
-MANIFEST = RecordKind("anisodiff checkpoint", 2, required={"files": dict})
+MANIFEST = RecordKind("anisodiff checkpoint", 2, shape=fields(files=table(text)))
+META = fields(
+    step=whole(0), images=whole(0), config=table(anything), process=table(anything), network=fields(name=text),
+    data=fields(fingerprint=text, images=optional(whole(0)), source=optional(text)), threads=optional(whole(1)),
+    training_seconds=optional(number),
+)  # fmt: skip
+"""Of config.json; what it says of the run is checked where it is used."""
 _PARTIAL, _STEP = ".partial-", "step-"
 
 
@@ -91,14 +98,19 @@ def read(path: str | Path) -> Checkpoint:
     path = Path(path)
     try:
         manifest = MANIFEST.read(path / "manifest.json")
-        if manifest is None or "config.json" not in manifest["files"]:
-            raise Damaged(f"{path}: manifest.json {'is missing' if manifest is None else 'lists no config.json'}")
+        if manifest is None:
+            raise Damaged(f"{path}: manifest.json is missing")
+        for name in ("config.json", "model.safetensors"):
+            if name not in manifest["files"]:
+                raise Damaged(f"{path}: manifest.json lists no {name}")
         for name, code in manifest["files"].items():
+            if PurePath(name).is_absolute() or ".." in PurePath(name).parts:
+                raise Damaged(f"{path}: manifest.json lists {name}, which is not inside")
             if not (path / name).is_file():
                 raise Damaged(f"{path}: {name} is missing")
             if files.sha256(path / name) != code:
                 raise Damaged(f"{path}: {name} is not what was written (checksum)")
-        return Checkpoint(path, read_json(path / "config.json"))
+        return Checkpoint(path, require(META, read_json(path / "config.json"), path / "config.json"))
     except Damaged:
         raise
     except (OSError, ValueError) as error:

@@ -1,6 +1,6 @@
 """Records: what a folder or a file holds, as JSON beside it, and whether a command may continue it.
 
-    SAMPLES = RecordKind("anisodiff samples", version=2, required={"seeds": str})
+    SAMPLES = RecordKind("anisodiff samples", version=2, shape=fields(seeds=text))
 
     new = SAMPLES.new(values)                     plain values, with format, version and the package's version
     held = SAMPLES.read(path)                     None: no record there; a malformed one is one ValueError line
@@ -16,12 +16,13 @@ inner value is ``outer.inner``.
 import itertools
 import json
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from anisodiff.io import schema
 from anisodiff.io.archives import read_regular
 from anisodiff.io.atomic import replacing
 from anisodiff.version import __version__
@@ -35,11 +36,11 @@ DEEPEST, MOST_VALUES = 40, 5_000_000
 
 @dataclass(frozen=True)
 class RecordKind:
-    """One format of records: its name ("anisodiff NOUN"), its version, and the keys without which it is malformed."""
+    """One format of records: its name ("anisodiff NOUN"), its version, and the shape that its values must have."""
 
     format: str
     version: int
-    required: Mapping[str, type] = field(default_factory=dict)
+    shape: schema.Shape = schema.anything
 
     @property
     def noun(self) -> str:
@@ -60,11 +61,7 @@ class RecordKind:
             raise ValueError(f"{path} is no record of {self.noun}: expected the format {self.format!r}")
         if found.get("version") != self.version:
             raise ValueError(f"{path} has {self.noun} version {found.get('version')}, expected {self.version}")
-        for key, kind in self.required.items():
-            if not isinstance(found.get(key), kind):
-                got = type(found[key]).__name__ if key in found else "nothing"
-                raise ValueError(f"{path} is damaged: {key}: got {got}, expected {kind.__name__}")
-        return found
+        return schema.require(self.shape, found, path)
 
     def check_folder(self, folder: Path, name: str) -> None:
         """Refuse a place that is neither new, nor empty, nor a folder with such a record, the file ``name``."""

@@ -14,8 +14,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from anisodiff.io import schema
 from anisodiff.io import tensor_files as files
-from anisodiff.io.archives import one_line
+from anisodiff.io.archives import LARGEST_BLOB, one_line, read_regular
 from anisodiff.io.atomic import replacing
 from anisodiff.models.base import Model
 from anisodiff.processes import Process
@@ -23,6 +24,11 @@ from anisodiff.runtime.distributed import Distributed
 from anisodiff.runtime.progress import StageProgress, no_stage_progress
 
 _TOGETHER = 16  # steps between two questions among several processes: each costs a wait for the device
+
+_LINE = schema.fields(
+    step=schema.whole(0), images=schema.optional(schema.whole(0)), loss=schema.optional(schema.number),
+    images_per_second=schema.optional(schema.number),
+)  # fmt: skip
 
 OnInterval = Callable[[Model, int, Mapping[str, Tensor] | None], bool | None]
 
@@ -126,13 +132,14 @@ def read_log(run: str | Path) -> list[dict[str, Any]]:
     """All complete lines of a run's log; a line cut off by a kill is omitted."""
     path = Path(run) / "log.jsonl"
     records = []
-    for line in path.read_text(encoding="utf-8").splitlines() if path.is_file() else []:
+    held = read_regular(path, LARGEST_BLOB).decode("utf-8", "replace") if path.is_file() else ""
+    for line in held.splitlines():
         try:
             record = json.loads(line)
-        except ValueError:
+            _LINE(record, "log")
+        except (ValueError, RecursionError):
             continue
-        if isinstance(record, dict) and isinstance(record.get("step"), int):
-            records.append(record)
+        records.append(record)
     return records
 
 
