@@ -17,7 +17,7 @@ import typer
 from anisodiff.cli import common
 from anisodiff.cli.feature_network import Choice, pick_network
 from anisodiff.cli.tables import show_table
-from anisodiff.io.atomic import without_folders
+from anisodiff.io.atomic import leaving_nothing, without_folders
 from anisodiff.runtime.progress import StageProgress, stages
 
 if TYPE_CHECKING:
@@ -165,6 +165,14 @@ def opened(
     ``fixed``: more settings that may not change; ``points``: the values of a run of a sweep, by its name; ``dry``:
     write nothing.
     """
+    with leaving_nothing(asked.out, "study.json"):
+        yield from _opened(kind, runs, settings, asked, own=own, fixed=fixed, points=points, dry=dry)
+
+
+def _opened(
+    kind: str, runs: "Sequence[Run]", settings: "StudySettings", asked: Asked, *, own: bool,
+    fixed: Mapping[str, Any] | None, points: Mapping[str, Any] | None, dry: bool,
+) -> Iterator[OpenStudy]:  # fmt: skip
     from anisodiff import experiments
     from anisodiff.runtime.devices import pick_device
     from anisodiff.training.picking import Machine

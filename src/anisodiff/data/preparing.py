@@ -25,7 +25,7 @@ from anisodiff.data.dataset import FORMAT, VERSION, Dataset, open_dataset, read_
 from anisodiff.data.guessing import guess
 from anisodiff.data.named import open_source
 from anisodiff.data.source import Source
-from anisodiff.io.atomic import locked, sync_folder
+from anisodiff.io.atomic import leaving_nothing, locked, sync_folder
 from anisodiff.io.images import Fit, Resample
 from anisodiff.io.picture_files import Item, Skipped, legible
 from anisodiff.runtime.progress import Progress
@@ -82,7 +82,7 @@ def prepare(
         dataset = open_dataset(out)
         return Prepared(dataset=dataset, made=False, message=f"already prepared, nothing to do: {dataset.describe()}")
     skipped = Skipped(source.describe(), len(source), max_skipped, "repair or remove them, or raise max_skipped")
-    with _partial(out) as folder:
+    with leaving_nothing(out), _partial(out) as folder:
         with _disk_named(out):
             meta = _write(source, fit, folder, skipped, progress)
             meta |= {"source": legible(source.describe()), "classes": source.classes, "identity": identity}

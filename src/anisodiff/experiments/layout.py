@@ -45,8 +45,17 @@ TRAINED = either(
     fields(failed=text), fields(images=whole(0), seconds=optional(number), steps=optional(whole(0)))
 )  # fmt: skip
 """train.json."""
-RESULT = fields(failed=optional(text), report=optional(of(Report)), sampling=optional(fields(sampler=text)))
-"""A column of numbers."""
+_SAMPLED = fields(sampler=text)
+
+
+def _result(value: Any, where: str) -> None:
+    """A column of numbers: why it failed, a report of samples, or distances of edits and during training."""
+    fields(failed=optional(text), report=optional(of(Report)), sampling=optional(_SAMPLED))(value, where)
+    if value.get("report") is not None:
+        fields(sampling=_SAMPLED)(value, where)
+
+
+RESULT: Shape = _result
 MADE = fields(seeds=text, nfe=optional(whole(0)), seed=whole(0), note=optional(text), leakage=optional(anything))
 """How samples are made."""
 FRESH = fields(steps=rows(whole(0)))

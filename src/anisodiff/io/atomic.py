@@ -71,10 +71,27 @@ def replacing(path: str | Path) -> Iterator[Path]:
     if path.is_dir():
         raise ValueError(f"cannot write {path}: it is a folder; give a file name")
     try:
-        with atomic(path) as temporary:
+        with leaving_nothing(path.parent), atomic(path) as temporary:
             yield temporary
     except OSError as error:
         raise ValueError(f"cannot write {path}: {error.strerror or error}") from None
+
+
+@contextlib.contextmanager
+def leaving_nothing(path: str | Path, *trivial: str) -> Iterator[None]:
+    """If the block is refused (ValueError, OSError), folders made for ``path`` go, unless they hold a result.
+
+    trivial   names of files that are no result: what a command notes of itself before it works
+    """
+    missing = [one for one in (Path(path), *Path(path).parents) if not os.path.lexists(one)]
+    try:
+        yield
+    except (ValueError, OSError):
+        if missing and missing[-1].is_dir():
+            held = [one for one in missing[-1].rglob("*") if not one.is_dir() or one.is_symlink()]
+            if all(one.name in trivial for one in held):
+                shutil.rmtree(missing[-1], ignore_errors=True)
+        raise
 
 
 @contextlib.contextmanager

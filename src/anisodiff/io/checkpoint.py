@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from anisodiff.io import tensor_files as files
-from anisodiff.io.atomic import locked, sync_folder
+from anisodiff.io.atomic import leaving_nothing, locked, sync_folder
 from anisodiff.io.records import RecordKind, read_json
 from anisodiff.io.schema import anything, fields, number, optional, require, table, text, whole
 from anisodiff.pretrained import SHIPPED, shipped
@@ -272,7 +272,7 @@ class Store:
 @contextmanager
 def alone(folder: Path) -> Iterator[None]:
     """Create ``folder`` if needed and hold its lock: two processes never write into one folder."""
-    with ExitStack() as stack:
+    with leaving_nothing(folder, ".lock"), ExitStack() as stack:
         try:
             folder.mkdir(parents=True, exist_ok=True)
             free = stack.enter_context(locked(folder / ".lock"))
