@@ -306,8 +306,8 @@ OPTIONS = words_of("""
 VALUES = words_of("""
     0 -1 1 2 nan inf 1e400 1e-9 true x x= = a=b lr=0 eps=0 process.T=nan network.blocks=1000000 size=0 size=[8,8]
     batch=0 [[[ { é [bold] run data photos photos.zip photos/0.png images.npz made report.json study process.yaml
-    /dev/null /dev/zero / . .. nowhere out out.zip out.png a/b/c cpu cuda:7 ve heat 10% 200% 0-3 3-0 0-99999999999 9min -5s
-    fid none exponential ode simulate
+    /dev/null /dev/zero / . .. nowhere out out.zip out.png a/b/c cpu cuda:7 ve heat 10% 200% 0-3 3-0 0-99999999999
+    9min -5s fid none exponential ode simulate
 """)
 VALUES += ["", " ", "9" * 40, "a" * 3000, "\udcff.png"]
 

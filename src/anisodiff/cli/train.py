@@ -92,6 +92,10 @@ def train(
     changes |= {key: value for key, value in (("seed", seed), ("images", images)) if value is not None}
     if start is not None and start.is_file():  # a published network: keep its inputs and outputs
         changes = {"parameterization": "ve", "channel_pca": False, **changes}
+    if start is not None and not start.is_file():
+        from anisodiff.io.checkpoint import find
+
+        find(start)  # before hours of preparing
     refused = leaving_nothing(output, "config.yaml", ".lock")
     with refused, _stopped_in_one_line(output), stages(common.console, shown=leads) as tell:
         tell("starting", 0, None)

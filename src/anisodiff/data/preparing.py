@@ -28,6 +28,7 @@ from anisodiff.data.source import Source
 from anisodiff.io.atomic import leaving_nothing, locked, sync_folder
 from anisodiff.io.images import Fit, Resample
 from anisodiff.io.picture_files import Item, Skipped, legible
+from anisodiff.io.records import json_text
 from anisodiff.runtime.progress import Progress
 
 HEADER = 128  # bytes, fixed, so that the final count can be written over the first one
@@ -87,7 +88,7 @@ def prepare(
             meta = _write(source, fit, folder, skipped, progress)
             meta |= {"source": legible(source.describe()), "classes": source.classes, "identity": identity}
             with (folder / "meta.json").open("wb") as file:
-                file.write(json.dumps(meta, indent=1, ensure_ascii=False).encode())
+                file.write(json_text(meta))
                 _sync(file)
         _publish(folder, out, identity)
     dataset = open_dataset(out)

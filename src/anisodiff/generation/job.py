@@ -6,7 +6,6 @@ A job writes SEED.png into a folder (`SampleFolder`), each complete or absent, w
 
 import errno
 import io
-import json
 import os
 import shutil
 import time
@@ -26,11 +25,11 @@ from anisodiff.generation.generator import Generator
 from anisodiff.generation.priors import Leakage
 from anisodiff.generation.protocol import FILES, NAME, RECORD, describe, differences, path_of, read_protocol
 from anisodiff.generation.reverse import SamplingStep, check_seeds
-from anisodiff.io.atomic import atomic, replacing
+from anisodiff.io.atomic import atomic, clear_orphans, replacing
 from anisodiff.io.checkpoint import alone
 from anisodiff.io.grids import Pixels, save_grid, to_pixels
 from anisodiff.io.images import DecodeError, decode, open_image, whole_png
-from anisodiff.io.records import write_json
+from anisodiff.io.records import json_text, write_json
 from anisodiff.io.tensor_files import Observe, unobserved
 from anisodiff.runtime.distributed import Distributed
 from anisodiff.runtime.progress import Progress, no_progress
@@ -135,7 +134,7 @@ def _zip(folder: SampleFolder, seeds: Sequence[int], protocol: Mapping[str, Any]
     with replacing(out) as temporary, zipfile.ZipFile(temporary, "w") as archive:
         for seed in seeds:
             archive.writestr(_member(folder.file(seed).name), folder.file(seed).read_bytes())
-        archive.writestr(_member(NAME), json.dumps(protocol, indent=1, ensure_ascii=False))
+        archive.writestr(_member(NAME), json_text(protocol))
 
 
 def _npz(folder: SampleFolder, seeds: Sequence[int], protocol: Mapping[str, Any], out: Path) -> None:
@@ -235,6 +234,7 @@ def write_samples(
             done += len(part) * route.nfe
         distributed.total(torch.zeros(1, device=distributed.device))  # all have written
         if join is not None and distributed.leads:
+            clear_orphans(out)
             try:
                 join(folder, chosen, protocol, out)
                 write_json(path_of(out), protocol)

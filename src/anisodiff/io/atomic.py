@@ -47,6 +47,15 @@ def atomic(path: str | Path, *, suffix: str | None = None, parents: bool = True)
         temporary.unlink(missing_ok=True)
 
 
+def clear_orphans(path: Path) -> None:
+    """Remove what killed writers of ``path`` have left; call it where a lock keeps other writers away."""
+    path = Path(os.path.realpath(path))
+    name = re.compile(rf"\.{re.escape(path.stem)}-[0-9a-f]{{8}}{re.escape(path.suffix)}")
+    for entry in path.parent.iterdir() if path.parent.is_dir() else ():
+        if name.fullmatch(entry.name):
+            entry.unlink(missing_ok=True)
+
+
 def _exists(path: Path) -> bool:
     """Whether there is anything; links that lead in a circle are an OSError."""
     try:

@@ -109,7 +109,15 @@ def plain(values: Any) -> Any:
 def write_json(path: Path, values: Mapping[str, Any]) -> None:
     """Write plain values; the file is complete or absent."""
     with replacing(path) as temporary:
-        temporary.write_text(json.dumps(values, indent=1, ensure_ascii=False), encoding="utf-8")
+        temporary.write_bytes(json_text(values))
+
+
+def json_text(values: Any) -> bytes:
+    """UTF-8; where a path is none, all beyond ASCII is escaped, so that it reads back to the same path."""
+    try:
+        return json.dumps(values, indent=1, ensure_ascii=False).encode("utf-8")
+    except UnicodeEncodeError:
+        return json.dumps(values, indent=1).encode("utf-8")
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -45,17 +45,15 @@ def _to_arrays(made: Survey) -> dict[str, np.ndarray]:
 def _whole(arrays: dict[str, np.ndarray]) -> bool:
     """Whether all arrays of a survey are there, of the right kind, and of one number of rows and columns."""
     kinds = {"features": ("f", 2), "mean": ("f", 1), "scatter": ("f", 2), "size": ("i", 1), "digests": ("u", 2)}
-    kinds |= dict.fromkeys(("name", "split", "resize"), ("U", 0))
+    kinds |= dict.fromkeys(("name", "split", "resize"), ("U", 1))
     if not all(name in arrays and (arrays[name].dtype.kind, arrays[name].ndim) == kinds[name] for name in kinds):
         return False
-    if not all(name in arrays and arrays[name].dtype.kind == "f" for name in PIXELS):
+    if not all(name in arrays and arrays[name].dtype.kind == "f" and 1 <= arrays[name].ndim <= 2 for name in PIXELS):
         return False
     count, columns = arrays["features"].shape
-    square, rows = (columns, columns), {len(arrays[name]) for name in ROWS if arrays[name].ndim}
-    return (
-        arrays["mean"].shape == (columns,) and arrays["scatter"].shape == square and arrays["size"].shape == (2,)
-        and arrays["digests"].shape == (count, 32) and rows == {count}
-    )  # fmt: skip
+    shapes = {"mean": (columns,), "scatter": (columns, columns), "size": (2,), "digests": (count, 32)}
+    shapes |= dict.fromkeys(("name", "split", "resize"), (1,))
+    return all(arrays[name].shape == shape for name, shape in shapes.items()) and len(arrays["projections"]) == count
 
 
 def _from_arrays(arrays: dict[str, np.ndarray], device: torch.device) -> Survey:
