@@ -8,6 +8,7 @@ import hashlib
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -38,11 +39,11 @@ def _digest(key: str, arrays: Mapping[str, np.ndarray]) -> str:
 
 def store_arrays(path: Path, key: str, arrays: Mapping[str, np.ndarray]) -> None:
     """Write ``arrays`` to ``path`` as npz with ``key`` and checksum, atomically."""
-    contents = {name: np.ascontiguousarray(a) for name, a in arrays.items()}
+    contents: dict[str, Any] = {name: np.ascontiguousarray(a) for name, a in arrays.items()}
     contents["__key__"] = np.array(key)
     contents["__sha256__"] = np.array(_digest(key, arrays))
     with atomic(path, suffix=".part") as temporary, temporary.open("wb") as stream:
-        np.savez(stream, allow_pickle=False, **contents)
+        np.savez(stream, **contents)
 
 
 def load_arrays(path: Path, key: str, *, say: Say = silent) -> dict[str, np.ndarray] | None:
