@@ -2,6 +2,9 @@
 # make test    environment, then lint (with the rings of imports), types and all tests
 # make wheel   the wheel in dist/, tried in a new environment without the repository
 # make docs    the site in build/site, strict: a broken link fails
+# make oldest  the tests with the oldest versions that pyproject.toml allows (torch apart)
+# make sbom    dist/sbom.json (CycloneDX) and THIRD_PARTY.md: what this environment consists of, with licenses
+# make lock    requirements-dev.lock: the versions of this environment with the sha256 of their wheels
 # make kernels the GPU kernels in Triton's interpreter (installs triton, 640 MB)
 PYTHON ?= python3
 VENV   ?= .venv
@@ -9,7 +12,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 
-.PHONY: demo test lint types unit docs wheel kernels format clean
+.PHONY: demo test lint types unit docs wheel kernels oldest sbom lock format clean
 
 demo: $(STAMP)
 	$(BIN)/anisodiff demo --output demo
@@ -39,13 +42,30 @@ kernels: $(STAMP)
 	OMP_NUM_THREADS=1 $(BIN)/pytest tests/integrators/test_kernels.py tests/integrators/test_chain_kernel.py \
 		tests/networks/test_network_kernels.py tests/test_keyed_kernels.py
 
+oldest: $(STAMP)
+	$(BIN)/python -m pip install --quiet --no-deps --only-binary=:all: --upgrade --target build/oldest \
+	    --requirement requirements-oldest.txt
+	PYTHONPATH=$(CURDIR)/build/oldest:$(CURDIR)/src OMP_NUM_THREADS=1 $(BIN)/pytest -n 2
+
+sbom: $(STAMP)
+	$(BIN)/python .ci/sbom
+
+lock: $(STAMP)
+	$(BIN)/python .ci/lock
+
 format: $(STAMP)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-$(STAMP): pyproject.toml constraints.txt
+$(STAMP): pyproject.toml constraints.txt requirements-dev.lock
 	$(PYTHON) -m venv $(VENV)
+ifdef LOCKED  # Python 3.11 on Linux, as continuous integration has it
+	$(BIN)/python -m pip install --quiet torch
+	$(BIN)/python -m pip install --quiet --require-hashes --no-deps --requirement requirements-dev.lock
+	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+else
 	$(BIN)/python -m pip install --quiet --editable ".[dev]"
+endif
 	touch $@
 
 clean:

@@ -109,7 +109,7 @@ def test_it_trains_samples_and_is_compared(extended):
         ["train", "vp", "--data", "raw.npy", "--images", 24, *common, "run", *SETTINGS],
         ["sample", "run", "--n", 2, "--steps", 4, "--sampler", "ddim", *common, "made"],
         ["compare", "vp", "vp:sampler=ddim;name=ddim", "--data", "run/data", "--images", 16, "--n", 12, "--steps", 4,
-         "--network", "tiny.pt", "--input", "unit", "--batch", 4, *common, "study", *SETTINGS],
+         "--network", "tiny.pt", "--trust-code", "--input", "unit", "--batch", 4, *common, "study", *SETTINGS],
     ]  # fmt: skip
     run(extended, "-c", COMMANDS, json.dumps(commands))
     assert len(list((extended / "made").glob("*.png"))) == 2

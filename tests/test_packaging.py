@@ -1,5 +1,6 @@
 """The package as it is shipped: one version, and a wheel that holds everything it needs."""
 
+import re
 import shutil
 import subprocess
 import sys
@@ -51,3 +52,29 @@ def test_the_wheel_holds_every_module_the_shipped_models_and_the_types(wheel):
     kept = [path for path in PACKAGE.rglob("*") if path.is_file() and "__pycache__" not in path.parts]
     assert held == {path.relative_to(PACKAGE.parent).as_posix() for path in kept}
     assert {"anisodiff/py.typed", "anisodiff/pretrained/cifar10-tiny/model.safetensors"} < held
+
+
+def test_the_oldest_versions_tested_are_the_lower_bounds():
+    bounds = dict(text.split(">=") for text in PROJECT["project"]["dependencies"])
+    lines = (ROOT / "requirements-oldest.txt").read_text(encoding="utf-8").splitlines()
+    tested = dict(line.split("==") for line in lines if not line.startswith("#"))
+    assert tested.keys() == bounds.keys() - {"torch"}  # of torch only the build at hand is tested
+    for name, least in bounds.items():
+        padded = [*map(int, least.split(".")), 0, 0][:3]
+        assert name == "torch" or [*map(int, tested[name].split(".")), 0, 0][:3] == padded
+
+
+def test_the_lock_names_every_dependency_with_a_hash():
+    lines = (ROOT / "requirements-dev.lock").read_text(encoding="utf-8").splitlines()
+    pins = [line for line in lines if not line.startswith("#")]
+    assert all(re.fullmatch(r"[a-z0-9-]+==[\w.]+ --hash=sha256:[0-9a-f]{64}", pin) for pin in pins)
+    locked = {pin.split("==")[0] for pin in pins}
+    wanted = [*PROJECT["project"]["dependencies"], *PROJECT["project"]["optional-dependencies"]["dev"]]
+    names = {re.split(r"[<>=\[]", text)[0].lower() for text in wanted}
+    assert names - {"torch", "anisodiff"} <= locked
+
+
+def test_every_dependency_has_its_license_listed():
+    listed = (ROOT / "THIRD_PARTY.md").read_text(encoding="utf-8")
+    for text in PROJECT["project"]["dependencies"]:
+        assert re.search(rf"^\| {re.split('[<>=]', text)[0]} \| \S+ \| \w", listed, re.M), text

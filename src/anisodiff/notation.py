@@ -52,6 +52,8 @@ def setting(text: str) -> Any:
         return yaml.safe_load(text) if text.strip() else ""
     except (yaml.YAMLError, ValueError):
         return text
+    except RecursionError:
+        raise ValueError(f"cannot read a value that begins with {text[:20]!r}: it is nested too deep") from None
 
 
 def switch(value: Any, what: str) -> bool:

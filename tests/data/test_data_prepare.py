@@ -207,7 +207,7 @@ def test_damage_is_noticed_on_opening(dataset: Dataset) -> None:
         open_dataset(dataset.path)
     images.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
     open_dataset(dataset.path)
-    with pytest.raises(ValueError, match=r"has fingerprint .*damaged; prepare it again"):
+    with pytest.raises(ValueError, match=r"has fingerprint .*damaged or changed; prepare it again"):
         open_dataset(dataset.path, verify=True)
     np.save(images, np.zeros((4, 3, 16, 16), np.uint8))
     with pytest.raises(ValueError, match=r"images\.npy is uint8 \[4, 3, 16, 16\], expected uint8 \[5, 3, 16, 16\]"):

@@ -13,7 +13,8 @@ SET = (
     "calibration=16", "log_every=8", "checkpoint_every=8", "ema=[constant(0.5)]", "lr=1e-3",
 )  # fmt: skip
 SETTINGS = [word for item in SET for word in ("--set", item)]
-COMMON = (*SETTINGS, "--data", "data", "--network", "tiny.pt", "--input", "unit", "--device", "cpu", "--n", "12")
+NETWORK = ("--network", "tiny.pt", "--trust-code", "--input", "unit")
+COMMON = (*SETTINGS, "--data", "data", *NETWORK, "--device", "cpu", "--n", "12")
 
 
 @pytest.fixture(scope="session")

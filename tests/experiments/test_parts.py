@@ -16,7 +16,7 @@ from anisodiff.cli import common
 from anisodiff.cli.study import command
 from anisodiff.experiments import Budget, Deadline, Study, StudySettings, configs, parse_run
 from anisodiff.experiments.budget import Meter
-from anisodiff.experiments.layout import Place, open_study, read_json
+from anisodiff.experiments.layout import TRAINED, Place, open_study, read_json
 from anisodiff.experiments.plots import _edit_sheets, _mark
 from anisodiff.experiments.results import Number, Row, cell, read_rows
 from anisodiff.experiments.runs import slug, split_outside
@@ -95,7 +95,7 @@ def test_a_time_budget_leaves_out_compilation_and_interruptions(prepared, tmp_pa
         assert not go(Deadline(102.5, clock))  # after four steps
         assert not place.trained.exists()
     assert go(Deadline())
-    found = read_json(place.trained)
+    found = read_json(place.trained, TRAINED)
     assert found["images"] == 6 * 4  # one second a step
     assert found["seconds"] == pytest.approx(6.0)
     assert clock.now == 105 + 100 * interrupted - interrupted
@@ -293,17 +293,22 @@ def begin(out, name="a"):
     write_json(out / "results" / name / "train.json", {"images": 8})
 
 
+def run_of(name, **more):
+    return {"run": name, "training": name, "text": "ve", "seed": 0, **more}
+
+
 def test_a_study_grows_but_does_not_change(tmp_path):
     out = tmp_path / "s"
-    held = open_study(out, "sweep", {"n": 10, "features": None}, {"a": {"x": 1}})
+    a, b = run_of("a", x=1), run_of("b", x=(2, 3))
+    held = open_study(out, "sweep", {"n": 10, "features": None}, {"a": a})
     assert held["fixed"] == {"n": 10}
     begin(out)
-    open_study(out, "sweep", {"n": 10, "features": "f"}, {"a": {"x": 1}, "b": {"x": (2, 3)}})
-    assert open_study(out, "sweep", {"n": 10}, {})["runs"] == {"a": {"x": 1}, "b": {"x": [2, 3]}}
+    open_study(out, "sweep", {"n": 10, "features": "f"}, {"a": a, "b": b})
+    assert open_study(out, "sweep", {"n": 10}, {})["runs"] == {"a": a, "b": {**b, "x": [2, 3]}}
     for kind, fixed, more, words in (
         ("sweep", {"n": 11}, {}, "n was 10, now 11"),
         ("sweep", {"features": "g"}, {}, "features was 'f', now 'g'"),
-        ("sweep", {}, {"a": {"x": 2}}, "a: x was 1, now 2"),
+        ("sweep", {}, {"a": {**a, "x": 2}}, "a: x was 1, now 2"),
         ("comparison", {}, {}, "holds no comparison"),
     ):
         with pytest.raises(ValueError, match=words):
@@ -317,11 +322,13 @@ def test_a_study_grows_but_does_not_change(tmp_path):
 def test_another_run_is_refused_by_what_differs(tmp_path):
     """Also where its words differ, too; and two runs of the study itself are not one start."""
     config = tiny().to_dict()
-    open_study(tmp_path / "s", "sweep", {}, {"a": {"text": "ve", "config": config}})
+    open_study(tmp_path / "s", "sweep", {}, {"a": run_of("a", config=config)})
     begin(tmp_path / "s")
     with pytest.raises(ValueError, match="study: a: weighting was 'state', now 'noise'; choose"):
-        open_study(tmp_path / "s", "sweep", {}, {"a": {"text": "song", "config": {**config, "weighting": "noise"}}})
-    begun = {"text": "ve:from=x", "config": config, "start": "work/ve/run", "start_model": None}
+        open_study(
+            tmp_path / "s", "sweep", {}, {"a": run_of("a", text="song", config={**config, "weighting": "noise"})}
+        )
+    begun = run_of("a", text="ve:from=x", config=config, start="work/ve/run", start_model=None)
     open_study(tmp_path / "t", "sweep", {}, {"a": begun})
     begin(tmp_path / "t")
     open_study(tmp_path / "t", "sweep", {}, {"a": begun})
@@ -340,7 +347,7 @@ def test_runs_are_compared_at_the_nfe_that_most_of_them_have(tmp_path):
         runs[name] = {"run": name, "text": f"ve:name={name}", "seed": 0, "training": name}
         place = Place(out=tmp_path, name=name, training=name)
         for count in steps:
-            write_json(place.results / f"gaussian-{count}.json", {"sampling": {"nfe": count}})
+            write_json(place.results / f"gaussian-{count}.json", {"sampling": {"nfe": count, "sampler": "ode"}})
         if (name, 400) in failed:
             write_json(place.results / "gaussian-400.json", {"failed": "it diverged"})
     rows = read_rows(tmp_path, {"runs": runs})

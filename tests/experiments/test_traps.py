@@ -10,6 +10,7 @@ import pytest
 import torch
 from PIL import Image
 
+from anisodiff.cli.feature_network import Choice
 from anisodiff.cli.study import Asked, open_data
 from anisodiff.experiments import Budget, Deadline, Study, StudySettings
 from anisodiff.experiments.compare import make_room
@@ -66,9 +67,10 @@ def test_photographs_get_the_size_that_the_device_can_train(tmp_path, dry, capsy
     for number in range(12):
         noise = np.random.default_rng(number).integers(0, 255, (300, 300, 3), dtype=np.uint8)
         Image.fromarray(noise).save(album / f"{number}.png")
+    network = Choice(name="inception", weights=None, given=None, tf32=False, download=False, trust_code=False)
     asked = Asked(
         data=album, out=tmp_path / "out", n=12, steps="3", prior="gaussian", seeds="0", overrides=[], reference=None,
-        network="inception", weights=None, given=None, tf32=False, span=None, batch=None, compile=False, device="cpu",
+        network=network, span=None, batch=None, compile=False, device="cpu",
     )  # fmt: skip
     found = open_data([], asked, dry=dry)
     assert (found.channels, found.size) == (3, (32, 32))

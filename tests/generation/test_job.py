@@ -225,7 +225,7 @@ def test_other_settings_are_refused(generator, data, tmp_path, change, says):
         ("{", "no valid JSON"),
         ('{"format": "anisodiff edits"}', "is no record of samples"),
         ('{"format": "anisodiff samples", "version": 1, "seeds": "0"}', "has samples version 1, expected 2"),
-        ('{"format": "anisodiff samples", "version": 2}', "seeds: got nothing, expected str"),
+        ('{"format": "anisodiff samples", "version": 2}', "seeds: got nothing, expected a value"),
         ('{"format": "anisodiff samples", "version": 2, "seeds": "x"}', "whole numbers and ranges"),
     ],
 )

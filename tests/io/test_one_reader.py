@@ -116,7 +116,8 @@ def test_the_rule(odd: tuple[Path, Path, dict[str, NDArray[np.uint8]]], pixels: 
 def test_every_verb_has_the_same_set(odd, pixels, command, tmp_path, monkeypatch) -> None:  # type: ignore[no-untyped-def]
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
     save_network(tmp_path / "tiny.pt")
-    network = ("--network", "tiny.pt", "--input", "unit", "--device", "cpu", "--metrics", "fid", "--json", "-")
+    network = ("--network", "tiny.pt", "--trust-code", "--input", "unit")
+    network += ("--device", "cpu", "--metrics", "fid", "--json", "-")
     diagnosed = []
     for source in odd[:2]:
         kind = source.suffix or "folder"

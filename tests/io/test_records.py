@@ -6,8 +6,9 @@ import pytest
 
 import anisodiff
 from anisodiff.io.records import RecordKind, differences, merged, read_json, write_json
+from anisodiff.io.schema import anything, fields, table, text
 
-KIND = RecordKind("anisodiff tests", 2, required={"seeds": str, "table": dict})
+KIND = RecordKind("anisodiff tests", 2, shape=fields(seeds=text, table=table(anything)))
 VALUES = {"seeds": "0-3", "table": {"a": 1}, "size": (8, 8), "nested": {"x": 1, "y": None}}
 
 
@@ -39,9 +40,9 @@ MALFORMED = [
     (changed(format="anisodiff edits"), "is no record of tests"),
     (changed(version=1), "has tests version 1, expected 2"),
     (changed(version="gone"), "has tests version None, expected 2"),
-    (changed(seeds="gone"), "is damaged: seeds: got nothing, expected str"),
-    (changed(seeds=[0, 3]), "is damaged: seeds: got list, expected str"),
-    (changed(table=None), "is damaged: table: got NoneType, expected dict"),
+    (changed(seeds="gone"), "is damaged: seeds: got nothing, expected a value"),
+    (changed(seeds=[0, 3]), "is damaged: seeds: got list, expected text"),
+    (changed(table=None), "is damaged: table: got None, expected keys and values"),
 ]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +14,9 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
+from anisodiff.io.torchscript import script_tensors
 from anisodiff.metrics import FeatureNetwork, Preprocess, function_network, torchscript
+from anisodiff.metrics.weights import PublishedWeights, weights_hash
 from anisodiff.runtime.distributed import Distributed
 
 
@@ -41,6 +44,16 @@ def save_network(path: Path, *, classifier: bool = False, half: bool = False, se
         module = torch.jit.script((TinyClassifier if classifier else TinyNet)().eval())
     (module.half() if half else module).save(str(path))
     return path
+
+
+def publish(file: Path) -> PublishedWeights:
+    """A network of `save_network` as if it were published: by its file, and as a wheel that nobody has."""
+    tensors, content = script_tensors(file), file.read_bytes()
+    return PublishedWeights(
+        name="tiny-net", weights=weights_hash(tensors), single=weights_hash(tensors, torch.float32),
+        sha256=hashlib.sha256(content).hexdigest(), size=len(content), url=file.as_uri(),
+        requirement="tiny-wheel==1.0", wheel="", member="tiny_wheel/net.pt", network=TinyNet,
+    )  # fmt: skip
 
 
 TINY_INPUT = Preprocess(size=None)
@@ -91,7 +104,7 @@ class Process(Distributed):
 
 
 Run = Callable[..., tuple[int, str, str]]
-TINY = ("--network", "tiny.pt", "--input", "unit", "--device", "cpu")
+TINY = ("--network", "tiny.pt", "--trust-code", "--input", "unit", "--device", "cpu")
 
 
 @pytest.fixture

@@ -31,7 +31,7 @@ def measure(cache: Path, distributed: Distributed | None = None) -> Report:
 
 def command(folder: Path, name: str) -> None:
     """``anisodiff evaluate`` on the folders made below."""
-    where = [folder / "samples", "--reference", folder / "reference", "--network", folder / "tiny.pt"]
+    where = [folder / "samples", "--reference", folder / "reference", "--network", folder / "tiny.pt", "--trust-code"]
     options = ["--input", "unit", "--device", "cpu", "--batch", 8, "--sheet", folder / f"{name}.png"]
     sys.argv = ["anisodiff", "evaluate", *map(str, [*where, *options, "--json", folder / f"{name}.json"])]
     main.app(standalone_mode=False)

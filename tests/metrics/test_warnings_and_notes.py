@@ -134,7 +134,7 @@ def test_fewer_samples_than_asked_for_are_said(run: Run, tmp_path: Path) -> None
 
 def test_an_empty_environment_variable_names_no_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv(ENVIRONMENT, "")
-    with pytest.raises(ValueError, match="nothing was tried online"):
+    with pytest.raises(ValueError, match="not in the cache"):
         find_weights(cache=tmp_path, online=False, say=lambda _: None)
 
 

@@ -154,12 +154,13 @@ def tables(folder: Path) -> dict[str, Any]:
 
     network = save_network(folder / "tiny.pt")
     _run("sample", folder / "ve", "--n", 32, "--steps", 12, "--device", "cpu", "--out", folder / "made")
-    _run("evaluate", folder / "made", "--reference", folder / "ve" / "data", "--network", network, "--input", "unit",
-         "--device", "cpu", "--json", folder / "report.json")  # fmt: skip
+    _run("evaluate", folder / "made", "--reference", folder / "ve" / "data", "--network", network,
+         "--trust-code", "--input", "unit", "--device", "cpu", "--json", folder / "report.json")  # fmt: skip
     report = json.loads((folder / "report.json").read_text())
     study = folder / "study"
     _run("compare", "ve", "flow-matching", "--data", folder / "ve" / "data", "--out", study, "--images", 80,
-         "--n", 16, "--steps", "4,6", "--network", network, "--input", "unit", "--device", "cpu", "--batch", 8,
+         "--n", 16, "--steps", "4,6", "--network", network, "--trust-code",
+         "--input", "unit", "--device", "cpu", "--batch", 8,
          *_sets(COMMON))  # fmt: skip
     page = json.loads((study / "results" / "page.json").read_text())
     return {"evaluate": _numbers(report), "compare": _numbers(page["rows"])}

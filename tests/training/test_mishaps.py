@@ -37,7 +37,7 @@ def test_checkpoints_are_ordered_by_number(dataset, calm, tmp_path):
         shutil.copytree(source.path, folder_of(tmp_path) / f"step-{step:08d}")
     assert newest(tmp_path).path.name == "step-100000000"
     store = Store(tmp_path, good={"step-99999998", "step-99999999", "step-100000000"})
-    store._prune()
+    store._prune(keep=2)
     assert sorted(p.name for p in folder_of(tmp_path).iterdir()) == ["step-100000000", "step-99999999"]
 
 

@@ -253,7 +253,7 @@ def test_the_first_grid_comes_by_the_clock_and_changes_nothing(dataset, calm, tm
     train(tiny(sample_every=36), dataset, tmp_path, hooks=hooks, tensorboard=False)
     assert steps == [1, 2, 9]
     assert_equal(tmp_path, calm)
-    assert list(stages) == ["calibrating", "training"]
+    assert list(stages) == ["checking the images", "calibrating", "training"]
     assert "images/s, loss " in stages["training"]
     records = read_log(tmp_path)
     assert 0 < records[0]["first_step_seconds"] < records[1]["first_grid_seconds"]

@@ -16,7 +16,7 @@ from anisodiff.runtime.progress import progress as progress_on
 if TYPE_CHECKING:
     from anisodiff.processes import Process
 
-console = Console(stderr=True)
+console = Console(stderr=True, markup=False, emoji=False)
 
 PROCESS = typer.Option(
     DEFAULT_PROCESS, "--process", "-p", help="Choose the process by its name.", autocompletion=complete_process

@@ -38,6 +38,8 @@ def compare(
     weights: Path = feature_network.WEIGHTS,
     given: str = feature_network.INPUT,
     tf32: bool = feature_network.TF32,
+    download: bool = feature_network.DOWNLOAD,
+    trust_code: bool = feature_network.TRUST,
     only: str = typer.Option(None, "--only", help="Work on these runs alone, by their names: a,b."),
     stage: str = typer.Option(None, "--stage", help="Only paint, train, sample, evaluate or page: a,b."),
     span: str = study.FOR,
@@ -69,8 +71,9 @@ def compare(
     wanted = _only(only, runs)
     asked = study.Asked(
         data=data, out=out, n=n, steps=steps, prior=prior, seeds=seeds, overrides=overrides, reference=reference,
-        network=network, weights=weights, given=given, tf32=tf32, span=span, batch=batch, compile=compile,
-        device=device,
+        network=feature_network.Choice(
+            name=network, weights=weights, given=given, tf32=tf32, download=download, trust_code=trust_code),
+        span=span, batch=batch, compile=compile, device=device,
     )  # fmt: skip
     settings = asked.settings(
         budget=_budget(budget, images), track=track, track_n=min(track_n, n),

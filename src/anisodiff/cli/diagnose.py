@@ -85,7 +85,7 @@ def diagnose(
         numbers["snr"] = [v if math.isfinite(v) else None for v in result.snr]
         typer.echo(json.dumps(numbers, indent=2))
     else:
-        Console().print(_table(title, result))
+        Console(markup=False, emoji=False).print(_table(title, result))
         typer.echo(caption(shown))
         typer.echo(f"Verdict: {result.verdict}.")
         for line in result.advice:

@@ -39,6 +39,8 @@ def evaluate(
     weights: Path | None = feature_network.WEIGHTS,
     given: str | None = feature_network.INPUT,
     tf32: bool = feature_network.TF32,
+    download: bool = feature_network.DOWNLOAD,
+    trust_code: bool = feature_network.TRUST,
     n: int | None = typer.Option(
         None, "--n", "--count", min=2, help="Measure N samples. Of a model: 10000 on CUDA, else 256."),
     steps: int = typer.Option(50, "--steps", min=1, help="For a model: set the NFE of each sample."),
@@ -77,6 +79,7 @@ def evaluate(
     from anisodiff.io.archives import existing
     from anisodiff.metrics import Context, ImageSet, Settings, open_reference
     from anisodiff.metrics import evaluate as measure
+    from anisodiff.metrics.evaluation import uses_features
     from anisodiff.metrics.references import check_reference, own_fit
     from anisodiff.metrics.samples import find_sources, is_model, read_samples
     from anisodiff.runtime.devices import pick_device
@@ -99,6 +102,9 @@ def evaluate(
     if not model and reference is None:
         existing(samples, "a run or model, or a folder, .zip or .npz of images")
         raise ValueError(f"{samples} is no run or model: say what to compare it with, --reference NAME/SPLIT or PATH")
+    choice = feature_network.Choice(
+        name=network, weights=weights, given=given, tf32=tf32, download=download, trust_code=trust_code
+    )
     sets = _sets(samples, reference, heldout, data)
     for item in sets:
         check_reference(item.text, item.data)
@@ -111,6 +117,8 @@ def evaluate(
         if distributed.leads:
             common.console.print(line, highlight=False, markup=False, soft_wrap=True)
 
+    if distributed.leads and uses_features(wanted):
+        choice = choice.asked()
     with stages(common.console, shown=distributed.leads) as tell:
         context = Context(
             say=say, progress=tell, distributed=distributed, sheet=None if sheet is None else pictures.append
@@ -132,9 +140,7 @@ def evaluate(
         settings = Settings(batch_size=batch or measured, limit=None if model else n)
         chosen = _in_turn(
             context,
-            lambda: feature_network.network_for(
-                wanted, network, weights=weights, given=given, device=where, tf32=tf32, say=say, size=made.size
-            ),
+            lambda: feature_network.network_for(wanted, choice, device=where, say=say, size=made.size),
         )
 
         fit = own_fit(samples, made.size, made.origin.channels)
@@ -204,10 +210,11 @@ def _metrics(text: str | None) -> tuple[str, ...] | None:
 
 
 def _read_report(path: Path) -> "Report":
+    from anisodiff.io.archives import read_regular
     from anisodiff.metrics import Report
 
     try:
-        return Report.from_json(path.read_text(encoding="utf-8"))
+        return Report.from_json(read_regular(path).decode("utf-8"))
     except OSError as error:
         raise ValueError(f"cannot read {path} ({error.strerror or error})") from error
     except ValueError as error:

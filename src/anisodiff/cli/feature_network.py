@@ -6,6 +6,7 @@ import inspect
 import os
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,8 @@ NETWORK = typer.Option("inception", "--network", help="Use inception, dinov2, a 
 WEIGHTS = typer.Option(None, "--inception", "--weights", help="Read Inception's weights from this file.")
 INPUT = typer.Option(None, "--input", help=f"Scale the network input: {', '.join(INPUTS)}.")
 TF32 = typer.Option(False, "--tf32", help="Use TF32 on CUDA: twice as fast, FID ± 1e-4.")
+DOWNLOAD = typer.Option(False, "--download", help="Download Inception's weights if they are not here.")
+TRUST = typer.Option(False, "--trust-code", help="Run the code of a TorchScript --network (.pt).")
 TORCHSCRIPT = (".pt", ".pth", ".ts", ".torchscript")
 
 
@@ -31,8 +34,6 @@ def _imported(text: str, device: "torch.device", size: tuple[int, int]) -> "Feat
 
     It is identified by its code and by its output for one fixed image: the code does not show which weights it reads.
     """
-    from dataclasses import replace
-
     from anisodiff.io.archives import one_line
     from anisodiff.metrics.backbones import probe_image, probe_values
     from anisodiff.metrics.features import function_network
@@ -59,9 +60,53 @@ def _imported(text: str, device: "torch.device", size: tuple[int, int]) -> "Feat
     return replace(network, weights=hashlib.sha256(Path(code).read_bytes() + answer.encode()).hexdigest())
 
 
+@dataclass(frozen=True, kw_only=True)
+class Choice:
+    """The options of a command. ``name`` is ``inception``, ``dinov2`` or its full name or folder, a TorchScript or
+    ONNX file, or ``MODULE:FUNCTION``.
+
+    ``given`` names the scaling of the input (`INPUTS`); only files need it. ``weights`` is Inception's file. The code
+    of a TorchScript file is run only if ``trust_code``; Inception's weights are fetched only if ``download``.
+    """
+
+    name: str
+    weights: Path | None
+    given: str | None
+    tf32: bool
+    download: bool
+    trust_code: bool
+
+    def __post_init__(self) -> None:
+        name, suffix = self.name, Path(self.name).suffix.lower()
+        if self.given is not None and self.given not in INPUTS:
+            raise ValueError(f"unknown --input {self.given!r}; {notation.nearest(self.given, INPUTS)}")
+        if self.weights is not None and name not in ("inception", "none"):
+            raise ValueError(f"--inception or --weights belongs to --network inception; {name} is another network")
+        if self.given is not None and name != "none" and suffix not in (".onnx", *TORCHSCRIPT):
+            raise ValueError(f"--input belongs to a network from a file; {name} knows its own")
+        if self.scripted and Path(name).is_file() and not self.trust_code:
+            raise ValueError(f"{name} is a program that would be run: add --trust-code if you trust whoever made it")
+
+    @property
+    def scripted(self) -> bool:
+        return Path(self.name).suffix.lower() in TORCHSCRIPT
+
+    def asked(self) -> "Choice":
+        """The choice after a person at a terminal was asked to allow a download, where one is needed."""
+        from anisodiff.metrics.weights import INCEPTION, cached_file, named_file
+
+        if self.download or self.name != "inception" or named_file(self.weights) or cached_file().exists():
+            return self
+        if not (sys.stdin.isatty() and sys.stderr.isatty()):
+            return self
+        question = f"{INCEPTION.name} is not here: download {INCEPTION.size // 10**6} MB?"
+        return replace(self, download=typer.confirm(question, err=True))
+
+
 def network_for(
-    metrics: tuple[str, ...] | None, name: str, *, device: "torch.device", say: Callable[[str], None], **options: Any
-) -> "FeatureNetwork":
+    metrics: tuple[str, ...] | None, choice: Choice, *, device: "torch.device", say: Callable[[str], None],
+    **options: Any,
+) -> "FeatureNetwork":  # fmt: skip
     """The network that some metrics need: none where they use none, or where ``none`` is its name.
 
     Where no metrics were named and the weights are not to be had, none as well, and a line says what is left out.
@@ -71,51 +116,42 @@ def network_for(
     from anisodiff.metrics.values import METRICS, OF_FEATURES
     from anisodiff.metrics.weights import WeightsNotFound
 
-    if not uses_features(metrics) or name == "none":
+    if not uses_features(metrics) or choice.name == "none":
         return no_network(device)
     try:
-        return pick_network(name, device=device, say=say, **options)
+        return pick_network(choice, device=device, say=say, **options)
     except WeightsNotFound:
         if metrics is not None:
             raise
         left_out = ", ".join(m for m in METRICS if m in OF_FEATURES)
-        say(f"left out: {left_out}, which need a feature network; give its weights with --inception FILE")
+        how = "give its weights with --inception FILE or --download"
+        say(f"left out: {left_out}, which need a feature network; {how}")
         return no_network(device)
 
 
 def pick_network(
-    name: str,
+    choice: Choice,
     *,
-    weights: Path | None,
-    given: str | None,
     device: "torch.device",
-    tf32: bool,
     say: Callable[[str], None],
     size: tuple[int, int] = (299, 299),
 ) -> "FeatureNetwork":
-    """``inception``, ``dinov2`` or its full name or folder, a TorchScript or ONNX file, or ``MODULE:FUNCTION``.
-
-    ``given`` names the scaling of the input (`INPUTS`); only files need it. ``weights`` is Inception's file, ``size``
-    that of the images.
-    """
+    """The network of a choice; ``size`` is that of the images."""
     from anisodiff.metrics import backbones, resize
-    from anisodiff.metrics.weights import INCEPTION
 
-    if given is not None and given not in INPUTS:
-        raise ValueError(f"unknown --input {given!r}; {notation.nearest(given, INPUTS)}")
+    name, suffix, tf32 = choice.name, Path(choice.name).suffix.lower(), choice.tf32
     if name == "none":
         raise ValueError("--network none: FID needs a feature network; expected inception, dinov2 or another")
-    suffix = Path(name).suffix.lower()
-    if weights is not None and name != "inception":
-        raise ValueError(f"--inception or --weights belongs to --network inception; {name} is a network of its own")
-    if given is not None and suffix not in (".onnx", *TORCHSCRIPT):
-        raise ValueError(f"--input belongs to a network from a file; {name} knows its own")
-    scaling = getattr(resize, f"{(given or 'inception').upper()}_INPUT")
+    scaling = getattr(resize, f"{(choice.given or 'inception').upper()}_INPUT")
     if name == "inception":
-        return backbones.inception(weights, device=device, tf32=tf32, published=INCEPTION, say=say)
+        from anisodiff.metrics.weights import INCEPTION
+
+        return backbones.inception(
+            choice.weights, device=device, tf32=tf32, download=choice.download, published=INCEPTION, say=say
+        )
     if suffix == ".onnx":
         return backbones.onnx(name, preprocess=scaling)
-    if suffix in TORCHSCRIPT:
+    if choice.scripted:
         return backbones.torchscript(name, preprocess=scaling, device=device, tf32=tf32)
     if name == "dinov2":
         return backbones.dinov2(device=device, tf32=tf32)

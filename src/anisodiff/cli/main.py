@@ -1,6 +1,7 @@
 """The entry of the command line: one table of verbs. A verb's module is imported when the verb runs."""
 
 import importlib
+import io
 import os
 import sys
 from typing import Any, NamedTuple
@@ -98,6 +99,9 @@ def run() -> None:
     # Threads of a convolution should sleep while they wait for each other. OpenMP lets them spin by default: a step
     # takes thirty times as long as soon as another process keeps a core busy. Read once, when torch is loaded.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    for stream in (sys.stdout, sys.stderr):  # a terminal without σ, a path that is no UTF-8: shown as \\u03c3
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     try:
         with in_one_line():
             sys.exit(app(standalone_mode=False))

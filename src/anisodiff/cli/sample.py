@@ -28,7 +28,7 @@ def sample(
     sampler: str = common.SAMPLER,
     prior: str = typer.Option("gaussian", "--prior", help="Start: gaussian, simulate, conditional or heldout."),
     images: Path | None = typer.Option(None, "--images", help="Read the images that a prior starts from."),
-    batch: int | None = typer.Option(None, "--batch", help="Set images per batch; the images stay the same."),
+    batch: int | None = typer.Option(None, "--batch", help="Set images per batch; pixels may differ by one level."),
     grid: Path | None = typer.Option(None, "--grid", help=f"Write the first {SHOWN} images into one PNG."),
     strip: Path | None = typer.Option(None, "--strip", help=f"Draw {FOLLOWED} trajectories from noise into a PNG."),
     animation: Path | None = typer.Option(None, "--animation", help="Animate them: .gif, or .png for APNG."),

@@ -7,7 +7,7 @@ import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from anisodiff.cli import common
-from anisodiff.cli.feature_network import pick_network
+from anisodiff.cli.feature_network import Choice, pick_network
 from anisodiff.cli.tables import show_table
-from anisodiff.io.atomic import without_folders
+from anisodiff.io.atomic import leaving_nothing, without_folders
 from anisodiff.runtime.progress import StageProgress, stages
 
 if TYPE_CHECKING:
@@ -67,10 +67,7 @@ class Asked:
     seeds: str
     overrides: list[str]
     reference: str | None
-    network: str
-    weights: Path | None
-    given: str | None
-    tf32: bool
+    network: Choice
     span: str | None
     batch: int | None
     compile: bool
@@ -168,6 +165,14 @@ def opened(
     ``fixed``: more settings that may not change; ``points``: the values of a run of a sweep, by its name; ``dry``:
     write nothing.
     """
+    with leaving_nothing(asked.out, "study.json"):
+        yield from _opened(kind, runs, settings, asked, own=own, fixed=fixed, points=points, dry=dry)
+
+
+def _opened(
+    kind: str, runs: "Sequence[Run]", settings: "StudySettings", asked: Asked, *, own: bool,
+    fixed: Mapping[str, Any] | None, points: Mapping[str, Any] | None, dry: bool,
+) -> Iterator[OpenStudy]:  # fmt: skip
     from anisodiff import experiments
     from anisodiff.runtime.devices import pick_device
     from anisodiff.training.picking import Machine
@@ -187,6 +192,8 @@ def opened(
         experiments.open_study(asked.out, kind, {**known, **more}, described, command=command(), dry=dry)
 
     hold({})
+    if not dry:
+        asked = replace(asked, network=asked.network.asked())
     with stages(common.console) as tell:
         study = _study(asked, settings, dataset, deadline, tell, hold)
         yield OpenStudy(study=study, entries=entries, configs=configs)
@@ -208,9 +215,7 @@ def _study(
 
     @lru_cache(maxsize=1)
     def evaluator() -> "Evaluator":
-        network = pick_network(
-            asked.network, weights=asked.weights, given=asked.given, device=where, tf32=asked.tf32, say=say
-        )
+        network = pick_network(asked.network, device=where, say=say)
         text, context = asked.reference or str(dataset.path), Context(say=say, progress=tell)
         found = open_reference(
             text, fit=fit_like(dataset.meta, dataset.size, dataset.channels), network=network, context=context
@@ -260,11 +265,9 @@ def tell_forecast(found: "Forecast", as_json: bool) -> None:
 def _timed_network(asked: Asked, device: "torch.device") -> "FeatureNetwork | str":
     """One from a file or function; only the name of one that would be searched for or downloaded."""
     for name in ("inception", "dinov2"):
-        if name in asked.network:
+        if name in asked.network.name:
             return name
-    return pick_network(
-        asked.network, weights=asked.weights, given=asked.given, device=device, tf32=asked.tf32, say=lambda _: None
-    )
+    return pick_network(asked.network, device=device, say=lambda _: None)
 
 
 def _reference_size(held: OpenStudy, asked: Asked) -> int:

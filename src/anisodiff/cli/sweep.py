@@ -33,6 +33,8 @@ def sweep(
     weights: Path = feature_network.WEIGHTS,
     given: str = feature_network.INPUT,
     tf32: bool = feature_network.TF32,
+    download: bool = feature_network.DOWNLOAD,
+    trust_code: bool = feature_network.TRUST,
     span: str = study.FOR,
     dry_run: bool = study.DRY,
     batch: int = study.BATCH,
@@ -65,8 +67,9 @@ def sweep(
     experiments.check_names(runs)
     asked = study.Asked(
         data=data, out=out, n=n, steps=steps, prior=prior, seeds=seeds, overrides=overrides, reference=reference,
-        network=network, weights=weights, given=given, tf32=tf32, span=span, batch=batch, compile=compile,
-        device=device,
+        network=feature_network.Choice(
+            name=network, weights=weights, given=given, tf32=tf32, download=download, trust_code=trust_code),
+        span=span, batch=batch, compile=compile, device=device,
     )  # fmt: skip
     settings = asked.settings(budget=_length(budget, images, halving, min_budget))
     halved = None if halving is None else experiments.Halving(eta=halving, metric=metric)

@@ -14,7 +14,7 @@ def show_table(table: Cells, narrow: Cells, notes: Sequence[str] = (), console: 
     """Rows of cells, the head first; a terminal gets ``narrow``. ``**…**`` is bold; each note is a line below."""
     from anisodiff.metrics.protocol import aligned
 
-    screen = console or Console()
+    screen = console or Console(markup=False, emoji=False)
     if not screen.is_terminal:
         typer.echo("\n".join([aligned(table, widest=60), *([""] if notes else []), *(f"- {line}" for line in notes)]))
         return

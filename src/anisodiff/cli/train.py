@@ -14,6 +14,7 @@ import typer
 from anisodiff import notation
 from anisodiff.cli import common
 from anisodiff.cli.names import complete_recipe
+from anisodiff.io.atomic import leaving_nothing
 from anisodiff.runtime.progress import StageProgress, stages
 
 if TYPE_CHECKING:
@@ -91,7 +92,12 @@ def train(
     changes |= {key: value for key, value in (("seed", seed), ("images", images)) if value is not None}
     if start is not None and start.is_file():  # a published network: keep its inputs and outputs
         changes = {"parameterization": "ve", "channel_pca": False, **changes}
-    with _stopped_in_one_line(output), stages(common.console, shown=leads) as tell:
+    if start is not None and not start.is_file():
+        from anisodiff.io.checkpoint import find
+
+        find(start)  # before hours of preparing
+    refused = leaving_nothing(output, "config.yaml", ".lock")
+    with refused, _stopped_in_one_line(output), stages(common.console, shown=leads) as tell:
         tell("starting", 0, None)
         from anisodiff.cli import dry_run as dry
         from anisodiff.io.checkpoint import folder_of
@@ -120,8 +126,11 @@ def train(
             config=job.config, data=job.data, heldout=job.heldout, start=job.start, holdout=holdout or job.holdout
         )
         dry.show(run, where, found, as_json=as_json)
-    elif leads:
-        _report(outcome, output, as_json)
+    else:
+        if leads:
+            _report(outcome, output, as_json)
+        if not outcome.finished:
+            raise typer.Exit(130)  # a command behind && must not take the run for whole
 
 
 @contextmanager

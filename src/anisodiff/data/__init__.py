@@ -7,7 +7,7 @@ images, index = Loader(dataset, batch=128, seed=0, device="cuda").batch(0)
 
 from anisodiff.data.arrays import Arrays, array_file
 from anisodiff.data.cifar10 import Cifar10
-from anisodiff.data.dataset import Dataset, is_dataset, open_dataset
+from anisodiff.data.dataset import Dataset, is_dataset, open_dataset, verify_images
 from anisodiff.data.external import HuggingFace, Lsun
 from anisodiff.data.guessing import Guess, guess
 from anisodiff.data.idx import FashionMnist
@@ -23,5 +23,5 @@ __all__ = [
     "NAMED", "Arrays", "Cifar10", "Dataset", "DecodeError", "Draw", "FashionMnist", "Fit", "Guess", "HuggingFace",
     "InMemory", "Item", "Loader", "Lsun", "Pictures", "Prepared", "Source", "array_file", "celeba", "draw", "guess",
     "imagenet", "in_memory", "is_dataset", "named_source", "open_dataset", "open_source", "permute", "pictures",
-    "prepare", "read_images",
+    "prepare", "read_images", "verify_images",
 ]  # fmt: skip

@@ -6,8 +6,6 @@ larger than memory works. Nothing is ever unpickled.
 
 import functools
 import math
-import zipfile
-import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,40 +17,16 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from anisodiff.data.source import Source
-from anisodiff.io.archives import existing, one_line, open_zip
+from anisodiff.io.archives import existing, open_regular, open_zip
+from anisodiff.io.arrays import Header, read_header
 from anisodiff.io.images import DecodeError
 from anisodiff.io.picture_files import Item
 
 Layout = Literal["NHWC", "NCHW", "NHW"]
 IMAGE_KEYS = ("images", "samples", "data", "x", "x_train", "arr_0")
+LARGEST_ROWS = 1 << 28
+"""Bytes of an image, of the images read at a time, and of labels."""
 LABEL_KEYS = ("labels", "label", "y", "y_train", "arr_1")
-
-
-@dataclass(frozen=True)
-class Header:
-    """What an .npy stream says about its array before the first value."""
-
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
-
-
-def read_header(stream: IO[bytes], where: str) -> Header:
-    """Read up to the first value; refuse what cannot be read row by row."""
-    try:
-        version = np.lib.format.read_magic(stream)
-        reader = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-        shape, fortran, dtype = reader(stream)
-    except (ValueError, EOFError, OSError, zlib.error, zipfile.BadZipFile) as error:
-        raise ValueError(
-            f"{where} is no readable array ({one_line(error)}): expected the NumPy format; save it again"
-        ) from error
-    if fortran and len(shape) > 1:
-        raise ValueError(f"{where} is in Fortran order: expected C order; save np.ascontiguousarray(array)")
-    if dtype.hasobject:
-        raise ValueError(
-            f"{where} holds Python objects: expected uint8, or float in [0, 1]; nothing is unpickled here"
-        )
-    return Header(tuple(shape), dtype)
 
 
 def layout_of(header: Header, where: str) -> Layout:
@@ -117,6 +91,7 @@ class Arrays(Source):
         row_bytes = math.prod(row_shape) * self.header.dtype.itemsize
         with _stream(self.path, self.key) as stream:
             read_header(stream, str(self.path))
+            count = max(1, min(count, LARGEST_ROWS // row_bytes))
             for first in range(0, len(self), count):
                 rows = min(count, len(self) - first)
                 data = stream.read(rows * row_bytes)
@@ -147,7 +122,7 @@ def picture(row: NDArray[Any]) -> Image.Image:
 @contextmanager
 def _stream(path: Path, key: str | None) -> Iterator[IO[bytes]]:
     if key is None:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             yield file
     else:
         with open_zip(path) as archive, archive.open(f"{key}.npy") as member:
@@ -170,7 +145,7 @@ def array_file(
     path = existing(path, "an .npy or .npz file")
     labels: NDArray[np.int64] | None = None
     where = str(path)
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         plain = file.read(6) == b"\x93NUMPY"
     if plain:
         with _stream(path, None) as stream:
@@ -194,13 +169,19 @@ def array_file(
             label_key = _pick(found, label_key, LABEL_KEYS, (1,))
             of_labels = None if label_key is None else found[label_key]
             if of_labels is not None and of_labels.shape == header.shape[:1] and of_labels.dtype.kind in "iu":
+                if of_labels.nbytes > LARGEST_ROWS:
+                    raise ValueError(f"{path}:{label_key} has {of_labels.nbytes:,} bytes: too many for labels")
                 with archive.open(f"{label_key}.npy") as stream:
                     labels = np.lib.format.read_array(stream, allow_pickle=False).astype(np.int64)
+    if header.fortran and len(header.shape) > 1:
+        raise ValueError(f"{where} is in Fortran order: expected C order; save np.ascontiguousarray(array)")
     guessed = layout_of(header, where) if layout is None else layout
-    if len(guessed) != len(header.shape) or header.shape[0] == 0:
+    if len(guessed) != len(header.shape) or 0 in header.shape:
         raise ValueError(
             f"{where} has shape {list(header.shape)}: expected images as {','.join(guessed)}, one at least"
         )
+    if header.nbytes // header.shape[0] > LARGEST_ROWS:
+        raise ValueError(f"{where} has shape {list(header.shape)}: its images are too large to read")
     size = dict(zip(guessed, header.shape))
     shape = (size.get("C", 1), size["H"], size["W"])
     return Arrays(path=path, key=key, header=header, layout=guessed, labels=labels, stamp=stamp, shape=shape)

@@ -13,22 +13,21 @@ files (see the tests).
 
 import functools
 import hashlib
-import io
 import json
 import math
 import pickle
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
 
 from anisodiff.data.arrays import picture
 from anisodiff.data.source import Source
+from anisodiff.io import pickles
 from anisodiff.io.archives import Blob, blobs, read_blob
+from anisodiff.io.images import DecodeError, decode, open_image
 from anisodiff.io.picture_files import Item
 
 NAMES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
@@ -104,6 +103,7 @@ class _NdarrayName:
     """Stand-in for the class numpy.ndarray where it is only an argument of the constructor."""
 
 
+# A batch can build dicts, lists, numbers, text, and byte arrays: every other name is refused.
 ADMITTED: dict[tuple[str, str], object] = {
     ("numpy.core.multiarray", "_reconstruct"): _array,
     ("numpy._core.multiarray", "_reconstruct"): _array,
@@ -113,26 +113,11 @@ ADMITTED: dict[tuple[str, str], object] = {
 }
 
 
-class _Reader(pickle.Unpickler):
-    """A pickle is a program: it names callables and calls them. This reader knows four names and gives each an inert
-    stand-in; every other name is refused. So a batch can build dicts, lists, numbers, text, and byte arrays.
-    """
-
-    def find_class(self, module: str, name: str) -> object:
-        try:
-            return ADMITTED[module, name]
-        except KeyError:
-            raise pickle.UnpicklingError(f"it asks for {module}.{name}, which is refused") from None
-
-    def persistent_load(self, pid: object) -> NoReturn:
-        raise pickle.UnpicklingError("it asks for an outside object, which is refused")
-
-
 def read_batch(data: bytes) -> tuple[NDArray[np.uint8], list[int]]:
     """A pickled batch → pixels [n, 3072] and labels [n]; `ValueError` for anything else."""
     try:
-        content = _Reader(io.BytesIO(data), encoding="bytes").load()
-    except Exception as error:  # a damaged pickle makes the reader raise almost any type
+        content = pickles.load(data, lambda module, name: ADMITTED[module, name], encoding="bytes")
+    except ValueError as error:
         raise ValueError(f"no CIFAR-10 batch: {error}") from error
     if not isinstance(content, dict):
         raise ValueError(f"no CIFAR-10 batch: a pickled {type(content).__name__}")
@@ -158,12 +143,12 @@ def decode_batch(data: bytes, rows: int) -> Batch | None:
     """One file of any packing; None for a file of another kind, `ValueError` for a refused pickle."""
     if data.startswith(b"\x89PNG"):
         try:
-            sheet = Image.open(io.BytesIO(data), formats=["PNG"])
-            pixels = np.asarray(sheet)
-        except (OSError, SyntaxError) as error:
+            sheet = open_image(data)
+            if sheet.size != (1024, rows) or sheet.mode != "RGB":
+                return None
+            pixels = np.asarray(decode(lambda: sheet))
+        except DecodeError as error:
             raise ValueError(f"a damaged PNG ({error})") from error
-        if sheet.size != (1024, rows) or sheet.mode != "RGB":
-            return None
         return Batch(pixels.transpose(0, 2, 1).reshape(rows, 3072), None)
     if data.startswith(b"\x80"):
         values, labels = read_batch(data)
@@ -191,7 +176,9 @@ def _label_list(blob: Blob, rows: int) -> bytes | None:
         return None
     try:
         values = json.loads(blob.read())
-    except ValueError:
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(values, list):
         return None
     usable = len(values) in (rows, 5 * rows) and all(isinstance(v, int) and 0 <= v <= 9 for v in values)
     return bytes(values) if usable else None

@@ -5,7 +5,6 @@ images.
 """
 
 import hashlib
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,8 +14,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from anisodiff.io.records import read_json
+from anisodiff.io.schema import anything, fields, flag, optional, require, rows, table, text, whole
+from anisodiff.runtime.progress import Progress
+
 FORMAT, VERSION = "anisodiff dataset", 1
 REMEDY = "prepare it again"
+META = fields(
+    fingerprint=text, shape=rows(whole(1), count=4), labels=flag, source=text, classes=optional(rows(text)),
+    skipped=rows(fields(name=text, reason=text)), identity=fields(source=table(anything)),
+)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,10 +69,10 @@ def shape_line(shape: tuple[int, ...]) -> bytes:
 def read_meta(path: Path) -> dict[str, Any] | None:
     """The meta.json of a finished dataset; None where there is none."""
     try:
-        meta = json.loads((path / "meta.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        meta = read_json(path / "meta.json")
+    except ValueError:
         return None
-    return meta if isinstance(meta, dict) and meta.get("format") == FORMAT else None
+    return meta if meta.get("format") == FORMAT else None
 
 
 def is_dataset(path: str | Path) -> bool:
@@ -90,6 +97,7 @@ def open_dataset(path: str | Path, *, verify: bool = False) -> Dataset:
         )
     if meta.get("version") != VERSION:
         raise ValueError(f"{path} has dataset version {meta.get('version')}, expected {VERSION}; {REMEDY}")
+    require(META, meta, path / "meta.json")
     images = _load(path / "images.npy", mmap=True)
     shape = tuple(meta["shape"])
     if images.dtype != np.uint8 or images.shape != shape:
@@ -100,16 +108,27 @@ def open_dataset(path: str | Path, *, verify: bool = False) -> Dataset:
     if labels is not None and labels.shape != shape[:1]:
         raise ValueError(f"{path}/labels.npy has shape {list(labels.shape)}, expected [{shape[0]}]; {REMEDY}")
     found = Dataset(path=path, images=images, labels=labels, fingerprint=meta["fingerprint"], meta=meta)
-    if verify and (code := fingerprint(images)) != found.fingerprint:
-        raise ValueError(f"{path} has fingerprint {code[:12]}, expected {found.fingerprint[:12]}: damaged; {REMEDY}")
+    if verify:
+        verify_images(found)
     return found
 
 
-def fingerprint(images: NDArray[np.uint8]) -> str:
+def verify_images(dataset: Dataset, progress: Progress | None = None) -> None:
+    """Refuse a dataset whose pixels are not those that its fingerprint was computed of."""
+    code, expected = fingerprint(dataset.images, progress), dataset.fingerprint
+    if code != expected:
+        raise ValueError(
+            f"{dataset.path} has fingerprint {code[:12]}, expected {expected[:12]}: damaged or changed; {REMEDY}"
+        )
+
+
+def fingerprint(images: NDArray[np.uint8], progress: Progress | None = None) -> str:
     """The fingerprint of an array [N, C, H, W], read in blocks."""
     total = hashlib.sha256()
     rows = max(1, (16 << 20) // max(1, images[:1].nbytes))
     for i in range(0, len(images), rows):
         total.update(images[i : i + rows].tobytes())
+        if progress is not None:
+            progress(min(i + rows, len(images)), len(images))
     total.update(shape_line(images.shape))
     return total.hexdigest()

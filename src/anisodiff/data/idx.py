@@ -7,6 +7,7 @@ values.
 import functools
 import gzip
 import hashlib
+import io
 import math
 import zlib
 from collections.abc import Iterator
@@ -23,6 +24,8 @@ from anisodiff.io.picture_files import Item
 
 NAMES = ("t-shirt/top", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "ankle boot")
 DEBIAN = Path("/usr/share/datasets/fashion-mnist")  # where Debian's package dataset-fashion-mnist puts it
+LARGEST = 1 << 26
+"""Bytes of an idx file; the largest of the set has 47 million."""
 REMEDY = "give the folder with its four idx files (Debian: apt install dataset-fashion-mnist)"
 
 
@@ -65,6 +68,14 @@ def read_idx(data: bytes) -> NDArray[np.uint8]:
     return np.frombuffer(data, np.uint8, offset=start).reshape(shape)
 
 
+def _unpacked(data: bytes) -> bytes:
+    with gzip.GzipFile(fileobj=io.BytesIO(data)) as stream:
+        unpacked = stream.read(LARGEST + 1)
+    if len(unpacked) > LARGEST:
+        raise OSError(f"it unpacks to more than {LARGEST:,} bytes")
+    return unpacked
+
+
 def _idx_files(path: Path) -> Iterator[tuple[str, NDArray[np.uint8]]]:
     """All idx files below, unpacked; files of other kinds are passed over."""
     for blob in blobs(path):
@@ -72,7 +83,7 @@ def _idx_files(path: Path) -> Iterator[tuple[str, NDArray[np.uint8]]]:
         if not (head.startswith(b"\x1f\x8b") or head[:3] == b"\x00\x00\x08"):
             continue
         try:
-            data = gzip.decompress(blob.read()) if head.startswith(b"\x1f\x8b") else blob.read()
+            data = blob.read(LARGEST) if not head.startswith(b"\x1f\x8b") else _unpacked(blob.read(LARGEST))
         except (OSError, EOFError, zlib.error) as error:
             raise ValueError(f"{path}: {blob.name} is truncated or damaged ({error}); {REMEDY}") from error
         if data[:3] != b"\x00\x00\x08":

@@ -11,8 +11,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from anisodiff.data.arrays import Header, layout_of, picture, to_uint8
+from anisodiff.data.arrays import layout_of, picture, to_uint8
 from anisodiff.data.source import Source
+from anisodiff.io.arrays import Header
 from anisodiff.io.images import DecodeError
 from anisodiff.io.picture_files import Item
 
@@ -46,7 +47,7 @@ def in_memory(images: Tensor | NDArray[Any]) -> InMemory:
         here = images.detach().cpu().as_subclass(Tensor)
         images = (here if here.dtype != torch.bfloat16 else here.float()).numpy()
     layout = layout_of(Header(images.shape, images.dtype), "images:")
-    if not len(images):
+    if not images.size:
         raise ValueError(f"images: got {list(images.shape)}, expected one at least")
     try:
         pixels = np.concatenate([to_uint8(images[i : i + _ROWS]) for i in range(0, len(images), _ROWS)])

@@ -9,9 +9,9 @@ import errno
 import hashlib
 import json
 import os
+import secrets
 import shutil
 import struct
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,9 +25,10 @@ from anisodiff.data.dataset import FORMAT, VERSION, Dataset, open_dataset, read_
 from anisodiff.data.guessing import guess
 from anisodiff.data.named import open_source
 from anisodiff.data.source import Source
-from anisodiff.io.atomic import locked, sync_folder
+from anisodiff.io.atomic import leaving_nothing, locked, sync_folder
 from anisodiff.io.images import Fit, Resample
 from anisodiff.io.picture_files import Item, Skipped, legible
+from anisodiff.io.records import json_text
 from anisodiff.runtime.progress import Progress
 
 HEADER = 128  # bytes, fixed, so that the final count can be written over the first one
@@ -82,12 +83,12 @@ def prepare(
         dataset = open_dataset(out)
         return Prepared(dataset=dataset, made=False, message=f"already prepared, nothing to do: {dataset.describe()}")
     skipped = Skipped(source.describe(), len(source), max_skipped, "repair or remove them, or raise max_skipped")
-    with _partial(out) as folder:
+    with leaving_nothing(out), _partial(out) as folder:
         with _disk_named(out):
             meta = _write(source, fit, folder, skipped, progress)
             meta |= {"source": legible(source.describe()), "classes": source.classes, "identity": identity}
             with (folder / "meta.json").open("wb") as file:
-                file.write(json.dumps(meta, indent=1, ensure_ascii=False).encode())
+                file.write(json_text(meta))
                 _sync(file)
         _publish(folder, out, identity)
     dataset = open_dataset(out)
@@ -190,7 +191,8 @@ def _partial(out: Path) -> Iterator[Path]:
             with locked(_lock_of(old)) as free, contextlib.suppress(FileNotFoundError):
                 if free and old.is_dir() and time.time() - old.stat().st_mtime > STALE:
                     shutil.rmtree(old, ignore_errors=True)
-        folder = Path(tempfile.mkdtemp(prefix=prefix, dir=out.parent))
+        folder = out.parent / f"{prefix}{secrets.token_hex(4)}"
+        folder.mkdir()
     except OSError as error:
         raise ValueError(f"cannot write below {out.parent} ({error.strerror}): choose another folder") from error
     try:
@@ -206,7 +208,6 @@ def _lock_of(folder: Path) -> Path:
 
 def _publish(folder: Path, out: Path, identity: dict[str, Any]) -> None:
     """Rename into place; a replaced dataset is moved away first, another process's equal one is kept."""
-    os.chmod(folder, 0o755)  # mkdtemp makes it private
     retired = folder.with_name(folder.name + "-old")
     if _already(out, identity, overwrite=True):
         return

@@ -8,11 +8,12 @@ from pathlib import Path
 import numpy as np
 
 from anisodiff.data.arrays import array_file
-from anisodiff.data.dataset import Dataset, is_dataset, open_dataset, read_meta
+from anisodiff.data.dataset import META, Dataset, is_dataset, open_dataset, read_meta
 from anisodiff.data.loader import key, permute
 from anisodiff.data.preparing import prepare
 from anisodiff.data.source import Source
 from anisodiff.io.picture_files import Item
+from anisodiff.io.schema import require
 from anisodiff.runtime.progress import Progress, no_progress
 
 TRAINED, HELD_OUT = "data", "heldout"
@@ -71,7 +72,7 @@ def aside_of(text: str | None, folder: Path, total: int) -> int | None:
     if text is not None:
         return held_out_count(text, total)
     meta = read_meta(folder / HELD_OUT)
-    count = None if meta is None else meta.get("identity", {}).get("source", {}).get("held_out")
+    count = None if meta is None else require(META, meta, folder / HELD_OUT)["identity"]["source"].get("held_out")
     return count if isinstance(count, int) else None
 
 

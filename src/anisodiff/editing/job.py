@@ -28,12 +28,14 @@ from anisodiff.generation.reverse import Callback, check_seeds
 from anisodiff.io import records
 from anisodiff.io.atomic import replacing
 from anisodiff.io.grids import to_pixels
+from anisodiff.io.images import DecodeError, decode, open_image
+from anisodiff.io.schema import anything, fields, table
 from anisodiff.runtime.progress import Progress, no_progress
 
 NAME = "edit.json"
 MAY_GROW = ("strengths", "noise_levels", "pictures")
 """Tables of the record that a later job may add to; everything else fixes the pixels."""
-RECORD = records.RecordKind("anisodiff edits", 3, required=dict.fromkeys(MAY_GROW, dict))
+RECORD = records.RecordKind("anisodiff edits", 3, shape=fields(**dict.fromkeys(MAY_GROW, table(anything))))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -203,8 +205,7 @@ def result_path(out: Path, name: str, t: float, seed: int) -> Path:
 
 def read_png(path: Path) -> Tensor:
     """A picture written by `save_png`, [C, H, W] in [0, 1]."""
-    with Image.open(path) as opened:
-        pixels = np.array(opened)
+    pixels = np.array(decode(lambda: open_image(path)))
     return torch.from_numpy(pixels.reshape(*pixels.shape[:2], -1)).permute(2, 0, 1).float() / 255
 
 
@@ -212,7 +213,7 @@ def complete(path: Path) -> bool:
     """Whether a picture exists and can be decoded."""
     try:
         return path.is_file() and bool(read_png(path).numel())
-    except (OSError, SyntaxError):
+    except DecodeError:
         return False
 
 

@@ -65,7 +65,8 @@ class Meter:
     def __init__(self, records: Iterable[Mapping[str, Any]] = (), fresh: Collection[int] = ()) -> None:
         self._charged, self._waiting, self._images, self._rate = 0.0, 0, 0, 0.0
         for record in records:
-            self.add(record, fresh=record["step"] in fresh)
+            if record.get("images") is not None and (record.get("images_per_second") or 0) > 0:
+                self.add(record, fresh=record["step"] in fresh)
 
     def add(self, record: Mapping[str, Any], *, fresh: bool) -> None:
         """Add a record; the first of all is always fresh."""

@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 
 from anisodiff.experiments.edits import Paintings, file_of, make_edits, measure_edits
-from anisodiff.experiments.layout import read_json, save_arrays
+from anisodiff.experiments.layout import MADE, RESULT, TRAINED, read_json, save_arrays
 from anisodiff.experiments.sampling import SHOWN, Chunks, Column, Failed, SampleWriter
 from anisodiff.experiments.study import STAGES, SeededRun, Study, foreign_start
 from anisodiff.experiments.training import Pace, given_training, train_under
@@ -51,7 +51,12 @@ def missing(study: Study, found: Sequence[SeededRun]) -> list[str]:
 def _check_start(study: Study, entry: SeededRun) -> None:
     """Whether the checkpoint that a training starts from exists and fits."""
     start, config, place = foreign_start(entry), entry.config, entry.place
-    if start is None or config is None or read_json(place.trained) is not None or newest(place.run) is not None:
+    if (
+        start is None
+        or config is None
+        or read_json(place.trained, TRAINED) is not None
+        or newest(place.run) is not None
+    ):
         return
     plan = Plan.of(config)
     try:
@@ -63,7 +68,7 @@ def _check_start(study: Study, entry: SeededRun) -> None:
 def _train(study: Study, entry: SeededRun) -> bool:
     place, config, settings = entry.place, entry.config, study.settings
     if config is None:
-        if read_json(place.trained) is None:
+        if read_json(place.trained, TRAINED) is None:
             write_json(place.trained, given_training(Path(entry.run.base)))
         return True
     make_room(study, config)
@@ -109,7 +114,7 @@ class RunEvaluation:
 
     def run(self, stages: Sequence[str]) -> bool:
         """All that the stages allow; False where the deadline came first."""
-        trained = read_json(self.place.trained)
+        trained = read_json(self.place.trained, TRAINED)
         names = list(self.work)
         if trained is None:  # of a training under way the weights it has kept
             names = [f"track-{number}" for number in self.points if newest(self.place.track(number)) is not None]
@@ -117,11 +122,11 @@ class RunEvaluation:
             return True
         elif self.paintings is not None:
             for path in (self._result(file_of(strength)) for strength in self.strengths):
-                self.paintings.check(read_json(path), path)
+                self.paintings.check(read_json(path, RESULT), path)
         return all(self._guarded(name, stages) for name in names)
 
     def missing(self) -> list[str]:
-        trained = read_json(self.place.trained)
+        trained = read_json(self.place.trained, TRAINED)
         if trained is None:
             return ["train"]
         return [] if "failed" in trained else [name for name in self.work if not self._result(name).is_file()]
@@ -171,7 +176,7 @@ class RunEvaluation:
             if protocol is None:
                 return False
             write_json(folder / "made.json", protocol)
-        protocol = read_json(folder / "made.json")
+        protocol = read_json(folder / "made.json", MADE)
         if "evaluate" not in stages or protocol is None:
             return True
         if study.deadline.over():
@@ -187,7 +192,7 @@ class RunEvaluation:
         settings, study, name = self.settings, self.study, f"track-{number}"
         n, last = min(settings.track_n, self.n), number == settings.track
         folder = self.place.work / (self.main.name if last else name)
-        if last and (why := (read_json(self._result(self.main.name)) or {}).get("failed")):
+        if last and (why := (read_json(self._result(self.main.name), RESULT) or {}).get("failed")):
             raise Failed(why)
         saved = None if last else newest(self.place.track(number))
         if saved is None and not last:
@@ -205,7 +210,7 @@ class RunEvaluation:
         if study.deadline.over():
             return False
         if last:
-            about = read_json(self.place.trained) or {}
+            about = read_json(self.place.trained, TRAINED) or {}
             images, seconds = about["images"], about["seconds"]
         else:
             assert saved is not None

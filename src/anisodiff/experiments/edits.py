@@ -25,8 +25,10 @@ from anisodiff.experiments.evaluator import Evaluator
 from anisodiff.experiments.layout import Place, read_json, save_arrays
 from anisodiff.experiments.sampling import Chunks, Failed, SampleWriter
 from anisodiff.generation.priors import open_pool
+from anisodiff.io.arrays import read_pixels
 from anisodiff.io.images import SUFFIXES, to_bytes
 from anisodiff.io.records import differences, plain, write_json
+from anisodiff.io.schema import anything
 from anisodiff.metrics import Survey, image_set
 from anisodiff.runtime.progress import StageProgress
 
@@ -124,9 +126,7 @@ class Paintings:
     def _painted(self) -> NDArray[np.uint8]:
         if not self.place.is_file():
             return np.empty((0,), dtype=np.uint8)
-        with np.load(self.place, allow_pickle=False) as stored:
-            found: NDArray[np.uint8] = stored["images"]
-        return found
+        return read_pixels(self.place)
 
     @cached_property
     def images(self) -> Tensor:
@@ -165,7 +165,7 @@ def make_edits(
         "checkpoint": generator.origin.model, "strength": strength, "t": t, "steps": steps, "sampler": sampler,
         "nfe": nfe, "paintings": paintings.code,
     }  # fmt: skip
-    held = read_json(chunks.folder / "protocol.json")
+    held = read_json(chunks.folder / "protocol.json", anything)
     paintings.check(held, chunks.folder)
     if held is not None and (different := differences(held, plain(protocol))):
         raise ValueError(f"{chunks.folder} holds other edits: {'; '.join(different)}; delete it to start again")
@@ -191,7 +191,7 @@ def measure_edits(paintings: Paintings, place: Place, strength: float, evaluator
         name: float((results - images.double()).square().mean().sqrt())
         for name, images in (("painting", paintings.images), ("photo", paintings.photos))
     }
-    protocol = read_json(chunks.folder / "protocol.json") or {}
+    protocol = read_json(chunks.folder / "protocol.json", anything) or {}
     save_arrays(place.results / f"{file_of(strength)}.npz", images=chunks.first(SHOWN))
     write_json(
         place.results / f"{file_of(strength)}.json",

@@ -63,7 +63,10 @@ class Evaluator:
         theirs, settings = against or self.known, replace(self.settings, limit=limit)
         ours = survey(samples, self.network, settings=settings, context=self.context)
         kid = kernel_distance(
-            ours.features, theirs.features, generator=settings.generator(), block=settings.kid_block
+            ours.by_digest(ours.features),
+            theirs.by_digest(theirs.features),
+            generator=settings.generator(),
+            block=settings.kid_block,
         )
         return {
             "fid": frechet_distance(ours.gaussian, theirs.gaussian), "kid": kid.value,

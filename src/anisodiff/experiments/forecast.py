@@ -12,7 +12,7 @@ import torch
 
 from anisodiff.experiments.budget import Budget
 from anisodiff.experiments.compare import RunEvaluation
-from anisodiff.experiments.layout import read_json
+from anisodiff.experiments.layout import TRAINED, read_json
 from anisodiff.experiments.results import label_of
 from anisodiff.experiments.runs import Run
 from anisodiff.experiments.speeds import Measuring, Speed, Speeds
@@ -181,7 +181,7 @@ def _line(study: Study, entry: SeededRun, config: TrainConfig, speed: Speed) -> 
 
 def _cost(study: Study, one: Round, entry: SeededRun, speed: Speed, measuring: Measuring) -> dict[str, float]:
     """Seconds by part of what one run with one seed has no results of."""
-    work, trained = RunEvaluation(study, entry, None), read_json(entry.place.trained)
+    work, trained = RunEvaluation(study, entry, None), read_json(entry.place.trained, TRAINED)
     cost = dict.fromkeys(PARTS, 0.0)
     if trained is None and entry.config is not None and entry.place.name == entry.place.training:
         cost["training"] = one.training(speed)

@@ -18,13 +18,52 @@ import numpy as np
 
 from anisodiff.io import records
 from anisodiff.io.atomic import replacing
+from anisodiff.io.schema import (
+    Shape,
+    anything,
+    either,
+    fields,
+    number,
+    of,
+    optional,
+    require,
+    rows,
+    table,
+    text,
+    whole,
+)
+from anisodiff.metrics.protocol import Report
 
-STUDY = records.RecordKind("anisodiff study", 3, required={"kind": str, "fixed": dict, "runs": dict})
+_RUN = fields(
+    run=text, training=text, text=text, seed=whole(0), of=optional(text), config=optional(table(anything)),
+    start=optional(text), point=optional(table(anything)),
+)  # fmt: skip
+STUDY = records.RecordKind(
+    "anisodiff study", 3, shape=fields(kind=text, command=text, fixed=table(anything), runs=table(_RUN))
+)
+TRAINED = either(
+    fields(failed=text), fields(images=whole(0), seconds=optional(number), steps=optional(whole(0)))
+)  # fmt: skip
+"""train.json."""
+_SAMPLED = fields(sampler=text)
 
 
-def read_json(path: Path) -> dict[str, Any] | None:
+def _result(value: Any, where: str) -> None:
+    """A column of numbers: why it failed, a report of samples, or distances of edits and during training."""
+    fields(failed=optional(text), report=optional(of(Report)), sampling=optional(_SAMPLED))(value, where)
+    if value.get("report") is not None:
+        fields(sampling=_SAMPLED)(value, where)
+
+
+RESULT: Shape = _result
+MADE = fields(seeds=text, nfe=optional(whole(0)), seed=whole(0), note=optional(text), leakage=optional(anything))
+"""How samples are made."""
+FRESH = fields(steps=rows(whole(0)))
+
+
+def read_json(path: Path, shape: Shape) -> dict[str, Any] | None:
     """The saved values; None where there is no file."""
-    return records.read_json(path) if path.is_file() else None
+    return require(shape, records.read_json(path), path) if path.is_file() else None
 
 
 def save_arrays(path: Path, *, compress: bool = False, **arrays: Any) -> None:

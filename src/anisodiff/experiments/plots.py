@@ -10,6 +10,7 @@ from PIL import Image, ImageDraw
 
 from anisodiff.experiments.edits import SHOWN as EDITED
 from anisodiff.experiments.results import Number, Row, over_images
+from anisodiff.io.arrays import read_pixels
 from anisodiff.io.atomic import replacing
 from anisodiff.io.figures import canvas, save_figure
 from anisodiff.io.grids import enlarged, tiled
@@ -142,8 +143,7 @@ def _read(path: Path, key: str = "images") -> list[Pixels]:
     """Pictures [H, W, 3] of a file of results; none where there is none."""
     if not path.is_file():
         return []
-    with np.load(path, allow_pickle=False) as stored:
-        images = stored[key].transpose(0, 2, 3, 1)
+    images = read_pixels(path, key).transpose(0, 2, 3, 1)
     return [enlarged(np.broadcast_to(image, (*image.shape[:2], 3)), SIDE) for image in images]
 
 

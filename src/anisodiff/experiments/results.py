@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from anisodiff.experiments.layout import Place, read_json
+from anisodiff.experiments.layout import RESULT, TRAINED, Place, read_json
 
 INSIGNIFICANT = 0.1
 
@@ -158,8 +158,8 @@ def read_rows(out: Path, study: Mapping[str, Any], tag: str = "", names: Sequenc
 
 def read_results(place: Place) -> dict[str, Any]:
     """train.json and all columns of a run, by the names of the files."""
-    found = {path.stem: read_json(path) for path in sorted(place.results.glob("*.json"))}
-    return {**found, "train": read_json(place.trained)}
+    found = {path.stem: read_json(path, RESULT) for path in sorted(place.results.glob("*.json"))}
+    return {**found, "train": read_json(place.trained, TRAINED)}
 
 
 def label_of(described: Mapping[str, Any]) -> str:

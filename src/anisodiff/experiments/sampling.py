@@ -18,9 +18,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from anisodiff.experiments.budget import Deadline
-from anisodiff.experiments.layout import read_json, save_arrays
+from anisodiff.experiments.layout import MADE, read_json, save_arrays
 from anisodiff.generation import Generator
 from anisodiff.generation.protocol import describe, differences
+from anisodiff.io.arrays import read_npz, read_pixels
 from anisodiff.io.atomic import without_folders
 from anisodiff.io.images import to_bytes
 from anisodiff.io.records import write_json
@@ -80,8 +81,8 @@ class Chunks:
     def read(self, *keys: str) -> Iterator[tuple[Any, ...]]:
         """The arrays of these names, file after file."""
         for _, _, path in self.ranges():
-            with np.load(path, allow_pickle=False) as stored:
-                yield tuple(stored[key] for key in keys)
+            stored = {**read_npz(path, *keys), **({"images": read_pixels(path)} if "images" in keys else {})}
+            yield tuple(stored[key] for key in keys)
 
     def first(self, n: int) -> NDArray[np.uint8]:
         held: list[NDArray[np.uint8]] = []
@@ -156,7 +157,7 @@ class SampleWriter:
             start, route = generator.start(column.prior), generator.route(sampler, column.steps)
         except ValueError as error:
             raise Failed(str(error)) from None
-        held = read_json(folder / "protocol.json")
+        held = read_json(folder / "protocol.json", MADE)
         first = column.prior not in self._leakage
         if held is None and first:
             self._leakage[column.prior] = start.leakage(generator.device)

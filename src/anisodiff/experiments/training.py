@@ -11,7 +11,7 @@ from torch import Tensor
 
 from anisodiff.data import Dataset
 from anisodiff.experiments.budget import Budget, Meter
-from anisodiff.experiments.layout import Place, read_json
+from anisodiff.experiments.layout import FRESH, TRAINED, Place, read_json
 from anisodiff.experiments.study import Study
 from anisodiff.io.checkpoint import find
 from anisodiff.io.records import write_json
@@ -71,7 +71,7 @@ class _Watch:
         if self.meter is None:
             deadline.start = deadline.now() - self.begun
             # by now the trainer has cut the log back to where it continues
-            self._fresh = list((read_json(self.place.fresh) or {}).get("steps", []))
+            self._fresh = list((read_json(self.place.fresh, FRESH) or {}).get("steps", []))
             self.meter = Meter(read_log(self.place.run), self._fresh)
         self._since += 1
         images = self.meter.images + self._since * self.config.batch
@@ -116,7 +116,7 @@ def train_under(config: TrainConfig, place: Place, pace: Pace, study: Study, *, 
     A training that diverges is finished, too, and train.json says why.
     """
     deadline, device, dataset, say = study.deadline, study.device, study.dataset, study.say
-    if read_json(place.trained) is not None:
+    if read_json(place.trained, TRAINED) is not None:
         return True
     if deadline.over(deadline.start):
         if not deadline.over():
@@ -147,7 +147,7 @@ def train_under(config: TrainConfig, place: Place, pace: Pace, study: Study, *, 
             keep_start(paced, dataset, place, start)
         except (ValueError, OSError) as error:  # the training itself is done
             say(f"{place.training}: no FID before training: {error}")
-    meter = watch.meter or Meter(read_log(place.run), (read_json(place.fresh) or {}).get("steps", []))
+    meter = watch.meter or Meter(read_log(place.run), (read_json(place.fresh, FRESH) or {}).get("steps", []))
     seconds = meter.seconds(outcome.images) or None  # a log of one interval has no rate
     if pace.keep_weights and newest(place.weights) is None:
         slim(place.run, place.weights)

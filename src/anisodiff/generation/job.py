@@ -6,7 +6,6 @@ A job writes SEED.png into a folder (`SampleFolder`), each complete or absent, w
 
 import errno
 import io
-import json
 import os
 import shutil
 import time
@@ -26,15 +25,15 @@ from anisodiff.generation.generator import Generator
 from anisodiff.generation.priors import Leakage
 from anisodiff.generation.protocol import FILES, NAME, RECORD, describe, differences, path_of, read_protocol
 from anisodiff.generation.reverse import SamplingStep, check_seeds
-from anisodiff.io.atomic import atomic, replacing
+from anisodiff.io.atomic import atomic, clear_orphans, replacing
 from anisodiff.io.checkpoint import alone
 from anisodiff.io.grids import Pixels, save_grid, to_pixels
-from anisodiff.io.records import write_json
+from anisodiff.io.images import DecodeError, decode, open_image, whole_png
+from anisodiff.io.records import json_text, write_json
 from anisodiff.io.tensor_files import Observe, unobserved
 from anisodiff.runtime.distributed import Distributed
 from anisodiff.runtime.progress import Progress, no_progress
 
-_PNG_END = b"IEND\xaeB`\x82"
 _PART = ".part"
 
 
@@ -90,7 +89,7 @@ class SampleFolder:
                     (self.path / name).unlink(missing_ok=True)
             if read_protocol(self.path) != protocol:  # none yet, or of fewer seeds
                 write_json(self.path / NAME, protocol)
-            return [seed for seed in seeds if self.file(seed).name not in names or not _complete(self.file(seed))]
+            return [seed for seed in seeds if self.file(seed).name not in names or not whole_png(self.file(seed))]
 
     def put(self, seed: int, pixels: Pixels) -> None:
         """Write the image ``pixels`` [H, W, 1 or 3] of a seed."""
@@ -105,9 +104,8 @@ class SampleFolder:
     def get(self, seed: int) -> Pixels:
         """The image of a seed, [H, W, 1 or 3]."""
         try:
-            with Image.open(self.file(seed)) as image:
-                pixels = np.array(image)
-        except (OSError, SyntaxError) as error:
+            pixels = np.array(decode(lambda: open_image(self.file(seed))))
+        except DecodeError as error:
             raise ValueError(f"{self.file(seed)} cannot be read ({error}): remove it and run again") from None
         return pixels[..., None] if pixels.ndim == 2 else pixels
 
@@ -127,14 +125,6 @@ class SampleFolder:
             raise shown from None
 
 
-def _complete(path: Path) -> bool:
-    """Whether a file ends as a PNG does: a crash of the machine can leave one cut off."""
-    with path.open("rb") as file:
-        file.seek(0, os.SEEK_END)
-        file.seek(max(0, file.tell() - len(_PNG_END)))
-        return file.read() == _PNG_END
-
-
 def _member(name: str) -> zipfile.ZipInfo:
     return zipfile.ZipInfo(name, date_time=(1980, 1, 1, 0, 0, 0))  # no clock in the bytes
 
@@ -144,7 +134,7 @@ def _zip(folder: SampleFolder, seeds: Sequence[int], protocol: Mapping[str, Any]
     with replacing(out) as temporary, zipfile.ZipFile(temporary, "w") as archive:
         for seed in seeds:
             archive.writestr(_member(folder.file(seed).name), folder.file(seed).read_bytes())
-        archive.writestr(_member(NAME), json.dumps(protocol, indent=1, ensure_ascii=False))
+        archive.writestr(_member(NAME), json_text(protocol))
 
 
 def _npz(folder: SampleFolder, seeds: Sequence[int], protocol: Mapping[str, Any], out: Path) -> None:
@@ -244,6 +234,7 @@ def write_samples(
             done += len(part) * route.nfe
         distributed.total(torch.zeros(1, device=distributed.device))  # all have written
         if join is not None and distributed.leads:
+            clear_orphans(out)
             try:
                 join(folder, chosen, protocol, out)
                 write_json(path_of(out), protocol)

@@ -13,8 +13,9 @@ from anisodiff.generation.generator import Generator
 from anisodiff.generation.priors import Leakage, NamedPrior
 from anisodiff.generation.reverse import Route, parse_seeds, write_seeds
 from anisodiff.io import records
+from anisodiff.io.schema import fields, text
 
-RECORD = records.RecordKind("anisodiff samples", 2, required={"seeds": str})
+RECORD = records.RecordKind("anisodiff samples", 2, shape=fields(seeds=text))
 NAME = "protocol.json"
 FILES = (".zip", ".npz", ".png")
 """Files that samples are joined into; every other place is a folder."""

@@ -87,7 +87,7 @@ def _shown(wanted: bool | None) -> Iterator[_Screen]:
     """The terminal, where there is one and it is wanted, of the first of several processes."""
     from rich.console import Console
 
-    console = Console(stderr=True)
+    console = Console(stderr=True, markup=False, emoji=False)
     if os.environ.get("RANK", "0") != "0" or not (console.is_terminal if wanted is None else wanted):
         yield _Screen()
         return

@@ -1,19 +1,32 @@
-"""Paths that must exist, zip archives (npz among them), and the files in a folder, a tar or a zip as bytes.
+"""Paths that must exist, files and zip archives (npz among them) as bytes, and the files of a folder, a tar or a zip.
 
-Every error is one line that names the file.
+Only regular files are opened, so no pipe or device can make a command wait. A size is compared with its bound before
+anything is read. Every error is one line that names the file.
 """
 
+import bz2
+import errno
+import gzip
+import io
+import lzma
 import os
+import stat
+import struct
 import tarfile
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
-DAMAGED = (tarfile.TarError, zipfile.BadZipFile, EOFError, zlib.error, OSError)
+LARGEST = 1 << 26
+LARGEST_BLOB = 1 << 28
+"""Bytes that are read, unless said otherwise: of a record; of a picture, or a file of a packed dataset."""
+MOST_PACKED = 200
+"""Times its own size that a packed tar may unpack to: pictures hardly shrink, zeros shrink a thousand times."""
+DAMAGED = (tarfile.TarError, zipfile.BadZipFile, EOFError, zlib.error, lzma.LZMAError, OSError)
 
 
 def one_line(error: Exception, longest: int = 200) -> str:
@@ -41,18 +54,58 @@ def existing(path: str | Path, what: str) -> Path:
     return path
 
 
+def open_regular(path: str | Path) -> IO[bytes]:
+    """A regular file, opened to read; a pipe or a device is a ValueError, and is not waited for."""
+    handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    mode = os.fstat(handle).st_mode
+    if not stat.S_ISREG(mode):
+        os.close(handle)
+        if stat.S_ISDIR(mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+        raise ValueError(f"{path} is not a regular file")
+    return os.fdopen(handle, "rb")
+
+
+def read_regular(path: str | Path, largest: int = LARGEST) -> bytes:
+    """The contents of a regular file of at most ``largest`` bytes."""
+    with open_regular(path) as stream:
+        data = stream.read(largest + 1)
+    if len(data) > largest:
+        raise ValueError(f"{path} is larger than {largest:,} bytes, the most that is read of such a file")
+    return data
+
+
+def read_member(archive: zipfile.ZipFile, name: str, largest: int = LARGEST) -> bytes:
+    """One file of a zip, of at most ``largest`` bytes unpacked: zipfile gives no more than the header says."""
+    try:
+        info = archive.getinfo(name)
+    except KeyError:
+        raise ValueError(f"{archive.filename} holds no {name}") from None
+    if info.file_size > largest:
+        raise ValueError(f"{archive.filename}: {name} is larger than {largest:,} bytes, the most that is read of it")
+    return archive.read(name)
+
+
 @contextmanager
 def open_zip(path: Path) -> Iterator[zipfile.ZipFile]:
     """The archive at ``path``; damage found while it is read counts too."""
-    try:
-        archive = zipfile.ZipFile(path)
-    except (zipfile.BadZipFile, OSError) as error:
-        raise ValueError(
-            f"cannot read {path} as a zip ({error}): truncated or no zip; fetch it again and compare its size"
-        ) from error
-    try:
-        with archive:
+    with ExitStack() as stack:
+        try:
+            archive = stack.enter_context(zipfile.ZipFile(stack.enter_context(open_regular(path))))
+        except (zipfile.BadZipFile, OSError, ValueError, RuntimeError, struct.error, OverflowError) as error:
+            raise ValueError(
+                f"cannot read {path} as a zip ({one_line(error)}): truncated or no zip; "
+                "fetch it again and compare its size"
+            ) from error
+        archive.filename = str(path)
+        with _zip_damage_named(path):
             yield archive
+
+
+@contextmanager
+def _zip_damage_named(path: Path) -> Iterator[None]:
+    try:
+        yield
     # an encrypted member and an unknown compression are RuntimeErrors of zipfile
     except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError) as error:
         raise ValueError(f"{path}: damaged or unreadable ({one_line(error)})") from error
@@ -82,14 +135,44 @@ class Blob:
         with _damage_named(self.archive), self.open() as stream:
             return stream.read(count)
 
-    def read(self) -> bytes:
+    def read(self, largest: int = LARGEST_BLOB) -> bytes:
+        if self.size > largest:
+            raise ValueError(f"{self.archive}: {self.name} is larger than {largest:,} bytes, the most that is read")
         with _damage_named(self.archive), self.open() as stream:
-            return stream.read()
+            return stream.read(self.size)
+
+
+class _Bounded(io.BufferedReader):
+    """Never more than a blob at a time: the header of a member may ask for any number of bytes."""
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        if size is None or not 0 <= size <= LARGEST_BLOB:
+            raise tarfile.ReadError(f"it asks for {size} bytes at once")
+        return super().read(size)
+
+
+@contextmanager
+def _unpacked(path: Path) -> Iterator[IO[bytes]]:
+    """A tar behind gzip, bzip2 or xz, or as it is."""
+    with open_regular(path) as file:
+        head = file.peek(6)[:6]  # type: ignore[attr-defined]
+        openers: dict[bytes, Callable[[IO[bytes]], Any]] = {
+            b"\x1f\x8b": lambda f: gzip.GzipFile(fileobj=f), b"BZh": bz2.BZ2File, b"\xfd7zXZ": lzma.LZMAFile,
+        }  # fmt: skip
+        for magic, opener in openers.items():
+            if head.startswith(magic):
+                with opener(file) as stream:
+                    yield _Bounded(stream)
+                return
+        yield _Bounded(file)  # type: ignore[arg-type]
 
 
 def _tar_blobs(path: Path) -> Iterator[Blob]:
-    with _damage_named(path), tarfile.open(path) as archive:
+    left = MOST_PACKED * path.stat().st_size + LARGEST
+    with _damage_named(path), _unpacked(path) as stream, tarfile.open(fileobj=stream, mode="r:") as archive:
         for member in archive:
+            if (left := left - member.size) < 0:
+                raise ValueError(f"{path} unpacks to more than {MOST_PACKED} times its size: it is not read")
             if member.isfile():
                 yield Blob(path, member.name, member.size, lambda member=member: _member(archive, member))  # type: ignore[misc]
 
@@ -122,7 +205,7 @@ def blobs(path: str | Path) -> Iterator[Blob]:
     path = existing(path, "a folder or an archive")
     if path.is_dir():
         return _folder_blobs(path)
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         packed_as_zip = file.read(2) == b"PK"
     return _zip_blobs(path) if packed_as_zip else _tar_blobs(path)
 
@@ -130,7 +213,7 @@ def blobs(path: str | Path) -> Iterator[Blob]:
 def read_blob(path: str | Path, name: str) -> bytes:
     """The content of one file of `blobs(path)`."""
     if Path(path).is_dir():
-        return (Path(path) / name).read_bytes()
+        return read_regular(Path(path) / name, LARGEST_BLOB)
     for blob in blobs(path):
         if blob.name == name:
             return blob.read()

@@ -9,6 +9,8 @@ import contextlib
 import os
 import re
 import secrets
+import shutil
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,12 +25,19 @@ def atomic(path: str | Path, *, suffix: str | None = None, parents: bool = True)
     parents  whether to create a missing folder
 
     If the block fails, no file is left and an older file at ``path`` is unchanged. A killed process leaves the hidden
-    file, too.
+    file, too. A link stays and its target is replaced. What is no regular file, such as /dev/null or a pipe, is
+    written into, never replaced.
     """
-    path = Path(path)
+    path = Path(os.path.realpath(path))
+    ending = path.suffix if suffix is None else suffix
+    if _exists(path) and not path.is_file():
+        with tempfile.TemporaryDirectory() as folder:
+            temporary = Path(folder, f"{path.stem}{ending}")
+            yield temporary
+            _write_into(path, temporary)
+        return
     if parents:
         path.parent.mkdir(parents=True, exist_ok=True)
-    ending = path.suffix if suffix is None else suffix
     temporary = path.with_name(f".{path.stem}-{secrets.token_hex(4)}{ending}")
     temporary.touch(exist_ok=False)  # with the permissions that any new file of this user has
     try:
@@ -38,6 +47,32 @@ def atomic(path: str | Path, *, suffix: str | None = None, parents: bool = True)
         temporary.unlink(missing_ok=True)
 
 
+def clear_orphans(path: Path) -> None:
+    """Remove what killed writers of ``path`` have left; call it where a lock keeps other writers away."""
+    path = Path(os.path.realpath(path))
+    name = re.compile(rf"\.{re.escape(path.stem)}-[0-9a-f]{{8}}{re.escape(path.suffix)}")
+    for entry in path.parent.iterdir() if path.parent.is_dir() else ():
+        if name.fullmatch(entry.name):
+            entry.unlink(missing_ok=True)
+
+
+def _exists(path: Path) -> bool:
+    """Whether there is anything; links that lead in a circle are an OSError."""
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True
+
+
+def _write_into(path: Path, source: Path) -> None:
+    """Copy into a device or pipe; a pipe that nobody reads is an OSError, and is not waited for."""
+    handle = os.open(path, os.O_WRONLY | getattr(os, "O_NONBLOCK", 0))
+    os.set_blocking(handle, True)
+    with source.open("rb") as read, os.fdopen(handle, "wb") as written:
+        shutil.copyfileobj(read, written)
+
+
 @contextlib.contextmanager
 def replacing(path: str | Path) -> Iterator[Path]:
     """As `atomic`, for a file that a user has named: an error of the disk becomes a ValueError with the path."""
@@ -45,10 +80,27 @@ def replacing(path: str | Path) -> Iterator[Path]:
     if path.is_dir():
         raise ValueError(f"cannot write {path}: it is a folder; give a file name")
     try:
-        with atomic(path) as temporary:
+        with leaving_nothing(path.parent), atomic(path) as temporary:
             yield temporary
     except OSError as error:
         raise ValueError(f"cannot write {path}: {error.strerror or error}") from None
+
+
+@contextlib.contextmanager
+def leaving_nothing(path: str | Path, *trivial: str) -> Iterator[None]:
+    """If the block is refused (ValueError, OSError), folders made for ``path`` go, unless they hold a result.
+
+    trivial   names of files that are no result: what a command notes of itself before it works
+    """
+    missing = [one for one in (Path(path), *Path(path).parents) if not os.path.lexists(one)]
+    try:
+        yield
+    except (ValueError, OSError):
+        if missing and missing[-1].is_dir():
+            held = [one for one in missing[-1].rglob("*") if not one.is_dir() or one.is_symlink()]
+            if all(one.name in trivial for one in held):
+                shutil.rmtree(missing[-1], ignore_errors=True)
+        raise
 
 
 @contextlib.contextmanager

@@ -10,28 +10,44 @@ Written into a hidden folder beside, synced file by file, renamed at the end; ch
 Nothing is ever unpickled.
 """
 
+import errno
 import os
+import secrets
 import shutil
-import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from anisodiff.io import tensor_files as files
-from anisodiff.io.atomic import locked, sync_folder
+from anisodiff.io.atomic import leaving_nothing, locked, sync_folder
 from anisodiff.io.records import RecordKind, read_json
+from anisodiff.io.schema import anything, fields, number, optional, require, table, text, whole
 from anisodiff.pretrained import SHIPPED, shipped
 
-MANIFEST = RecordKind("anisodiff checkpoint", 2, required={"files": dict})
+MANIFEST = RecordKind("anisodiff checkpoint", 2, shape=fields(files=table(text)))
+META = fields(
+    step=whole(0), images=whole(0), config=table(anything), process=table(anything), network=fields(name=text),
+    data=fields(fingerprint=text, images=optional(whole(0)), source=optional(text)), threads=optional(whole(1)),
+    training_seconds=optional(number),
+)  # fmt: skip
+"""Of config.json; what it says of the run is checked where it is used."""
 _PARTIAL, _STEP = ".partial-", "step-"
+
+
+_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 class Damaged(ValueError):
     """A folder that is not a complete checkpoint."""
+
+
+class NotFinite(ValueError):
+    """Tensors with NaN or infinity: no checkpoint is made of them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,6 +59,13 @@ class Snapshot:
     model: Mapping[str, Tensor]
     state: Mapping[str, Mapping[str, Tensor]]
     prior: Mapping[str, Tensor] | None = None
+
+
+def require_finite(group: Mapping[str, Tensor], where: str) -> None:
+    """Refuse tensors with NaN or infinity, by the name of the first."""
+    for name, tensor in group.items():
+        if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
+            raise NotFinite(f"{where}: {name} is not finite")
 
 
 @dataclass(frozen=True)
@@ -75,14 +98,19 @@ def read(path: str | Path) -> Checkpoint:
     path = Path(path)
     try:
         manifest = MANIFEST.read(path / "manifest.json")
-        if manifest is None or "config.json" not in manifest["files"]:
-            raise Damaged(f"{path}: manifest.json {'is missing' if manifest is None else 'lists no config.json'}")
+        if manifest is None:
+            raise Damaged(f"{path}: manifest.json is missing")
+        for name in ("config.json", "model.safetensors"):
+            if name not in manifest["files"]:
+                raise Damaged(f"{path}: manifest.json lists no {name}")
         for name, code in manifest["files"].items():
+            if PurePath(name).is_absolute() or ".." in PurePath(name).parts:
+                raise Damaged(f"{path}: manifest.json lists {name}, which is not inside")
             if not (path / name).is_file():
                 raise Damaged(f"{path}: {name} is missing")
             if files.sha256(path / name) != code:
                 raise Damaged(f"{path}: {name} is not what was written (checksum)")
-        return Checkpoint(path, read_json(path / "config.json"))
+        return Checkpoint(path, require(META, read_json(path / "config.json"), path / "config.json"))
     except Damaged:
         raise
     except (OSError, ValueError) as error:
@@ -155,23 +183,48 @@ class Store:
     """Names written or checked by this process."""
 
     def newest(self, say: Callable[[str], None]) -> Checkpoint | None:
-        """As the function; what was checked counts as good."""
-        found = newest(self.run, say)
-        if found is not None:
-            self.good.add(found.path.name)
-        return found
+        """As the function, with finite weights; what was checked counts as good."""
+        for candidate in reversed(_steps(folder_of(self.run))):
+            try:
+                found = read(candidate)
+                for name in filter(found.has, ("model", "state/weights")):
+                    require_finite(found.tensors(name), f"{candidate}: {name}")
+            except (Damaged, NotFinite) as error:
+                say(f"skipped a damaged checkpoint: {error}")
+                continue
+            self.good.add(candidate.name)
+            return found
+        return None
 
     def save(self, snapshot: Snapshot) -> Path:
-        """Write a checkpoint; a failure is an OSError and leaves the older ones unchanged."""
-        folder = folder_of(self.run)
-        target = folder / f"{_STEP}{snapshot.step:08d}"
+        """Write a checkpoint; a failure is an OSError and leaves the newest good one unchanged.
+
+        On a disk that is full the older good ones make room. Tensors that are not finite are `NotFinite`, before
+        anything is written: a good checkpoint is never given up for a bad one.
+        """
+        target = folder_of(self.run) / f"{_STEP}{snapshot.step:08d}"
         if target.name in self.good:
             return target
+        for name, group in (("model", snapshot.model), *snapshot.state.items()):
+            require_finite(group, name)
+        try:
+            self._write(snapshot, target)
+        except OSError as error:
+            if error.errno not in _FULL or not self._prune(keep=1):
+                raise
+            self._write(snapshot, target)
+        self.good.add(target.name)
+        self._prune(self.keep)
+        return target
+
+    def _write(self, snapshot: Snapshot, target: Path) -> None:
+        folder = target.parent
         folder.mkdir(parents=True, exist_ok=True)
         for left in folder.glob(f"{_PARTIAL}*"):  # of a run that was killed; the run's lock is ours
             shutil.rmtree(left, ignore_errors=True)
         self.observe("begin")
-        partial = Path(tempfile.mkdtemp(prefix=_PARTIAL, dir=folder))
+        partial = folder / f"{_PARTIAL}{secrets.token_hex(4)}"
+        partial.mkdir()
         try:
             self._fill(partial, snapshot)
             if target.exists():  # not good, or we had returned: a damaged one that was skipped
@@ -183,9 +236,6 @@ class Store:
             sync_folder(folder)
         finally:
             shutil.rmtree(partial, ignore_errors=True)
-        self.good.add(target.name)
-        self._prune()
-        return target
 
     def _fill(self, partial: Path, snapshot: Snapshot) -> None:
         (partial / "state").mkdir()
@@ -199,13 +249,12 @@ class Store:
         self.observe("sync folder")
         sync_folder(partial / "state")
         sync_folder(partial)
-        os.chmod(partial, 0o755)  # mkdtemp makes it private
 
-    def _prune(self) -> None:
-        """Leave the newest good ones, and nothing older; never fails, for the new one is already there."""
-        good = sorted(self.good, key=_number)[-self.keep :]
-        if len(good) < self.keep:
-            return  # an older one may be complete, too: it was not checked
+    def _prune(self, keep: int) -> bool:
+        """Leave the newest ``keep`` good ones, and nothing older; whether any went. It never fails."""
+        good, gone = sorted(self.good, key=_number)[-keep:], False
+        if len(good) < keep:
+            return False  # an older one may be complete, too: it was not checked
         for old in _steps(folder_of(self.run)):
             if _number(old.name) < _number(good[0]):
                 try:
@@ -216,12 +265,14 @@ class Store:
                 except OSError:
                     continue
                 self.good.discard(old.name)
+                gone = True
+        return gone
 
 
 @contextmanager
 def alone(folder: Path) -> Iterator[None]:
     """Create ``folder`` if needed and hold its lock: two processes never write into one folder."""
-    with ExitStack() as stack:
+    with leaving_nothing(folder, ".lock"), ExitStack() as stack:
         try:
             folder.mkdir(parents=True, exist_ok=True)
             free = stack.enter_context(locked(folder / ".lock"))

@@ -1,6 +1,6 @@
 """One picture file → an upright image → uint8 [C, H, W] or a tensor, by one rule for every command.
 
-1. Regular files only, of the formats in `FORMATS` whatever their suffix says, up to 179 megapixels.
+1. Regular files only, of the formats in `FORMATS` whatever their suffix says, up to 67 megapixels.
 2. The orientation written in the file (EXIF) is applied; of an animation the first frame counts.
 3. Color: transparency is laid over white; 16-bit grayscale is v·255/65535 rounded, float grayscale in [0, 1]
    is v·255 rounded; palettes, CMYK and the like become RGB; one channel is the luma 0.299 R + 0.587 G + 0.114
@@ -17,6 +17,7 @@ import functools
 import io
 import stat
 import warnings
+import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +29,8 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
 
+from anisodiff.io.archives import LARGEST_BLOB, read_regular
+
 FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF", "TIFF", "PPM", "JPEG2000", "AVIF", "TGA")
 """Pillow's names; TGA has no signature, so it comes last."""
 SUFFIXES = frozenset(
@@ -35,11 +38,16 @@ SUFFIXES = frozenset(
      ".ppm", ".pgm", ".pbm", ".pnm", ".tga", ".jp2", ".avif"]
 )  # fmt: skip
 
+_PNG = b"\x89PNG\r\n\x1a\n"
+
 Resample = Literal["lanczos", "area"]
 FILTERS: dict[Resample, Image.Resampling] = {
     "lanczos": Image.Resampling.LANCZOS,
     "area": Image.Resampling.BOX,
 }
+MOST_PIXELS = 1 << 26
+"""Of a picture: with its conversions it stays below a gigabyte."""
+TOO_LARGE = f"more than {MOST_PIXELS // 10**6} megapixels"
 DEEP = ("I", "I;16", "I;16L", "I;16B", "I;16N")
 GRAY = ("1", "L", "LA", "La", "F", *DEEP)
 
@@ -70,9 +78,13 @@ def open_image(file: Path | bytes | IO[bytes]) -> Image.Image:
         raise DecodeError("not a regular file")
     try:
         with _quiet():
-            return Image.open(io.BytesIO(file) if isinstance(file, bytes) else file, formats=_formats())
+            image = Image.open(io.BytesIO(file) if isinstance(file, bytes) else file, formats=_formats())
     except UnidentifiedImageError:
         raise DecodeError(f"not an image; expected {', '.join(_formats())}") from None
+    if image.width * image.height > MOST_PIXELS:
+        image.close()
+        raise DecodeError(TOO_LARGE)
+    return image
 
 
 def decode(opener: Callable[[], Image.Image]) -> Image.Image:
@@ -86,7 +98,7 @@ def decode(opener: Callable[[], Image.Image]) -> Image.Image:
     except (MemoryError, DecodeError):
         raise
     except Image.DecompressionBombError:
-        raise DecodeError("more than 179 megapixels") from None
+        raise DecodeError(TOO_LARGE) from None
     except OSError as error:
         raise DecodeError(error.strerror or " ".join(str(error).split())) from error
     except Exception as error:  # a damaged file makes Pillow's readers raise almost any type
@@ -220,6 +232,24 @@ def _photo(image: Image.Image, size: int | None) -> Tensor:
 def to_unit(pixels: NDArray[np.uint8]) -> Tensor:
     """uint8 → float32 in [0, 1]."""
     return torch.from_numpy(pixels.copy()).float() / 255
+
+
+def whole_png(path: Path) -> bool:
+    """Whether a file is a PNG from its first chunk to its last, by the checksum of each; pixels are not decoded."""
+    try:
+        data = memoryview(read_regular(path, LARGEST_BLOB))
+    except (OSError, ValueError):
+        return False
+    place, kind = len(_PNG), b""
+    if data[:place] != _PNG:
+        return False
+    while place + 12 <= len(data):
+        size, kind = int.from_bytes(data[place : place + 4]), bytes(data[place + 4 : place + 8])
+        end = place + 8 + size
+        if zlib.crc32(data[place + 4 : end]) != int.from_bytes(data[end : end + 4]):
+            return False
+        place = end + 4
+    return place == len(data) and kind == b"IEND"
 
 
 def to_display(u: Tensor) -> tuple[np.ndarray, float]:

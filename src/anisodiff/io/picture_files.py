@@ -17,7 +17,7 @@ from typing import TypeVar
 
 from PIL import Image
 
-from anisodiff.io.archives import existing, open_zip
+from anisodiff.io.archives import LARGEST_BLOB, existing, open_zip, read_member
 from anisodiff.io.images import SUFFIXES, DecodeError, decode, open_image
 
 Entry = tuple[str, int, int]
@@ -68,7 +68,7 @@ class PictureFiles:
             return
         with open_zip(self.path) as archive:
             for name in self.names:
-                yield Item(name=name, open=lambda name=name: open_image(archive.read(name)))  # type: ignore[misc]
+                yield Item(name=name, open=lambda name=name: open_image(read_member(archive, name, LARGEST_BLOB)))  # type: ignore[misc]
 
 
 def list_pictures(path: str | Path, under: str = "") -> PictureFiles:

@@ -1,6 +1,6 @@
 """Records: what a folder or a file holds, as JSON beside it, and whether a command may continue it.
 
-    SAMPLES = RecordKind("anisodiff samples", version=2, required={"seeds": str})
+    SAMPLES = RecordKind("anisodiff samples", version=2, shape=fields(seeds=text))
 
     new = SAMPLES.new(values)                     plain values, with format, version and the package's version
     held = SAMPLES.read(path)                     None: no record there; a malformed one is one ValueError line
@@ -13,27 +13,34 @@ records must be equal, and `merged` keeps those of both. Nested mappings are com
 inner value is ``outer.inner``.
 """
 
+import itertools
 import json
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from anisodiff.io import schema
+from anisodiff.io.archives import read_regular
 from anisodiff.io.atomic import replacing
 from anisodiff.version import __version__
 
 _LONGEST = 200
+LARGEST_CONFIG = 1 << 18
+"""Bytes of a config that a person writes; YAML takes seconds for more."""
+DEEPEST, MOST_VALUES = 40, 5_000_000
+"""Of a file: levels of nesting, and values with every alias of YAML counted as often as it stands for one."""
 
 
 @dataclass(frozen=True)
 class RecordKind:
-    """One format of records: its name ("anisodiff NOUN"), its version, and the keys without which it is malformed."""
+    """One format of records: its name ("anisodiff NOUN"), its version, and the shape that its values must have."""
 
     format: str
     version: int
-    required: Mapping[str, type] = field(default_factory=dict)
+    shape: schema.Shape = schema.anything
 
     @property
     def noun(self) -> str:
@@ -54,11 +61,7 @@ class RecordKind:
             raise ValueError(f"{path} is no record of {self.noun}: expected the format {self.format!r}")
         if found.get("version") != self.version:
             raise ValueError(f"{path} has {self.noun} version {found.get('version')}, expected {self.version}")
-        for key, kind in self.required.items():
-            if not isinstance(found.get(key), kind):
-                got = type(found[key]).__name__ if key in found else "nothing"
-                raise ValueError(f"{path} is damaged: {key}: got {got}, expected {kind.__name__}")
-        return found
+        return schema.require(self.shape, found, path)
 
     def check_folder(self, folder: Path, name: str) -> None:
         """Refuse a place that is neither new, nor empty, nor a folder with such a record, the file ``name``."""
@@ -106,13 +109,21 @@ def plain(values: Any) -> Any:
 def write_json(path: Path, values: Mapping[str, Any]) -> None:
     """Write plain values; the file is complete or absent."""
     with replacing(path) as temporary:
-        temporary.write_text(json.dumps(values, indent=1, ensure_ascii=False), encoding="utf-8")
+        temporary.write_bytes(json_text(values))
+
+
+def json_text(values: Any) -> bytes:
+    """UTF-8; where a path is none, all beyond ASCII is escaped, so that it reads back to the same path."""
+    try:
+        return json.dumps(values, indent=1, ensure_ascii=False).encode("utf-8")
+    except UnicodeEncodeError:
+        return json.dumps(values, indent=1).encode("utf-8")
 
 
 def read_json(path: Path) -> dict[str, Any]:
     """Read a mapping; anything else is a ValueError of one line."""
     try:
-        return parse_json(path.read_bytes(), path)
+        return parse_json(read_regular(path), path)
     except OSError as error:
         raise ValueError(f"cannot read {path}: {error.strerror or error}") from None
 
@@ -123,9 +134,26 @@ def parse_json(text: bytes, path: Path) -> dict[str, Any]:
         values = json.loads(text)
     except (ValueError, RecursionError):
         raise ValueError(f"cannot read {path}: no valid JSON") from None
+    _check_depth(values, f"cannot read {path}")
     if not isinstance(values, dict):
         raise ValueError(f"cannot read {path}: expected keys and values, got {type(values).__name__}")
     return values
+
+
+def _check_depth(values: Any, where: str) -> None:
+    """Refuse what is nested too deep, or grows out of few bytes: an alias of aliases doubles at every level."""
+    level, count = [values], 0
+    for _ in range(DEEPEST):
+        inner = (
+            value.values() if isinstance(value, dict) else value for value in level if isinstance(value, dict | list)
+        )
+        level = list(itertools.islice(itertools.chain.from_iterable(inner), MOST_VALUES))
+        count += len(level)
+        if not level:
+            return
+        if count >= MOST_VALUES:
+            raise ValueError(f"{where}: more than {MOST_VALUES:,} values")
+    raise ValueError(f"{where}: nested deeper than {DEEPEST} levels")
 
 
 def _short(value: Any) -> str:
@@ -137,15 +165,18 @@ def read_config(path: str | Path) -> dict[str, Any]:
     """The mapping in a YAML or JSON file. Whatever is wrong with the file is one ValueError of one line."""
     path = Path(path)
     try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or "not a text file"
+        text = read_regular(path, LARGEST_CONFIG).decode("utf-8")
+    except UnicodeDecodeError:
+        raise ValueError(f"cannot read config {path}: not a text file") from None
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error).removeprefix(f"{path} ")
         raise ValueError(f"cannot read config {path}: {reason}") from None
     try:
         content = yaml.safe_load(text)
     except (yaml.YAMLError, ValueError, RecursionError, TypeError, AttributeError) as error:
         where = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise ValueError(f"config {path} is not valid YAML: {where}") from None
+    _check_depth(content, f"cannot read config {path}")
     if not isinstance(content, dict):
         raise ValueError(f"config {path}: expected keys and values, got {type(content).__name__}")
     return content

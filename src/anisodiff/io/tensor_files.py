@@ -15,6 +15,8 @@ from typing import IO, Any
 import torch
 from torch import Tensor
 
+from anisodiff.io.records import json_text
+
 Observe = Callable[[str], None]
 """Called with the name of every effect on the disk, just before it; tests count effects and fail them."""
 
@@ -51,7 +53,7 @@ def _write(file: IO[bytes], part: memoryview) -> None:
 
 def put_json(path: Path, values: Any, observe: Observe = unobserved) -> str:
     """Write plain values."""
-    return _put(path, [json.dumps(values, indent=1, ensure_ascii=False).encode()], observe)
+    return _put(path, [json_text(values)], observe)
 
 
 def put_tensors(path: Path, tensors: Mapping[str, Tensor], observe: Observe = unobserved) -> str:

@@ -1,10 +1,14 @@
 """Feature networks ready to use: the published InceptionV3, any TorchScript or ONNX file, DINOv2 from local
 files.
+
+A TorchScript file is a program: `torchscript` runs it. `inception` reads only tensors, into the network of
+`inception_v3`, and no other network can have the name of the published one.
 """
 
 import hashlib
 import importlib
-from dataclasses import replace
+import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +18,7 @@ from torch import Tensor
 from anisodiff.metrics.cache import Say
 from anisodiff.metrics.features import FeatureNetwork, Forward, float32_arithmetic, precision_label
 from anisodiff.metrics.resize import IMAGENET_INPUT, INCEPTION_INPUT, Preprocess
-from anisodiff.metrics.weights import (
-    INCEPTION,
-    FoundWeights,
-    PublishedWeights,
-    find_weights,
-    load_torchscript,
-    storage_of,
-    weights_hash,
-)
+from anisodiff.metrics.weights import INCEPTION, PublishedWeights, find_weights, storage_of, weights_hash
 
 
 def probe_image(size: tuple[int, int] = (299, 299)) -> Tensor:
@@ -55,14 +51,11 @@ def _module_forward(module: torch.nn.Module, preprocess: Preprocess, *, tf32: bo
     return forward
 
 
-def _scripted(
-    name: str, found: FoundWeights, preprocess: Preprocess, device: torch.device, *, tf32: bool
-) -> FeatureNetwork:
-    return FeatureNetwork(
-        name=name, weights=found.weights, resize=preprocess.describe(),
-        precision=precision_label(found.storage, tf32=tf32),
-        forward=_module_forward(found.module.to(device), preprocess, tf32=tf32), device=device,
-    )  # fmt: skip
+def _own_name(path: Path, name: str | None) -> str:
+    """The name of a network from a file; that of the published one is not to be had."""
+    if name == INCEPTION.name:
+        raise ValueError(f"{name} is the name of the published network; give another name to {path}")
+    return name or (path.stem if path.stem != INCEPTION.name else path.name)
 
 
 def inception(
@@ -71,20 +64,38 @@ def inception(
     device: torch.device | str = "cpu",
     tf32: bool = False,
     cache: Path | None = None,
+    download: bool = False,
     published: PublishedWeights = INCEPTION,
     say: Say = print,
 ) -> FeatureNetwork:
     """The InceptionV3 of 2015-12-05 that FID is defined with: 2048 pooled features, no logits.
 
-    The weights are recognized by content, the computation by its answer to one fixed image.
+    The computation is ours, the tensors are the published ones, by content. They are looked for in ``file``, then in
+    the cache; ``download`` allows to fetch them.
     """
-    found = find_weights(file, published=published, cache=cache, say=say)
-    network = _scripted(published.name, found, INCEPTION_INPUT, torch.device(device), tf32=tf32)
-    got = probe_values(network(probe_image())[0])
-    if any(abs(a - b) > 0.03 * abs(b) for a, b in zip(got, published.probe)):
-        shown = f"{got} instead of {published.probe}"
-        raise ValueError(f"{found.path}: right weights, but it computes other features ({shown})")
-    return network
+    found = find_weights(file, published=published, cache=cache, online=download, say=say)
+    with torch.device("meta"):  # the tensors of the file become the parameters
+        module = published.network()
+    module.load_state_dict(found.tensors, assign=True)
+    return FeatureNetwork(
+        name=published.name, weights=found.weights, resize=INCEPTION_INPUT.describe(),
+        precision=precision_label(found.storage, tf32=tf32), device=torch.device(device),
+        forward=_module_forward(module.eval().to(device), INCEPTION_INPUT, tf32=tf32),
+    )  # fmt: skip
+
+
+def _load_script(path: Path) -> torch.jit.ScriptModule:
+    """A TorchScript file with its code, on the CPU and in evaluation mode."""
+    if not path.is_file():
+        raise ValueError(f"{path}: no such file")
+    load: Callable[..., torch.jit.ScriptModule] = torch.jit.load
+    try:
+        with warnings.catch_warnings():  # newer torch announces another format; the published file has this one
+            warnings.simplefilter("ignore", DeprecationWarning)
+            return load(str(path), map_location="cpu").eval()
+    except (RuntimeError, OSError, ValueError) as error:
+        reason = str(error).strip().splitlines() or [type(error).__name__]
+        raise ValueError(f"{path}: not a TorchScript file ({reason[0].split('. ')[0]})") from error
 
 
 def torchscript(
@@ -95,11 +106,19 @@ def torchscript(
     device: torch.device | str = "cpu",
     tf32: bool = False,
 ) -> FeatureNetwork:
-    """Any TorchScript file: float ``[B,3,S,S]`` → features ``[B,…]``, or a pair (features, logits)."""
+    """Any TorchScript file: float ``[B,3,S,S]`` → features ``[B,…]``, or a pair (features, logits).
+
+    The code in the file is run, with the rights of this process: load only what you would run.
+    """
     path = Path(file)
-    found = load_torchscript(path)
-    found = replace(found, weights=_file_hash(path))  # its code counts as well as its tensors
-    return _scripted(name or path.stem, found, preprocess, torch.device(device), tf32=tf32)
+    name = _own_name(path, name)
+    module = _load_script(path)
+    storage = storage_of(module.state_dict())  # before the module's own tensors change
+    return FeatureNetwork(
+        name=name, weights=_file_hash(path), resize=preprocess.describe(),  # its code counts as well as its tensors
+        precision=precision_label(storage, tf32=tf32), device=torch.device(device),
+        forward=_module_forward(module.float().to(device), preprocess, tf32=tf32),
+    )  # fmt: skip
 
 
 def _need(module: str, purpose: str) -> Any:
@@ -126,7 +145,7 @@ def onnx(file: str | Path, *, name: str | None = None, preprocess: Preprocess = 
         return out[0].flatten(1), out[1] if len(out) > 1 else None
 
     return FeatureNetwork(
-        name=name or path.stem, weights=_file_hash(path), resize=preprocess.describe(),
+        name=_own_name(path, name), weights=_file_hash(path), resize=preprocess.describe(),
         precision="as the ONNX file", forward=forward,
     )  # fmt: skip
 

@@ -6,12 +6,13 @@ and computed again.
 
 import hashlib
 import os
-import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from anisodiff.io.arrays import read_npz
 from anisodiff.io.atomic import atomic
 
 Say = Callable[[str], None]
@@ -38,11 +39,11 @@ def _digest(key: str, arrays: Mapping[str, np.ndarray]) -> str:
 
 def store_arrays(path: Path, key: str, arrays: Mapping[str, np.ndarray]) -> None:
     """Write ``arrays`` to ``path`` as npz with ``key`` and checksum, atomically."""
-    contents = {name: np.ascontiguousarray(a) for name, a in arrays.items()}
+    contents: dict[str, Any] = {name: np.ascontiguousarray(a) for name, a in arrays.items()}
     contents["__key__"] = np.array(key)
     contents["__sha256__"] = np.array(_digest(key, arrays))
     with atomic(path, suffix=".part") as temporary, temporary.open("wb") as stream:
-        np.savez(stream, allow_pickle=False, **contents)
+        np.savez(stream, **contents)
 
 
 def load_arrays(path: Path, key: str, *, say: Say = silent) -> dict[str, np.ndarray] | None:
@@ -50,10 +51,9 @@ def load_arrays(path: Path, key: str, *, say: Say = silent) -> dict[str, np.ndar
     if not path.exists():
         return None
     try:
-        with np.load(path, allow_pickle=False) as stored:
-            arrays = {name: stored[name] for name in stored.files}
+        arrays = read_npz(path)
         found, checksum = str(arrays.pop("__key__")), str(arrays.pop("__sha256__"))
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+    except (OSError, ValueError, KeyError) as error:
         say(f"cache file {path} is damaged ({type(error).__name__}: {error}); computing again")
         return None
     if found != key or checksum != _digest(key, arrays):
@@ -64,10 +64,7 @@ def load_arrays(path: Path, key: str, *, say: Say = silent) -> dict[str, np.ndar
 
 def read_key(path: Path) -> str | None:
     """The key a file of :func:`store_arrays` was stored under, or ``None`` where there is no such thing."""
-    if not zipfile.is_zipfile(path):
-        return None
     try:
-        with np.load(path, allow_pickle=False) as stored:
-            return str(stored["__key__"]) if "__key__" in stored.files else None
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
+        return str(read_npz(path, "__key__")["__key__"])
+    except (OSError, ValueError):
         return None

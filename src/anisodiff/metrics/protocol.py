@@ -11,6 +11,8 @@ from typing import Any
 
 import torch
 
+from anisodiff.io import schema
+
 ENOUGH = 10_000
 WHICH_SAMPLES = frozenset({"samples", "samples_fingerprint", "seed"})
 HASHES = frozenset({"reference_fingerprint", "heldout_fingerprint", "weights"})
@@ -201,9 +203,13 @@ class Report:
     def from_json(text: str) -> "Report":
         """The inverse of :meth:`to_json`; refuses a text of another shape."""
         try:
-            return Report.of(json.loads(text))
-        except (TypeError, KeyError, ValueError) as error:
+            values = json.loads(text)
+            schema.of(Report)(values, "")
+        except RecursionError:
+            raise ValueError("not a report of this version: nested too deep") from None
+        except ValueError as error:
             raise ValueError(f"not a report of this version: {error}") from error
+        return Report.of(values)
 
 
 def compared(

@@ -19,7 +19,7 @@ from torch import Tensor
 from anisodiff.data.dataset import is_dataset, open_dataset, shape_line
 from anisodiff.generation import Generator, SamplingConfig, parse_seeds
 from anisodiff.generation.reverse import START, keys_of
-from anisodiff.io.archives import open_zip
+from anisodiff.io.archives import open_zip, read_member
 from anisodiff.io.images import to_bytes
 from anisodiff.io.records import parse_json, read_json
 from anisodiff.metrics.cache import Say, silent
@@ -93,7 +93,7 @@ def _read_protocol(samples: Path) -> tuple[Path, dict[str, Any]]:
     if samples.suffix.lower() == ".zip" and zipfile.is_zipfile(samples):
         with open_zip(samples) as archive:
             if NAME in archive.namelist():
-                return samples / NAME, parse_json(archive.read(NAME), samples / NAME)
+                return samples / NAME, parse_json(read_member(archive, NAME), samples / NAME)
     return place, {}
 
 

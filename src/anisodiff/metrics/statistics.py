@@ -42,6 +42,20 @@ def _to_arrays(made: Survey) -> dict[str, np.ndarray]:
     }  # fmt: skip
 
 
+def _whole(arrays: dict[str, np.ndarray]) -> bool:
+    """Whether all arrays of a survey are there, of the right kind, and of one number of rows and columns."""
+    kinds = {"features": ("f", 2), "mean": ("f", 1), "scatter": ("f", 2), "size": ("i", 1), "digests": ("u", 2)}
+    kinds |= dict.fromkeys(("name", "split", "resize"), ("U", 1))
+    if not all(name in arrays and (arrays[name].dtype.kind, arrays[name].ndim) == kinds[name] for name in kinds):
+        return False
+    if not all(name in arrays and arrays[name].dtype.kind == "f" and 1 <= arrays[name].ndim <= 2 for name in PIXELS):
+        return False
+    count, columns = arrays["features"].shape
+    shapes = {"mean": (columns,), "scatter": (columns, columns), "size": (2,), "digests": (count, 32)}
+    shapes |= dict.fromkeys(("name", "split", "resize"), (1,))
+    return all(arrays[name].shape == shape for name, shape in shapes.items()) and len(arrays["projections"]) == count
+
+
 def _from_arrays(arrays: dict[str, np.ndarray], device: torch.device) -> Survey:
     digests = tuple(row.tobytes() for row in arrays["digests"])
     height, width = (int(v) for v in arrays["size"])
@@ -94,6 +108,7 @@ def cached_survey(
         fingerprint = fingerprint_of(digests)
         key = _key(fingerprint, network, settings)
         arrays = load_arrays(place(key), key, say=context.say)
+        arrays = arrays if arrays is not None and _whole(arrays) else None
         # all processes must take the same way
         if all(context.gather(arrays is not None)) and arrays is not None:
             context.say(f"{images.name}: statistics from the cache ({fingerprint[:12]})")
@@ -132,6 +147,7 @@ def load_statistics(path: Path, network: FeatureNetwork, settings: Settings | No
     if differ:
         raise ValueError(f"{path}: statistics of another protocol ({'; '.join(differ)}); give the images instead")
     arrays = load_arrays(path, key)
-    if arrays is None or fingerprint_of(row.tobytes() for row in arrays["digests"]) != fingerprint:
+    known = arrays is not None and _whole(arrays)
+    if arrays is None or not known or fingerprint_of(row.tobytes() for row in arrays["digests"]) != fingerprint:
         raise ValueError(f"{path}: damaged statistics; delete the file and give the images instead")
     return _from_arrays(arrays, network.device)

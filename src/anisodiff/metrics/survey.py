@@ -74,6 +74,11 @@ class Survey:
     def count(self) -> int:
         return len(self.features)
 
+    def by_digest(self, rows: Tensor) -> Tensor:
+        """Rows ``[N,…]``, one an image, in the order of the digests: names change no draw."""
+        order = sorted(range(len(self.digests)), key=self.digests.__getitem__)
+        return rows[torch.tensor(order, device=rows.device)]
+
     @property
     def fingerprint(self) -> str:
         """The same for the same pixels in any container, in any order."""

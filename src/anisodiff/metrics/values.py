@@ -43,9 +43,8 @@ def _fid(pair: Pair) -> list[Value]:
     out = [Value(name="fid", value=value, note=few)]
     if count < 2 * blocks:
         return out
-    line = extrapolate(
-        pair.samples.features, pair.reference.gaussian, generator=pair.settings.generator(), blocks=blocks
-    )
+    features = pair.samples.by_digest(pair.samples.features)
+    line = extrapolate(features, pair.reference.gaussian, generator=pair.settings.generator(), blocks=blocks)
     dimension = pair.samples.features.shape[1]  # Σ of fewer points than that has no full rank: another regime
     rough = f"the law 1/N does not hold below {dimension} samples" if line.sizes[0] < dimension else ""
     note = _notes("extrapolated to infinitely many samples; error of the fit", rough, few)
@@ -57,7 +56,8 @@ def _fid(pair: Pair) -> list[Value]:
 
 
 def _kid(pair: Pair) -> list[Value]:
-    ours, theirs, settings = pair.samples.features, pair.reference.features, pair.settings
+    ours, theirs = (side.by_digest(side.features) for side in (pair.samples, pair.reference))
+    settings = pair.settings
     found = kernel_distance(ours, theirs, generator=settings.generator(), block=settings.kid_block)
     note = _notes(f"{found.blocks} blocks of {found.block}", _few(pair))
     return [Value(name="kid", value=found.value, error=found.standard_error, note=note)]
@@ -67,7 +67,8 @@ def _score(pair: Pair) -> list[Value]:
     if pair.samples.logits is None:
         return []
     splits = min(pair.settings.score_splits, pair.samples.count)
-    found = inception_score(pair.samples.logits, generator=pair.settings.generator(), splits=splits)
+    logits = pair.samples.by_digest(pair.samples.logits)
+    found = inception_score(logits, generator=pair.settings.generator(), splits=splits)
     label = f"classifier {pair.network.name}; error is the deviation between {splits} splits"
     note = _notes(label, _few(pair) if pair.samples.count < ENOUGH else "")  # it does not depend on the reference
     return [Value(name=f"is[{pair.network.name}]", value=found.value, error=found.deviation, note=note)]
@@ -76,11 +77,11 @@ def _score(pair: Pair) -> list[Value]:
 def _prdc(pair: Pair) -> list[Value]:
     generator, limit = pair.settings.generator(), pair.settings.prdc_limit
 
-    def some(features: Tensor) -> Tensor:
-        order = torch.randperm(len(features), generator=generator)[:limit]
-        return features if len(features) <= limit else features[order.to(features.device)]
+    def some(side: Survey) -> Tensor:
+        features, order = side.features, torch.randperm(side.count, generator=generator)[:limit]
+        return features if side.count <= limit else side.by_digest(features)[order.to(features.device)]
 
-    real, generated = some(pair.reference.features), some(pair.samples.features)
+    real, generated = some(pair.reference), some(pair.samples)
     found = prdc(real, generated, k=pair.settings.neighbors)
     note = _notes(f"k={found.k}, {len(generated)} against {len(real)}", _few(pair))
     names = ("precision", "recall", "density", "coverage")

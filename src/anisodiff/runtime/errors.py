@@ -15,7 +15,9 @@ def in_one_line() -> Iterator[None]:
         with warnings.catch_warnings():
             warnings.showwarning = _show
             yield
-    except (ValueError, OSError, MemoryError) as error:
+    except (ValueError, OSError, MemoryError, RuntimeError) as error:
+        if isinstance(error, RuntimeError) and "Symlink loop" not in str(error):  # pathlib's, before Python 3.13
+            raise
         print(f"anisodiff: {' '.join(str(error).split()) or type(error).__name__}", file=sys.stderr)
         sys.exit(2)
 

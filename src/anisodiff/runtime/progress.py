@@ -123,6 +123,6 @@ def bar(what: str, wanted: bool | None = None) -> Iterator[Progress]:
         return
     from rich.console import Console
 
-    console = Console(stderr=True)
+    console = Console(stderr=True, markup=False, emoji=False)
     with progress(console, what, shown=wanted or console.is_terminal) as tick:
         yield tick

@@ -31,7 +31,8 @@ from anisodiff.noise import Randomness, correlate, white
 from anisodiff.processes.base import EquationProcess, Process
 from anisodiff.samplers.base import Memory, Sampler, option
 from anisodiff.samplers.divergence import divergence
-from anisodiff.stencils import STENCILS, noise_scale
+from anisodiff.stencils import STENCILS
+from anisodiff.stencils.gradient import noise_scale
 
 PROJECTED = "projected"
 DRIFTS = ("stencil", *STENCILS, PROJECTED)

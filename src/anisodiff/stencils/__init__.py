@@ -5,9 +5,8 @@ from collections.abc import Callable
 from torch import Tensor
 
 from anisodiff import notation
-from anisodiff.stencils import flux, paper
-from anisodiff.stencils.gradient import noise_scale
-from anisodiff.tensors import check_state
+from anisodiff.stencils import flux, gradient, paper
+from anisodiff.tensors import check_images
 
 __all__ = ["STENCILS", "Drift", "drift", "noise_scale"]
 
@@ -21,7 +20,12 @@ def drift(u: Tensor, diffusivity: Tensor | float, inv_lambda: Tensor | float, st
 
     ``inv_lambda`` is 1/λ1 (0 = isotropic). ``stencil`` is "flux" (ours, conservative) or "paper".
     """
-    check_state(u)
+    check_images(u)
     if stencil not in STENCILS:
         raise ValueError(f"unknown stencil {stencil!r}; {notation.nearest(stencil, STENCILS)}")
     return STENCILS[stencil](u, diffusivity, inv_lambda)
+
+
+def noise_scale(u: Tensor, intensity: Tensor | float, inv_lambda: Tensor | float) -> Tensor:
+    """As `gradient.noise_scale`, which is what steps call; NaN and infinity in ``u`` are refused."""
+    return gradient.noise_scale(check_images(u), intensity, inv_lambda)

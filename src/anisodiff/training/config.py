@@ -90,8 +90,12 @@ class TrainConfig:
         take(self, "size", tuple(_whole(side, "size", 3) for side in (sides * 2 if len(sides) == 1 else sides)))
         if len(self.size) != 2:
             raise ValueError(f"size: got {list(self.size)}, expected one side or [height, width]")
+        if max(self.size) > LARGEST_SIDE:
+            raise ValueError(f"size: got {list(self.size)}, expected sides of {LARGEST_SIDE} pixels at most")
         for name, least in _WHOLE.items():
             take(self, name, _whole(getattr(self, name), name, least))
+        if self.channels not in (1, 3):
+            raise ValueError(f"channels: got {self.channels}, expected 1 (grayscale) or 3 (RGB)")
         for name, (low, high) in _REAL.items():
             take(self, name, _real(getattr(self, name), name, low, high))
         pair = _sequence(self.betas, "betas")
@@ -195,13 +199,14 @@ FREE = (
 )  # fmt: skip
 """What may change when a run is continued: its length, its intervals, and how it is computed."""
 
+LARGEST_SIDE = 4096
 _WHOLE = {
     "channels": 1, "batch": 1, "accumulation": 1, "warm_up": 0, "seed": 0, "images": 0, "calibration": 16,
     "log_every": 1, "checkpoint_every": 0, "sample_every": 0,
 }  # fmt: skip
 _REAL = {
     "level_mean": (-20.0, 20.0), "level_std": (0.01, 20.0), "t_min": (1e-9, 1e6),
-    "lr": (0.0, 10.0), "eps": (0.0, 1.0), "clip": (0.0, 1e9),
+    "lr": (0.0, 10.0), "eps": (1e-30, 1.0), "clip": (0.0, 1e9),
 }  # fmt: skip
 
 

@@ -14,7 +14,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from anisodiff.io import schema
 from anisodiff.io import tensor_files as files
+from anisodiff.io.archives import LARGEST_BLOB, one_line, read_regular
 from anisodiff.io.atomic import replacing
 from anisodiff.models.base import Model
 from anisodiff.processes import Process
@@ -22,6 +24,11 @@ from anisodiff.runtime.distributed import Distributed
 from anisodiff.runtime.progress import StageProgress, no_stage_progress
 
 _TOGETHER = 16  # steps between two questions among several processes: each costs a wait for the device
+
+_LINE = schema.fields(
+    step=schema.whole(0), images=schema.optional(schema.whole(0)), loss=schema.optional(schema.number),
+    images_per_second=schema.optional(schema.number),
+)  # fmt: skip
 
 OnInterval = Callable[[Model, int, Mapping[str, Tensor] | None], bool | None]
 
@@ -125,13 +132,14 @@ def read_log(run: str | Path) -> list[dict[str, Any]]:
     """All complete lines of a run's log; a line cut off by a kill is omitted."""
     path = Path(run) / "log.jsonl"
     records = []
-    for line in path.read_text(encoding="utf-8").splitlines() if path.is_file() else []:
+    held = read_regular(path, LARGEST_BLOB).decode("utf-8", "replace") if path.is_file() else ""
+    for line in held.splitlines():
         try:
             record = json.loads(line)
-        except ValueError:
+            _LINE(record, "log")
+        except (ValueError, RecursionError):
             continue
-        if isinstance(record, dict) and isinstance(record.get("step"), int):
-            records.append(record)
+        records.append(record)
     return records
 
 
@@ -141,8 +149,10 @@ class Log:
     A run that is resumed at ``step`` drops what it had logged beyond it.
     """
 
-    def __init__(self, run: Path, step: int, *, tensorboard: bool) -> None:
-        self._path = run / "log.jsonl"
+    def __init__(
+        self, run: Path, step: int, *, tensorboard: bool, say: Callable[[str], None] = lambda _: None
+    ) -> None:
+        self._path, self._say = run / "log.jsonl", say
         kept = [record for record in read_log(run) if record["step"] <= step]
         with replacing(self._path) as temporary:
             temporary.write_text("".join(json.dumps(record) + "\n" for record in kept), encoding="utf-8")
@@ -152,7 +162,8 @@ class Log:
                 from torch.utils.tensorboard import SummaryWriter
             except ImportError:
                 return
-            self._board = SummaryWriter(str(run / "tensorboard"), purge_step=step + 1)
+            with self._optional():
+                self._board = SummaryWriter(str(run / "tensorboard"), purge_step=step + 1)
 
     def write(self, record: dict[str, Any]) -> None:
         """One line; a disk that is full loses the line, not the run."""
@@ -160,10 +171,20 @@ class Log:
         try:
             with self._path.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(record) + "\n")
-            if self._board is not None:
-                self._draw(record)
         except OSError:
-            return
+            pass
+        if self._board is not None:
+            with self._optional():
+                self._draw(record)
+
+    @contextmanager
+    def _optional(self) -> Iterator[None]:
+        """TensorBoard never ends a run: where it fails, whatever it raises, the run goes on without it."""
+        try:
+            yield
+        except Exception as error:
+            self._board = None
+            self._say(f"TensorBoard stopped ({one_line(error)}); training continues without it")
 
     def _draw(self, record: dict[str, Any]) -> None:
         step = record["step"]
@@ -176,4 +197,5 @@ class Log:
 
     def close(self) -> None:
         if self._board is not None:
-            self._board.close()
+            with self._optional():
+                self._board.close()

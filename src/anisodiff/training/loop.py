@@ -10,12 +10,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from anisodiff.data import Dataset, Loader
-from anisodiff.io.checkpoint import Checkpoint, Snapshot, Store, alone, folder_of, read
+from anisodiff.data import Dataset, Loader, verify_images
+from anisodiff.io.checkpoint import Checkpoint, NotFinite, Snapshot, Store, alone, folder_of, read
 from anisodiff.models.base import Model
 from anisodiff.runtime.distributed import Distributed
 from anisodiff.training.config import TrainConfig
-from anisodiff.training.hooks import Hooks, Log, OnInterval, StopRequest, TrainingOutcome, on_signals
+from anisodiff.training.hooks import Diverged, Hooks, Log, OnInterval, StopRequest, TrainingOutcome, on_signals
 from anisodiff.training.model import Plan, assemble, calibration_images, model_tensors, statistics_from
 from anisodiff.training.readout import Readout
 from anisodiff.training.run_folder import update_run
@@ -28,6 +28,7 @@ from anisodiff.training.setup import (
     memory_named,
     prepare_device,
     remarks,
+    threads_named,
 )  # fmt: skip
 from anisodiff.training.step import Stepper
 
@@ -57,6 +58,7 @@ def train(
     notes = [*prepare_device(config, distributed.device), *remarks(config), *few_images(config, dataset)]
     if not distributed.leads:
         hooks, tensorboard = Hooks(), False
+    distributed.agree(lambda: verify_images(dataset, partial(hooks.progress, "checking the images")))
     for note in notes:
         hooks.say(note)
     with alone(Path(output)) if distributed.leads else nullcontext(), memory_named(config, distributed.world):
@@ -138,6 +140,8 @@ class _Run:
             self.hooks.say(
                 f"continuing from {saved.path.name}: {saved.meta['images']} images seen, of {self.config.images}"
             )
+            for note in threads_named(saved.meta, self.about):
+                self.hooks.say(note)
             return str(saved.path)
 
         path = self.distributed.agree(choose)
@@ -146,7 +150,7 @@ class _Run:
     def go(self, tensorboard: bool) -> TrainingOutcome:
         """Train to the end, or until asked to stop."""
         if self.distributed.leads:
-            self.log = Log(self.run, self.done, tensorboard=tensorboard)
+            self.log = Log(self.run, self.done, tensorboard=tensorboard, say=self.hooks.say)
         loader = Loader(
             self.dataset, batch=self.config.batch, seed=self.config.seed, flip=self.config.flip,
             dequantize=self.config.dequantize, rank=self.distributed.rank, world=self.distributed.world,
@@ -290,6 +294,12 @@ class _Run:
         with self._aside():
             try:
                 return self.store.save(self._snapshot())
+            except NotFinite as error:
+                stands = max(self.store.good, default="none yet")
+                raise Diverged(
+                    f"weights are not finite at step {self.done} ({error}): not written; last good: {stands}; "
+                    "try a smaller lr, or precision fp32, in a new run"
+                ) from None
             except OSError as error:
                 stands = max(self.store.good, default="none yet")
                 why = error.strerror or error

@@ -178,14 +178,29 @@ class Trained:
     meta: dict[str, Any]
 
 
+def check_tensors(plan: Plan, weights: Mapping[str, Tensor], where: Path) -> None:
+    """Compare the network of a config with the tensors beside it, before any memory is taken for it."""
+    with torch.device("meta"):
+        expected = {name: list(value.shape) for name, value in plan.network.build().state_dict().items()}
+    found = {name: list(value.shape) for name, value in weights.items()}
+    for name in sorted({*expected, *found}):
+        if expected.get(name) != found.get(name):
+            raise ValueError(
+                f"{where}: config.json describes another network than model.safetensors: {name} is "
+                f"{found.get(name, 'not there')}, expected {expected.get(name, 'none')}"
+            )
+
+
 def load_model(path: str | Path | Checkpoint, device: torch.device | str = "cpu") -> Trained:
     """The model of a run's newest checkpoint, or of a checkpoint (also of one without state, in half precision)."""
     saved = path if isinstance(path, Checkpoint) else find(path)
     where = torch.device(device)
     plan = Plan.of(TrainConfig.from_dict(saved.meta["config"]))
     tensors = saved.tensors("model")
+    weights = stripped(tensors, "network.")
+    check_tensors(plan, weights, saved.path)
     network = plan.network.build().to(plan.dtype)
-    network.load_state_dict(stripped(tensors, "network."))
+    network.load_state_dict(weights)
     model = plan.model(network, statistics_from(tensors, torch.device("cpu"))).to(where).eval()
     prior = saved.tensors("prior") if saved.has("prior") else None
     return Trained(plan=plan, model=model, prior=prior, meta=saved.meta)

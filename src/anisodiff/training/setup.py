@@ -101,10 +101,22 @@ def describe(plan: Plan, dataset: Dataset) -> dict[str, Any]:
             "images": len(dataset),
             "source": str(dataset.meta.get("source", "")),
         },
+        "threads": torch.get_num_threads(),
         "start": None,  # or what the first weights were taken from
     }
     plain: dict[str, Any] = json.loads(json.dumps(described))  # lists for tuples, as they will be read back
     return plain
+
+
+def threads_named(saved: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]:
+    """What another number of threads means: sums are cut into other parts."""
+    before, now = saved.get("threads"), wanted["threads"]
+    if before in (None, now):
+        return []
+    return [
+        f"trained with {before} threads so far, now with {now}: losses round differently from here on; for the same "
+        f"bits as without a stop set OMP_NUM_THREADS={before}"
+    ]
 
 
 def differences(saved: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]:

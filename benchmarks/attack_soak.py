@@ -1,0 +1,469 @@
+"""Damage what the command line reads, give it random words, kill it: it must answer in one line, soon, with little.
+
+    python benchmarks/attack_soak.py --files 10000 --lines 10000 --kills 200 [--for 600] [--seed 0] [--first 0]
+
+files   a good file of every format is made, changed at random (bytes, cuts, types, keys, sizes, special files), and
+        given to a command that reads it
+lines   random verbs, options and values
+kills   train, sample, compare, edit and data prepare are killed at a random moment and given again: the results must
+        be those of an undisturbed command, byte by byte
+
+Counted are tracebacks, hangs (more than 10 s), memory (more than 1 GB above the idle process), and what a refusal has
+left behind. Trial k of a part is a function of the seed and k alone: `--first` continues, and one trial is repeated
+with `--first K --files 1`. Each trial runs in a process of its own.
+"""
+
+import argparse
+import hashlib
+import json
+import os
+import random
+import resource
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+
+from anisodiff.cli import main as command_line
+
+SECONDS, MEMORY = 10.0, 1 << 30
+SETTINGS = ("network.nf=4", "network.blocks=1", "batch=4", "calibration=16", "warm_up=0", "sample_every=0")
+SMALL = [word for item in SETTINGS for word in ("--set", item)]
+STEP = "run/checkpoints/step-*"
+
+
+@dataclass
+class Outcome:
+    """How a command ended: its exit code, or ``traceback``, ``hang`` or ``killed``."""
+
+    code: int | str
+    said: str
+    grown: int
+    """Bytes of memory above the idle process."""
+
+
+def run(words: list[str], folder: Path, kill_after: float | None = None) -> Outcome:
+    """The command in a child of this process, in ``folder``."""
+    log = folder.parent / f"{folder.name}.log"
+    child = os.fork()
+    if not child:
+        _as_child(words, folder, log)
+    begin, code = time.monotonic(), None
+    while code is None:
+        ended, status, usage = os.wait4(child, os.WNOHANG)
+        spent = time.monotonic() - begin
+        if ended:
+            idle = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+            grown, code = (usage.ru_maxrss - idle) * 1024, os.waitstatus_to_exitcode(status)
+        elif spent > (kill_after if kill_after is not None else SECONDS):
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+            grown, code = 0, "hang" if kill_after is None else "killed"
+        else:
+            time.sleep(0.002)
+    said = log.read_text(errors="replace")
+    log.unlink()
+    return Outcome("traceback" if code == 1 or "Traceback" in said else code, said, grown)
+
+
+def _as_child(words: list[str], folder: Path, log: Path) -> None:
+    code = 1
+    try:
+        os.chdir(folder)
+        stream = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        for number in (1, 2):
+            os.dup2(stream, number)
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        sys.stdout, sys.stderr = (os.fdopen(number, "w") for number in (1, 2))
+        os.environ["XDG_CACHE_HOME"] = str(folder / "cache")
+        sys.argv = ["anisodiff", *words]
+        command_line.run()
+        code = 0
+    except SystemExit as stop:
+        code = stop.code if isinstance(stop.code, int) else 0
+    except BaseException:
+        import traceback
+
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def contents(folder: Path) -> dict[str, str]:
+    """Every file with the sha256 of its bytes, and every folder; caches and logs apart."""
+    found = {}
+    for path in sorted(folder.rglob("*")):
+        name = path.relative_to(folder).as_posix()
+        if name.split("/")[0] == "cache" or path.name == ".lock":
+            continue
+        regular = path.is_file() and not path.is_symlink()
+        found[name] = hashlib.sha256(path.read_bytes()).hexdigest() if regular else "no file"
+    return found
+
+
+# --------------------------------------------------------------------------------------------- good files
+
+
+def words_of(line: str) -> list[str]:
+    return [word for part in line.split() for word in (SMALL if part == "SMALL" else [part])]
+
+
+def make_world(folder: Path) -> None:
+    """One good specimen of everything that is read, made by the commands themselves."""
+    rng = np.random.default_rng(0)
+    for name, count in (("photos", 12), ("others", 6)):
+        (folder / name).mkdir()
+        for number in range(count):
+            pixels = np.kron(rng.integers(0, 256, (4, 4, 3), np.uint8), np.ones((2, 2, 1), np.uint8))
+            Image.fromarray(pixels).save(folder / name / f"{number}.png")
+    np.save(folder / "images.npy", rng.integers(0, 256, (6, 8, 8, 3), np.uint8))
+    np.savez(folder / "images.npz", images=rng.integers(0, 256, (6, 8, 8, 3), np.uint8), labels=np.arange(6))
+    shutil.make_archive(str(folder / "photos"), "zip", folder / "photos")
+    shutil.make_archive(str(folder / "photos"), "gztar", folder / "photos")
+    (folder / "process.yaml").write_text("preset: heat\nT: 1.0\n")
+    source = "def means(x):\n    return x.float().flatten(2).sort().values[..., ::8].flatten(1)\n"
+    (folder / "colors.py").write_text(source)
+    for line in (
+        "data prepare photos -o data --size 8",
+        "train ve --data data -o run --images 16 SMALL --device cpu",
+        "sample run --n 4 --steps 2 -o made --device cpu",
+        "sample run --n 4 --steps 2 -o made.zip --device cpu",
+        "edit run photos/0.png --steps 2 -o edits --device cpu",
+        "evaluate made -r data --network none --json report.json --device cpu",
+        f"compare ve -o study --images 8 SMALL {STUDIED}",
+    ):
+        if (ended := run(words_of(line), folder)).code != 0:
+            raise SystemExit(f"cannot make the specimens: {line}: {ended.said}")
+    for place, _ in TARGETS.values():
+        if len(list(folder.glob(place))) != 1:
+            raise SystemExit(f"there is no {place} among {sorted(contents(folder))}")
+
+
+Words = list[str]
+MEASURE = "-r data --network none --json out --device cpu"
+FEW = "--n 1 --steps 1 -o out --device cpu"
+STUDIED = "--data data --n 12 --steps 2 --network colors:means --device cpu"
+TARGETS: dict[str, tuple[str, str]] = {
+    "picture": ("photos/0.png", "data prepare photos -o out --size 8"),
+    "photo": ("photos/0.png", "forward photos/0.png -o out.png --size 8"),
+    "edited": ("photos/0.png", "edit run photos/0.png --steps 1 -o out --device cpu"),
+    "zip": ("photos.zip", "data prepare photos.zip -o out --size 8"),
+    "tar": ("photos.tar.gz", "data prepare photos.tar.gz -o out"),
+    "npy": ("images.npy", "data prepare images.npy -o out"),
+    "npz": ("images.npz", f"evaluate images.npz {MEASURE}"),
+    "dataset": ("data/meta.json", "data show data"),
+    "dataset in train": ("data/meta.json", "train ve --data data -o out --dry-run --device cpu"),
+    "dataset images": ("data/images.npy", "train ve --data data -o out --images 4 SMALL --device cpu"),
+    "process": ("process.yaml", "forward --config process.yaml -o out.png --size 8"),
+    "run config": ("run/config.yaml", "train --config run/config.yaml -o out --dry-run --device cpu"),
+    "run": ("run/config.yaml", "evaluate run --n 2 --steps 1 --network none --json out --device cpu"),
+    "checkpoint config": (f"{STEP}/config.json", f"sample run {FEW}"),
+    "checkpoint of --from": (
+        f"{STEP}/config.json", "train ve --from run --data data -o out --images 4 SMALL --device cpu"),
+    "manifest": (f"{STEP}/manifest.json", f"sample run {FEW}"),
+    "weights": (f"{STEP}/model.safetensors", f"sample run {FEW}"),
+    "prior": (f"{STEP}/prior.safetensors", f"sample run {FEW}"),
+    "log": ("run/log.jsonl", f"compare run:name=a -o out {STUDIED}"),
+    "protocol": ("made/protocol.json", f"evaluate made {MEASURE}"),
+    "protocol in sample": ("made/protocol.json", "sample run --n 5 --steps 2 -o made --device cpu"),
+    "samples": ("made.zip", f"evaluate made.zip {MEASURE}"),
+    "edits": ("edits/edit.json", "edit run photos/1.png --steps 2 -o edits --device cpu"),
+    "report": ("report.json", "evaluate --compare report.json --compare report.json"),
+    "study": ("study/results/study.json", "compare --stage page -o study"),
+    "training": ("study/results/ve/train.json", "compare --stage page -o study"),
+    "column": ("study/results/ve/gaussian-2.json", "compare --stage page -o study"),
+    "column images": ("study/results/ve/gaussian-2.npz", "compare --stage page -o study"),
+    "statistics": ("cache/anisodiff/statistics/*.npz",
+                   "evaluate made -r data --network colors:means --metrics fid --json out --device cpu"),
+    "inception": ("images.npz", "evaluate made -r data --inception images.npz --metrics fid --device cpu"),
+}  # fmt: skip
+"""What is damaged, and a command that reads it; what a command would write is at out, out.png or where it was."""
+
+
+# ------------------------------------------------------------------------------------------------- damage
+
+ODD: tuple[Any, ...] = (
+    None, True, -1, 0, 10**6, 10**30, 1.5, float("nan"), float("inf"), "", "x", "é\u2028", "a" * 5000, "../..", [],
+    [1], {}, {"a": 1}, [[[[[[]]]]]], {"name": None}, ["x"] * 300,
+)  # fmt: skip
+
+
+def change_values(values: Any, rng: random.Random) -> Any:
+    """Another value, another type, or nothing at a random place of nested keys."""
+    if isinstance(values, dict) and values and rng.random() < 0.9:
+        key = rng.choice(list(values))
+        if rng.random() < 0.25:
+            return {k: v for k, v in values.items() if k != key}
+        return {**values, key: change_values(values[key], rng)}
+    if isinstance(values, list) and values and rng.random() < 0.7:
+        place = rng.randrange(len(values))
+        return [*values[:place], change_values(values[place], rng), *values[place + 1 :]]
+    return rng.choice(ODD)
+
+
+def change_bytes(data: bytes, rng: random.Random) -> bytes:
+    kind = rng.randrange(6)
+    place = rng.randrange(len(data) or 1)
+    if kind == 0:
+        return data[:place]
+    if kind == 1:
+        return data[:place] + rng.randbytes(rng.randint(1, 40)) + data[place:]
+    if kind == 2:
+        return data[:place] + rng.randbytes(8) + data[place + 8 :]
+    if kind == 3:
+        return data[:place] + b"\xff" * rng.choice((4, 8)) + data[place + 8 :]
+    if kind == 4:
+        return rng.choice((b"", bytes(64), rng.randbytes(300), b"[" * 10**5, data * 3))
+    head = min(len(data), 600)  # headers are what is believed
+    place = rng.randrange(head or 1)
+    return data[:place] + bytes([rng.randrange(256)]) + data[place + 1 :]
+
+
+def damage(path: Path, rng: random.Random) -> str:
+    """Change one file; what was done to it."""
+    special = rng.random()
+    if special < 0.06:
+        path.unlink()
+        kind = rng.choice(("fifo", "folder", "circle", "gone", "zero"))
+        if kind == "fifo":
+            os.mkfifo(path)
+        elif kind == "folder":
+            path.mkdir()
+        elif kind == "circle":
+            path.symlink_to(path.name)
+        elif kind == "zero":
+            path.symlink_to("/dev/zero")
+        return kind
+    if path.suffix in (".json", ".yaml") and rng.random() < 0.8:
+        import yaml
+
+        values = json.loads(path.read_text()) if path.suffix == ".json" else yaml.safe_load(path.read_text())
+        for _ in range(rng.choice((1, 1, 2, 4))):
+            values = change_values(values, rng)
+        path.write_text(json.dumps(values) if path.suffix == ".json" else yaml.safe_dump(values))
+        done = "values"
+    else:
+        path.write_bytes(change_bytes(path.read_bytes(), rng))
+        done = "bytes"
+    manifest = path.parent / "manifest.json"
+    if manifest.is_file() and path != manifest and rng.random() < 0.85:  # with a checksum that fits
+        held = json.loads(manifest.read_text())
+        held["files"][path.name] = hashlib.sha256(path.read_bytes()).hexdigest()
+        manifest.write_text(json.dumps(held))
+    return done
+
+
+# ------------------------------------------------------------------------------------------------- trials
+
+
+@dataclass
+class Count:
+    """What a part found."""
+
+    trials: int = 0
+    reached: int = 0
+    ends: Counter[str] = field(default_factory=Counter)
+    found: list[dict[str, Any]] = field(default_factory=list)
+    largest: int = 0
+
+
+def left_behind(before: dict[str, str], after: dict[str, str]) -> list[str]:
+    """New files and folders but for caches; a file that was there may not change either."""
+    return [name for name in after if name not in before or before[name] != after[name]]
+
+
+def try_file(world: Path, scratch: Path, rng: random.Random) -> tuple[str, Words, Outcome, list[str]]:
+    target = rng.choice(list(TARGETS))
+    place, line = TARGETS[target]
+    words = words_of(line)
+    shutil.copytree(world, scratch, symlinks=True)
+    (chosen,) = scratch.glob(place)
+    done = damage(chosen, rng)
+    before = contents(scratch)
+    ended = run(words, scratch)
+    return f"{target}, {done}", words, ended, left_behind(before, contents(scratch))
+
+
+VERBS = words_of("train sample edit evaluate compare sweep forward diagnose data demo no-verb")
+OPTIONS = words_of("""
+    --data -o --out --set --n --steps --seed --seeds --images --sampler --prior --size --process --config --device
+    --grid --json --metrics --network --inception --holdout --from --resume --dry-run --batch --strength
+    --strengths --edit --stage --only --budget --for --reference --heldout --compare --halving --mask --figure
+    --no-such-option --help
+""")
+VALUES = words_of("""
+    0 -1 1 2 nan inf 1e400 1e-9 true x x= = a=b lr=0 eps=0 process.T=nan network.blocks=1000000 size=0 size=[8,8]
+    batch=0 [[[ { é [bold] run data photos photos.zip photos/0.png images.npz made report.json study process.yaml
+    /dev/null /dev/zero / . .. nowhere out out.zip out.png a/b/c cpu cuda:7 ve heat 10% 200% 0-3 3-0 0-99999999999
+    9min -5s fid none exponential ode simulate
+""")
+VALUES += ["", " ", "9" * 40, "a" * 3000, "\udcff.png"]
+
+
+def try_line(world: Path, scratch: Path, rng: random.Random) -> tuple[str, Words, Outcome, list[str]]:
+    words = [rng.choice(VERBS)]
+    if rng.random() < 0.6:
+        words.append(rng.choice(("run", "ve", "photos", "prepare", "show", "made", rng.choice(VALUES))))
+    for _ in range(rng.randrange(5)):
+        words.append(rng.choice(OPTIONS))
+        if rng.random() < 0.85:
+            words.append(rng.choice(VALUES))
+    if words[0] in ("train", "compare", "sweep", "demo") and "--dry-run" not in words:  # no work of minutes
+        words += ["--dry-run"] if words[0] != "demo" else ["--no-such-option"]
+    words = [word for word in words if "\0" not in word]
+    shutil.copytree(world, scratch, symlinks=True)
+    before = contents(scratch)
+    ended = run(words, scratch)
+    return words[0], words, ended, left_behind(before, contents(scratch))
+
+
+KILLED: dict[str, tuple[str, float]] = {
+    "train": ("train ve --data data -o out --images 160 --set checkpoint_every=16 SMALL --device cpu", 3.0),
+    "sample": ("sample run --n 24 --steps 4 -o out.zip --batch 4 --device cpu", 2.0),
+    "edit": ("edit run photos/0.png photos/1.png --steps 4 -o out --device cpu", 2.0),
+    "prepare": ("data prepare photos -o out --size 8", 0.5),
+    "compare": (f"compare ve heat --images 16 -o out SMALL {STUDIED}", 6.0),
+}
+"""A command, and the seconds in which it is killed."""
+TIMES = ("log.jsonl", "tfevents", ".lock", "page", "train.json", "fresh.json", "made.json", ".npz", "gaussian-2.json")
+"""Files that hold measured times or dates; their presence is compared, not their bytes."""
+
+
+def settled(folder: Path) -> dict[str, str]:
+    out = {name: code for name, code in contents(folder).items() if name.split("/")[0].startswith(("out", ".out"))}
+    return {
+        name.split("/tensorboard/")[0]: "" if any(word in name for word in TIMES) else code
+        for name, code in out.items()
+    }  # fmt: skip
+
+
+class Kills:
+    """The undisturbed results, made when first needed."""
+
+    def __init__(self) -> None:
+        self.calm: dict[str, dict[str, str]] = {}
+
+    def __call__(self, world: Path, scratch: Path, rng: random.Random) -> tuple[str, Words, Outcome, list[str]]:
+        verb = rng.choice(list(KILLED))
+        line, span = KILLED[verb]
+        words = words_of(line)
+        if verb not in self.calm:
+            shutil.copytree(world, scratch, symlinks=True)
+            run(words, scratch, kill_after=300.0)
+            self.calm[verb] = settled(scratch)
+            shutil.rmtree(scratch)
+        shutil.copytree(world, scratch, symlinks=True)
+        kills = [rng.uniform(0.02, span) for _ in range(rng.choice((1, 1, 2, 3)))]
+        for moment in kills:
+            run(words, scratch, kill_after=moment)
+        ended = run(words, scratch, kill_after=300.0)
+        got = settled(scratch)
+        wrong = [name for name in {*got, *self.calm[verb]} if got.get(name) != self.calm[verb].get(name)]
+        return f"{verb}, {len(kills)} kills", words, ended, sorted(wrong)
+
+
+Trial = Callable[[Path, Path, random.Random], tuple[str, Words, Outcome, list[str]]]
+
+
+def trials(
+    part: str,
+    attempt: Trial,
+    world: Path,
+    numbers: Iterator[int],
+    seed: int,
+    until: float,
+    say: Callable[[str], None],
+) -> Count:
+    """Try until the numbers or the time end."""
+    count = Count()
+    for number in numbers:
+        if time.monotonic() > until:
+            break
+        scratch = world.parent / "scratch"
+        what, words, ended, left = attempt(world, scratch, random.Random(f"{seed} {part} {number}"))
+        _remove(scratch)
+        count.trials, count.reached = count.trials + 1, number + 1
+        count.ends[str(ended.code)] += 1
+        count.largest = max(count.largest, ended.grown)
+        wrong = [str(ended.code)] if ended.code in ("traceback", "hang") else []
+        wrong += ["memory"] * (ended.grown > MEMORY)
+        wrong += ["left behind"] * bool(left and (ended.code == 2 or part == "kills"))
+        wrong += [f"exit {ended.code}"] * (part == "kills" and ended.code != 0)
+        if wrong:
+            last = (ended.said.strip().splitlines() or [""])[-1]
+            count.found.append(
+                {"trial": number, "what": what, "wrong": wrong, "words": words, "said": last[:300], "left": left[:5]}
+            )
+            say(f"{part} {number}: {', '.join(wrong)}: {what}: {last[:160]} {left[:3]}")
+    return count
+
+
+def _remove(folder: Path) -> None:
+    for path in folder.rglob("*"):
+        if path.is_dir() and not path.is_symlink():
+            path.chmod(0o755)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def main(words: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name, default in (("files", 200), ("lines", 200), ("kills", 4)):
+        parser.add_argument(f"--{name}", type=int, default=default)
+    parser.add_argument("--first", type=int, default=0, help="number of the first trial of each part")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--for", type=float, dest="span", help="seconds for each part")
+    parser.add_argument("--json", type=Path, help="write counts and findings here")
+    args = parser.parse_args(words)
+    torch.set_num_threads(1)
+    import anisodiff.cli.compare
+    import anisodiff.cli.edit
+    import anisodiff.cli.evaluate
+    import anisodiff.cli.sample
+    import anisodiff.cli.train
+    import anisodiff.experiments
+    import anisodiff.generation
+    import anisodiff.metrics  # noqa: F401  # children share what is imported here
+
+    with tempfile.TemporaryDirectory() as folder:
+        world = Path(folder) / "world"
+        world.mkdir()
+        make_world(world)
+        parts: list[tuple[str, Trial]] = [("files", try_file), ("lines", try_line), ("kills", Kills())]
+        counts = {}
+        for part, attempt in parts:
+            numbers = iter(range(args.first, args.first + getattr(args, part)))
+            until = time.monotonic() + (args.span or 1e9)
+            counts[part] = trials(
+                part, attempt, world, numbers, args.seed, until, lambda line: print(line, flush=True)
+            )
+    result = {
+        part: {
+            "trials": found.trials, "next": found.reached, "exit codes": dict(found.ends),
+            "largest memory": found.largest,
+            **{name: sum(name in one["wrong"] for one in found.found)
+               for name in ("traceback", "hang", "memory", "left behind")},
+            "findings": found.found,
+        }
+        for part, found in counts.items()
+    }  # fmt: skip
+    if args.json is not None:
+        args.json.write_text(json.dumps({"seed": args.seed, **result}, indent=1))
+    for part, found in result.items():
+        print(part, {key: value for key, value in found.items() if key != "findings"})
+    return int(any(found["findings"] for found in result.values()))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,88 @@
+"""Arrays in the NumPy format, alone (.npy) or in a zip (.npz): the header first, then no more bytes than it says.
+
+Nothing is ever unpickled. What a file says of itself is compared with a bound before anything is made of it.
+"""
+
+import math
+import zipfile
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from anisodiff.io.archives import one_line, open_zip
+
+LARGEST_PACKED = 1 << 30
+"""Bytes that the arrays of a compressed .npz may have; arrays that are stored as they are have no bound."""
+
+
+@dataclass(frozen=True)
+class Header:
+    """What an .npy stream says about its array before the first value."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    fortran: bool = False
+
+    @property
+    def nbytes(self) -> int:
+        return math.prod(self.shape) * self.dtype.itemsize
+
+
+def read_header(stream: IO[bytes], where: str) -> Header:
+    """Read up to the first value; Python objects are refused."""
+    try:
+        version = np.lib.format.read_magic(stream)
+        reader = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, fortran, dtype = reader(stream)
+    except (ValueError, EOFError, OSError, zlib.error, zipfile.BadZipFile, RecursionError, MemoryError) as error:
+        raise ValueError(
+            f"{where} is no readable array ({one_line(error)}): expected the NumPy format; save it again"
+        ) from error
+    if dtype.hasobject:
+        raise ValueError(
+            f"{where} holds Python objects: expected uint8, or float in [0, 1]; nothing is unpickled here"
+        )
+    if any(n < 0 for n in shape):
+        raise ValueError(f"{where} has shape {list(shape)}: damaged")
+    return Header(tuple(shape), dtype, fortran)
+
+
+def read_npz(path: Path, *keys: str) -> dict[str, NDArray[Any]]:
+    """The arrays of an .npz by name, all or those of ``keys``; damage and what is missing are a ValueError."""
+    found: dict[str, NDArray[Any]] = {}
+    left = LARGEST_PACKED
+    with open_zip(path) as archive:
+        for info in archive.infolist():
+            name = info.filename.removesuffix(".npy")
+            if name == info.filename or (keys and name not in keys):
+                continue
+            with archive.open(info) as stream:
+                header = read_header(stream, f"{path}:{name}")
+                if info.compress_type != zipfile.ZIP_STORED:
+                    left -= header.nbytes
+                elif header.nbytes > info.file_size:
+                    raise ValueError(f"{path}:{name} ends early: damaged")
+                if left < 0:
+                    raise ValueError(f"{path} unpacks to more than {LARGEST_PACKED:,} bytes, the most that is read")
+                data = bytearray(stream.read(header.nbytes))
+            if len(data) != header.nbytes:
+                raise ValueError(f"{path}:{name} ends early: damaged")
+            order = "F" if header.fortran else "C"
+            found[name] = np.frombuffer(data, header.dtype).reshape(header.shape, order=order)  # type: ignore[call-overload]
+    if missing := [key for key in keys if key not in found]:
+        raise ValueError(f"{path} is damaged: it holds no {missing[0]}")
+    return found
+
+
+def read_pixels(path: Path, key: str = "images") -> NDArray[np.uint8]:
+    """The images uint8 [N, C, H, W] of an .npz of ours, C = 1 or 3."""
+    found = read_npz(path, key)[key]
+    if found.dtype != np.uint8 or found.ndim != 4 or found.shape[1] not in (1, 3) or 0 in found.shape:
+        raise ValueError(
+            f"{path} is damaged: {key} is {found.dtype} {list(found.shape)}, expected uint8 [N, C, H, W]"
+        )
+    return found

@@ -1,0 +1,272 @@
+"""Small files that ask for large memory, and files that are no files: one line, soon, and little memory."""
+
+import gzip
+import io
+import json
+import os
+import pickle
+import shutil
+import tarfile
+import tracemalloc
+import zipfile
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from anisodiff.data import FashionMnist, array_file, named_source, open_source, prepare
+from anisodiff.data.cifar10 import read_batch
+from anisodiff.io.archives import LARGEST_BLOB, blobs
+from anisodiff.io.arrays import LARGEST_PACKED, read_npz
+from anisodiff.io.images import DecodeError, decode, open_image, whole_png
+from anisodiff.io.records import read_config, read_json
+from anisodiff.metrics.cache import load_arrays, store_arrays
+from anisodiff.metrics.samples import read_origin
+from anisodiff.pretrained import shipped
+from anisodiff.training import load_model
+
+MB = 1 << 20
+
+
+@contextmanager
+def little_memory(most: int = 300 * MB):
+    """Of what Python and NumPy allocate."""
+    tracemalloc.start()
+    try:
+        yield
+        assert tracemalloc.get_traced_memory()[1] < most
+    finally:
+        tracemalloc.stop()
+
+
+class Zeros(io.RawIOBase):
+    """A stream of zeros behind some first bytes."""
+
+    def __init__(self, size: int, head: bytes = b"") -> None:
+        self.left, self.head = size, head
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer) -> int:
+        data = self.head[: len(buffer)] or bytes(min(len(buffer), self.left))
+        self.head, self.left = self.head[len(data) :], self.left - len(data)
+        buffer[: len(data)] = data
+        return len(data)
+
+
+def bomb(path, name: str, size: int, head: bytes = b"") -> None:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive, archive.open(name, "w") as out:
+        shutil.copyfileobj(io.BufferedReader(Zeros(size, head), MB), out, MB)
+
+
+BOMB = LARGEST_BLOB + 10 * MB
+
+
+def test_a_zip_with_a_picture_of_gigabytes(tmp_path):
+    bomb(tmp_path / "images.zip", "a.png", BOMB, b"\x89PNG\r\n\x1a\n")
+    assert (tmp_path / "images.zip").stat().st_size < 3 * MB
+    with little_memory(), pytest.raises(ValueError, match=r"no image can be used .*larger than"):
+        prepare(open_source(tmp_path / "images.zip"), tmp_path / "out", size=8, channels=3)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_protocol_of_gigabytes(tmp_path):
+    bomb(tmp_path / "samples.zip", "protocol.json", 70 * MB)
+    with little_memory(), pytest.raises(ValueError, match=r"protocol\.json is larger than"):
+        read_origin(tmp_path / "samples.zip")
+
+
+def test_idx_and_tar_of_gigabytes(tmp_path):
+    (tmp_path / "idx").mkdir()
+    with gzip.open(tmp_path / "idx" / "a.gz", "wb", compresslevel=1) as file:
+        file.write(b"\x00\x00\x08\x01" + bytes(70 * MB))
+    with little_memory(), pytest.raises(ValueError, match="unpacks to more than"):
+        list(FashionMnist(path=tmp_path / "idx").items())
+    # a header of a member that asks for a gigabyte, and a member that unpacks to a thousand times the file
+    for kind, says in ((tarfile.XHDTYPE, "asks for"), (tarfile.REGTYPE, "unpacks to more than")):
+        info = tarfile.TarInfo("a")
+        info.type, info.size = kind, 1 << 30
+        with gzip.open(tmp_path / "a.tar.gz", "wb", compresslevel=1) as file:
+            file.write(info.tobuf() + bytes(MB))
+        with little_memory(), pytest.raises(ValueError, match=says):
+            list(blobs(tmp_path / "a.tar.gz"))
+
+
+def test_a_pickle_of_twelve_bytes(tmp_path):
+    memo = b"\x80\x02}r" + (1 << 29).to_bytes(4, "little") + b"."
+    long = b"\x80\x04\x8e" + (1 << 33).to_bytes(8, "little") + b"x."
+    for data in (memo, long, b"\x80\x02cos\nsystem\n.", pickle.dumps(np.zeros(2)), b"\x80"):
+        with little_memory(), pytest.raises(ValueError, match="no CIFAR-10 batch"):
+            read_batch(data)
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "data_batch_1").write_bytes(memo)
+    with little_memory(), pytest.raises(ValueError, match="no complete CIFAR-10"):
+        list(named_source("cifar10", tmp_path / "data").items())
+
+
+def header(shape: tuple[int, ...], descr: str = "|u1") -> bytes:
+    out = io.BytesIO()
+    np.lib.format.write_array_header_1_0(out, {"descr": descr, "fortran_order": False, "shape": shape})
+    return out.getvalue()
+
+
+def test_arrays_that_promise_more_than_they_have(tmp_path):
+    store_arrays(tmp_path / "good.npz", "key", {"x": np.arange(3)})
+    assert load_arrays(tmp_path / "good.npz", "key") is not None
+    huge = LARGEST_PACKED + MB
+    bomb(tmp_path / "huge.npz", "x.npy", 60 * MB, header((huge,)))
+    (tmp_path / "short.npz").write_bytes(b"")
+    with zipfile.ZipFile(tmp_path / "short.npz", "w") as archive:
+        archive.writestr("x.npy", header((1 << 40,)) + b"abc")
+    for name, says in (("huge", "unpacks to more than"), ("short", "ends early")):
+        with little_memory(), pytest.raises(ValueError, match=says):
+            read_npz(tmp_path / f"{name}.npz")
+    cases = {(0, 8, 8): "one at least", (3, 0, 8): "one at least", (2, 1 << 15, 1 << 15, 3): "too large"}
+    for shape, says in cases.items():
+        (tmp_path / "a.npy").write_bytes(header(shape) + bytes(64))
+        with little_memory(), pytest.raises(ValueError, match=says):
+            array_file(tmp_path / "a.npy")
+
+
+@pytest.mark.parametrize("change", ["version", "method", "flip", "cut", "array"])
+def test_a_damaged_cache_file_is_computed_again(tmp_path, change):
+    path = tmp_path / "a.npz"
+    store_arrays(path, "key", {"x": np.arange(100)})
+    data = bytearray(path.read_bytes())
+    central = data.index(b"PK\x01\x02")
+    if change == "version":  # "zip file version 25.5"
+        for place in (4, central + 6):
+            data[place] = 0xFF
+    elif change == "method":
+        for place in (8, central + 10):
+            data[place] = 0x63
+    elif change == "flip":
+        data[central // 2] ^= 0xFF
+    elif change == "cut":
+        data = data[: len(data) // 2]
+    else:
+        data[data.index(b"NUMPY") + 1] = 0
+    path.write_bytes(data)
+    said: list[str] = []
+    assert load_arrays(path, "key", say=said.append) is None
+    assert "computing again" in said[0]
+    store_arrays(path, "key", {"x": np.arange(100)})
+    assert load_arrays(path, "key") is not None
+
+
+def test_pictures_of_other_formats_start_nothing(tmp_path):
+    marked = tmp_path / "ran"
+    eps = f"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 8 8\n({marked}) (w) file closefile\nshowpage\n"
+    (tmp_path / "a.png").write_text(eps)
+    with pytest.raises(DecodeError, match="not an image"):
+        decode(lambda: open_image(tmp_path / "a.png"))
+    from anisodiff.editing.job import complete
+    from anisodiff.generation.job import SampleFolder
+
+    assert not complete(tmp_path / "a.png")
+    (tmp_path / "00000007.png").write_text(eps)
+    with pytest.raises(ValueError, match="cannot be read"):
+        SampleFolder(tmp_path).get(7)
+    assert not marked.exists()
+
+
+def test_a_picture_of_too_many_pixels(tmp_path):
+    Image.new("1", (8200, 8200)).save(tmp_path / "a.png")
+    assert (tmp_path / "a.png").stat().st_size < 100_000
+    with little_memory(10 * MB), pytest.raises(DecodeError, match="more than 67 megapixels"):
+        decode(lambda: open_image(tmp_path / "a.png"))
+
+
+def test_a_png_is_whole_from_end_to_end(tmp_path):
+    noise = np.random.default_rng(0).integers(0, 256, (9, 9, 3), np.uint8)
+    path = tmp_path / "a.png"
+    Image.fromarray(noise).save(path)
+    data = path.read_bytes()
+    assert whole_png(path)
+    for bad in (data[:60] + bytes([data[60] ^ 1]) + data[61:], data[:40] + data[-12:], data[:-1], b"", data[-12:]):
+        path.write_bytes(bad)
+        assert not whole_png(path)
+
+
+def test_special_files_are_not_waited_for(tmp_path, command):
+    os.mkfifo(tmp_path / "pipe.png")
+    os.mkfifo(tmp_path / "pipe.yaml")
+    (tmp_path / "photos").mkdir()
+    os.mkfifo(tmp_path / "photos" / "a.png")
+    with pytest.raises(DecodeError, match="not a regular file"):
+        decode(lambda: open_image(tmp_path / "pipe.png"))
+    for path in (tmp_path / "pipe.yaml", "/dev/zero"):
+        with pytest.raises(ValueError, match="not a regular file"):
+            read_config(path)
+        with pytest.raises(ValueError, match="not a regular file"):
+            read_json(path)
+    for words in (
+        ("forward", "--config", "pipe.yaml", "-o", "a.png"),
+        ("forward", "--config", "/dev/zero", "-o", "a.png"),
+        ("forward", "pipe.png", "-o", "a.png"),
+        ("train", "--config", "pipe.yaml", "-o", "run"),
+        ("train", "--data", "pipe.png", "-o", "run"),
+        ("train", "--data", "photos", "-o", "run"),
+        ("data", "prepare", "pipe.png", "-o", "out"),
+        ("evaluate", "pipe.png", "-r", "photos", "--network", "none"),
+        ("evaluate", "--compare", "pipe.yaml", "--compare", "pipe.yaml"),
+        ("evaluate", "photos", "-r", "photos", "--inception", "pipe.png", "--metrics", "fid"),
+        ("edit", "cifar10-tiny", "pipe.png", "-o", "edits"),
+        ("sample", "cifar10-tiny", "--prior", "simulate", "--images", "pipe.png", "-o", "made"),
+        ("diagnose", "--data", "pipe.png"),
+    ):
+        code, _, err = command(*words)
+        assert code == 2, (words, err)
+        assert err.count("\n") == err.count("anisodiff: ") + err.count("picked"), (words, err)
+
+
+def test_a_config_is_bounded_and_compared_with_the_tensors_first(tmp_path):
+    shutil.copytree(shipped("cifar10-tiny"), tmp_path / "model")
+    held = json.loads((tmp_path / "model" / "config.json").read_text())
+    network = held["config"]["network"]
+    attacks = {"blocks": 10**6, "nf": 10**9, "multipliers": [1] * 10**5}
+    attacks2 = {"blocks": 200, "nf": 16000}
+    for key, value in [*attacks.items(), *attacks2.items()]:
+        held["config"]["network"] = {**network, key: value}
+        rewrite(tmp_path / "model", held)
+        with pytest.raises(ValueError, match=f"{key}: got|another network than model"):
+            load_model(tmp_path / "model")
+    held["config"] |= {"network": network, "size": [10**6, 10**6]}
+    rewrite(tmp_path / "model", held)
+    with pytest.raises(ValueError, match="size: got"):
+        load_model(tmp_path / "model")
+
+
+def rewrite(folder, meta) -> None:
+    import hashlib
+
+    text = json.dumps(meta).encode()
+    (folder / "config.json").write_bytes(text)
+    manifest = json.loads((folder / "manifest.json").read_text())
+    manifest["files"]["config.json"] = hashlib.sha256(text).hexdigest()
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+
+
+def test_deep_nesting_and_aliases_of_aliases(tmp_path, refused):
+    deep = "x=" + "[" * 3000
+    refused("forward", "--set", deep, says="nested too deep")
+    layers = ["a0: &a0 [1]"] + [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]" for i in range(1, 12)]
+    (tmp_path / "laughs.yaml").write_text("\n".join(layers))
+    refused("forward", "--config", "laughs.yaml", says="more than 5,000,000 values")
+    (tmp_path / "deep.yaml").write_text("x: " + "[" * 60 + "]" * 60)
+    refused("forward", "--config", "deep.yaml", says="nested deeper than")
+    for text in ("[" * 10**5, '{"a":' * 500 + "1" + "}" * 500):
+        (tmp_path / "deep.json").write_text(text)
+        with pytest.raises(ValueError, match=r"no valid JSON|nested deeper"):
+            read_json(tmp_path / "deep.json")
+
+
+def test_channels_that_no_picture_has_are_refused_before_training():
+    from anisodiff.training import TrainConfig
+
+    with pytest.raises(ValueError, match=r"channels: got 5, expected 1 .* or 3"):
+        TrainConfig(channels=5)
+    assert torch.get_num_threads() == 1
