@@ -46,6 +46,8 @@ class Row:
     parameters: int
     first_step: float
     """Seconds."""
+    stages: dict[str, float]
+    """Seconds of each part of the time to the first step."""
     training: float
     sampling: float
     """Images a second."""
@@ -90,8 +92,23 @@ def rate(work: Callable[[], Any], device: Any, seconds: float) -> float:
     return done / spent if spent else float(done)
 
 
+class _Clock:
+    """Seconds of the stages of a process that began at ``began``, on the clock of `time.time`."""
+
+    def __init__(self, began: float) -> None:
+        self.last, self.stages = began, dict[str, float]()
+
+    def __call__(self, stage: str, device: Any = None) -> None:
+        if device is not None and device.type == "cuda":
+            import torch
+
+            torch.cuda.synchronize(device)
+        now = time.time()
+        self.stages[stage], self.last = now - self.last, now
+
+
 def measure(
-    text: str, *, compiled: bool, device: str, began: float, seconds: float, peak: float, profile: bool
+    text: str, *, compiled: bool, device: str, began: float, seconds: float, peak: float, profile: bool, search: int
 ) -> Row:
     """``began``: when the process was started, on the clock of `time.time`."""
     import torch
@@ -104,20 +121,27 @@ def measure(
     from anisodiff.training.setup import prepare_device
     from anisodiff.training.step import Stepper
 
+    clock = _Clock(began)
+    clock("imports")
     where, config = torch.device(device), config_of(text, compiled)
     plan, distributed = Plan.of(config, where), Distributed(where)
     cuda = where.type == "cuda"
     prepare_device(config, where)
+    torch.backends.cudnn.benchmark, torch.backends.cudnn.benchmark_limit = search > 0, search
     images = torch.rand(config.batch, config.channels, *config.size, device=where)
-    network, execution, model = assemble(plan, plan.statistics(images[:64]), distributed)
+    clock("device", where)
+    statistics = plan.statistics(images[:64])
+    clock("calibration", where)
+    network, execution, model = assemble(plan, statistics, distributed)
     stepper = Stepper(plan, model, network, execution, distributed)
+    clock("building", where)
     if cuda:
         torch.cuda.reset_peak_memory_stats(where)
     step = _Steps(stepper, images)
+    clock("drawing a batch", where)
     step()
-    if cuda:
-        torch.cuda.synchronize(where)
-    first = time.time() - began
+    clock("the step", where)
+    first = sum(clock.stages.values())
     training = config.batch * rate(step, where, seconds)
     gib = torch.cuda.max_memory_allocated(where) / 2**30 if cuda else None
     kernels = _kernels(step) if profile and cuda else []
@@ -134,7 +158,7 @@ def measure(
     return Row(
         device=f"{name}, Python {platform.python_version()}, torch {torch.__version__}",
         network=text, size=config.size[0], batch=config.batch, compiled=compiled and cuda, recompute=config.recompute,
-        parameters=parameters, first_step=first, training=training, sampling=sampling,
+        parameters=parameters, first_step=first, stages=clock.stages, training=training, sampling=sampling,
         training_share=training * passes * work / peak if known else None,
         sampling_share=sampling * work / peak if known else None, gib=gib, kernels=kernels,
     )  # fmt: skip
@@ -169,6 +193,7 @@ def child(options: argparse.Namespace, text: str, compiled: bool, limit: float) 
     """`measure` in a new process, or why there is no result."""
     words = [sys.executable, __file__, text, "--device", options.device, "--each", str(options.each)]
     words += ["--peak", str(options.peak), *(["--compile"] if compiled else []), *(["--profile"] * options.profile)]
+    words += ["--search", str(options.search)]
     with tempfile.TemporaryDirectory() as caches:
         cold = {name: f"{caches}/{name}" for name in ("TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR")}
         own = {"NETWORK_SPEED_BEGAN": str(time.time())} | ({} if options.warm else cold)
@@ -205,6 +230,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--both", action="store_true", help="each network without and with torch.compile")
     parser.add_argument("--profile", action="store_true", help="the ten kernels that take most time")
     parser.add_argument("--warm", action="store_true", help="keep the caches of compiled kernels")
+    parser.add_argument("--search", type=int, default=10, help="algorithms cuDNN tries for a convolution; 0: none")
     parser.add_argument("--seconds", type=float, default=540.0, help="of everything; what is left is left out")
     parser.add_argument("--each", type=float, default=3.0, help="seconds of each of the two rates")
     parser.add_argument(
@@ -216,7 +242,7 @@ def main(arguments: list[str] | None = None) -> None:
         found = measure(
             options.networks[0], compiled=options.compile, device=options.device,
             began=float(os.environ["NETWORK_SPEED_BEGAN"]), seconds=options.each, peak=options.peak,
-            profile=options.profile,
+            profile=options.profile, search=options.search,
         )  # fmt: skip
         print(json.dumps(asdict(found)))
         return
@@ -234,6 +260,8 @@ def main(arguments: list[str] | None = None) -> None:
     for device in sorted({row.device for row in rows}):
         print(f"\n{time.strftime('%Y-%m-%d')}, {device}")
     for row in rows:
+        stages = ", ".join(f"{stage} {seconds:.1f} s" for stage, seconds in row.stages.items())
+        print(f"{row.network}{', compiled' * row.compiled}: {stages}")
         for name, share in row.kernels:
             print(f"{row.network}{', compiled' * row.compiled}: {100 * share:5.1f} %  {name[:90]}")
     if options.json:
