@@ -8,9 +8,9 @@ lines   random verbs, options and values
 kills   train, sample, compare, edit and data prepare are killed at a random moment and given again: the results must
         be those of an undisturbed command, byte by byte
 
-Counted are tracebacks, hangs (more than 10 s), memory (more than 1 GB above the idle process), and what a refusal has
-left behind. Trial k of a part is a function of the seed and k alone: `--first` continues, and one trial is repeated
-with `--first K --files 1`. Each trial runs in a process of its own.
+Counted are tracebacks, hangs (more than 10 s of work, or 60 s by the clock), memory (more than 1 GB above the idle
+process), and what a refusal has left behind. Trial k of a part is a function of the seed and k alone: `--first`
+continues, and one trial is repeated with `--first K --files 1`. Each trial runs in a process of its own.
 """
 
 import argparse
@@ -35,7 +35,7 @@ import torch
 from anisodiff.cli import main as command_line
 from attack_files import STUDIED, TARGETS, damage, make_world, words_of
 
-SECONDS, MEMORY = 10.0, 1 << 30
+SECONDS, WAITED, MEMORY = 10.0, 60.0, 1 << 30
 
 
 @dataclass
@@ -61,7 +61,7 @@ def run(words: list[str], folder: Path, kill_after: float | None = None) -> Outc
         if ended:
             idle = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
             grown, code = (usage.ru_maxrss - idle) * 1024, os.waitstatus_to_exitcode(status)
-        elif spent > (kill_after if kill_after is not None else SECONDS):
+        elif spent > kill_after if kill_after is not None else spent > WAITED or _work(child) > SECONDS:
             os.kill(child, signal.SIGKILL)
             os.waitpid(child, 0)
             grown, code = 0, "hang" if kill_after is None else "killed"
@@ -70,6 +70,12 @@ def run(words: list[str], folder: Path, kill_after: float | None = None) -> Outc
     said = log.read_text(errors="replace")
     log.unlink()
     return Outcome("traceback" if code == 1 or "Traceback" in said else code, said, grown)
+
+
+def _work(child: int) -> float:
+    """Seconds of the processor that a child has used: on a busy machine the clock says nothing."""
+    fields = Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _as_child(words: list[str], folder: Path, log: Path) -> None:
