@@ -94,7 +94,7 @@ def test_a_finished_result_is_kept_and_the_rest_is_made(command, runs):
     [
         ("[]", "expected keys and values, got list"),
         ('{"format": "anisodiff edits", "version": 2}', "has edits version 2, expected 3"),
-        ('{"format": "anisodiff edits", "version": 3, "strengths": 1}', "strengths: got int, expected dict"),
+        ('{"format": "anisodiff edits", "version": 3, "strengths": 1}', "strengths: got 1, expected keys and values"),
     ],
 )
 def test_a_malformed_record_is_one_line(command, runs, text, says):
