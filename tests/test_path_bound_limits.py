@@ -167,4 +167,4 @@ def test_baselines_without_a_path_say_so(name, reason):
     made = anisodiff.process(name, SIZE)
     assert reason in obstacle(made, exact_model(made, SIZE))
     with pytest.raises(ValueError, match=reason):
-        made.terminal(gaussian_images(1, SIZE))
+        made.draw_with_density(gaussian_images(1, SIZE), 0.5)

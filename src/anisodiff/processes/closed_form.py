@@ -89,9 +89,9 @@ class ClosedForm(EquationProcess):
     def path_obstacle(self) -> str:
         return "" if self.equation.noisy else "there is no noise"
 
-    def terminal(self, x0: Tensor, rng: Randomness = None) -> tuple[Tensor, Tensor]:
-        xi, variance = white(x0, rng), self.variance(x0, 0.0, self.T)
-        state = idct2(dct2(self.mean(x0, 0.0, self.T)) + variance.sqrt() * xi)
+    def draw_with_density(self, x0: Tensor, t: float, rng: Randomness = None) -> tuple[Tensor, Tensor]:
+        xi, variance = white(x0, rng), self.variance(x0, 0.0, t)
+        state = self.mean(x0, 0.0, t) + idct2(variance.sqrt() * xi)
         return state, normal_density(xi, x0.shape[1] * variance.double().log().sum((-3, -2, -1)))
 
     def _estimate(self, images: Tensor, settings: EstimationSettings) -> SpectralStatistics:

@@ -57,11 +57,11 @@ class FlowMatching(ScaledGaussian):
         """Beside the straight lines, dV = −V/(1 − t) dt + √(2s/(1 − t)) dW has the same kernel from the image."""
         return ""
 
-    def terminal(self, x0: Tensor, rng: Randomness = None) -> tuple[Tensor, Tensor]:
-        t, xi = self.times(x0, self.T), white(x0, rng)
-        spread = self.spread(x0, t)
+    def draw_with_density(self, x0: Tensor, t: float, rng: Randomness = None) -> tuple[Tensor, Tensor]:
+        when, xi = self.times(x0, t), white(x0, rng)
+        spread = self.spread(x0, when)
         determinant = 2 * x0[0].numel() * spread.double().log().flatten()
-        return self.mean(x0, t) + spread * xi, normal_density(xi, determinant)
+        return self.mean(x0, when) + spread * xi, normal_density(xi, determinant)
 
     def continued(self, x0: Tensor, u: Tensor, s: Tensor, t: Tensor, rng: Randomness) -> Tensor:
         """The straight line goes on; its noise is drawn at the start, and read off where it stands later."""

@@ -116,12 +116,12 @@ class SPDE(EquationProcess):
             "step='exact', 'signal' or 'exponential(windows=1)'"
         )
 
-    def terminal(self, x0: Tensor, rng: Randomness = None) -> tuple[Tensor, Tensor]:
+    def draw_with_density(self, x0: Tensor, t: float, rng: Randomness = None) -> tuple[Tensor, Tensor]:
         """Where an operator shapes the noise, ln det C is an estimate without bias (`Frozen.log_determinant`)."""
         if self.path_obstacle:
-            return super().terminal(x0, rng)
+            return super().draw_with_density(x0, t, rng)
         xi, probe = white(x0, rng), white(x0, rng).sign()
-        begin, end = (self.equation.times(t, len(x0), x0.device) for t in (0.0, self.T))
+        begin, end = (self.equation.times(value, len(x0), x0.device) for value in (0.0, t))
         frozen = self.step.freeze(self.equation, STENCILS[self.stencil], x0, 0)
         return frozen.advance(x0, xi, begin, end), normal_density(xi, frozen.log_determinant(probe, begin, end))
 
