@@ -3,13 +3,15 @@
     python benchmarks/ode_likelihood.py MODEL --images PICTURES --count 4 --steps 60
 
 The flow du/dt = b − ½ α2² s carries u_tmin to the prior; along it ln p changes by the divergence, which is estimated
-with random signs (Hutchinson), so that E[−ln p_tmin(u)] − E[−ln q(u | x0)] is KL(q(u_tmin | x0) ‖ p_tmin). That is what
-path and prior of the bound are for an exact score, where the drift is a function of the state; else they are more.
+with random signs (Hutchinson), so that E[−ln p_tmin(u)] − E[−ln q(u | x0)] is KL(q(u_tmin | x0) ‖ p_tmin). That is
+what path and prior of the bound are for an exact score, where the drift is a function of the state; else they are
+more.
 Both are printed in bits for a number of the image. PICTURES: a folder, zip, npz or prepared dataset.
 """
 
 import argparse
 import math
+from itertools import pairwise
 
 import torch
 from torch import Tensor
@@ -35,7 +37,7 @@ def flow(model, z: Tensor, t: Tensor, probe: Tensor) -> tuple[Tensor, Tensor]:
 def log_density(model, prior, u: Tensor, times: Tensor, keys: Tensor) -> Tensor:
     """ln p at the first of ``times`` of states ``u``, by Heun's method; fresh signs for every step, [B]."""
     z, total = model.to_coordinates(u), torch.zeros(len(u), dtype=torch.float64)
-    for k, (t, t_next) in enumerate(zip(times[:-1], times[1:])):
+    for k, (t, t_next) in enumerate(pairwise(times)):
         probe = KeyedNoise(combine(keys, k)).normal(z).sign()
         step = float(t_next - t)
         speed, spread = flow(model, z, t[None], probe)
