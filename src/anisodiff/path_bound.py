@@ -25,6 +25,7 @@ their logarithm, costs at most ln 49 for an image, and nothing is fitted to what
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import torch
@@ -147,6 +148,10 @@ class PathBound:
         if reason := obstacle(self.process, self.model):
             raise ValueError(f"no bound on the likelihood: {reason}")
 
+    @cached_property
+    def times(self) -> Times:
+        return path_times(self.model, self.t_min)
+
     def terms(self, x0: Tensor, keys: Tensor) -> Terms:
         """Of images ``x0`` [B, C, H, W], bytes over 255; all chance is in ``keys``, int64 [B]. NFE count + 1."""
         return Terms(self.path(x0, keys), self.start(x0, keys), self.last(x0, keys))
@@ -158,12 +163,11 @@ class PathBound:
 
     def path(self, x0: Tensor, keys: Tensor) -> Tensor:
         """The integral, from `count` times, [B]."""
-        times = path_times(self.model, self.t_min)
         uniform = KeyedNoise(combine(keys, _TIME)).uniform()
         total = torch.zeros(len(x0), dtype=torch.float64, device=x0.device)
         for k in range(self.count):
             place = 1 - (2 * (uniform + k) / self.count - 1).abs()
-            t, span = (x.to(x0.device) for x in times.at(place))
+            t, span = (x.to(x0.device) for x in self.times.at(place))
             pair = self.process.training_pair(x0, t, self._noise(keys, _TIME + 1 + k))
             total += span * self.model.path_rate(pair, t) / self.count
         return total
