@@ -7,9 +7,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
+import anisodiff
 from anisodiff.data import prepare
+from anisodiff.dct import dct2, idct2
+from tests.support.exact_bound import SIZE, ExactModel, exact_prior
+from tests.support.oracles import F64, generator, keys
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 
@@ -69,6 +74,23 @@ def test_held_out_benchmark(script, tmp_path):
     assert one == other
     assert all(0.05 < float(x) < 5 for x in one.split(": ")[1].split())
     assert gap == "  against the first: +0.0000 ± 0.0000  +0.0000 ± 0.0000"
+
+
+def test_ode_likelihood_benchmark(script, tmp_path):
+    """The flow of Gaussian images has their density; and the script runs, with too few steps to say anything."""
+    found = runpy.run_path(str(BENCHMARKS / "ode_likelihood.py"))
+    model = ExactModel(anisodiff.process("ve", SIZE, sigma_max=5.0))
+    times = 0.05 + (model.T - 0.05) * torch.linspace(0, 1, 401, dtype=F64) ** 2
+    signal, noise = model.powers(times[:1])
+    u = 0.5 + idct2((signal + noise).sqrt() * torch.randn(5, 1, SIZE, SIZE, dtype=F64, generator=generator(1)))
+    power = (signal + noise)[0, 0]
+    want = -0.5 * (dct2(u - 0.5).square() / power + (2 * torch.pi * power).log()).sum((-3, -2, -1))
+    assert torch.allclose(found["log_density"](model, exact_prior(model), u, times, keys(5)), want, atol=0.01)
+    shades = np.array([90, 160], dtype=np.uint8)[:, None, None, None]
+    np.savez(tmp_path / "two.npz", images=np.broadcast_to(shades, (2, 32, 32, 3)))
+    words = ["cifar10-tiny", "--images", str(tmp_path / "two.npz"), "--count", "2", "--steps", "2", "--times", "2"]
+    flow, bound = (line.split() for line in script("ode_likelihood.py", *words).splitlines())
+    assert (flow[0], bound[0], len(flow), len(bound)) == ("flow:", "bound:", 4, 4)
 
 
 def test_stroke_gap_benchmark(script, tmp_path):

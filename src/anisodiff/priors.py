@@ -8,6 +8,7 @@
 A draw depends on its sample's own key, whatever else is in the batch.
 """
 
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Protocol
@@ -22,6 +23,12 @@ from anisodiff.noise import KeyedNoise, Randomness, white
 
 Images = Tensor | NDArray[np.uint8]
 """[N, C, H, W]: float in [0, 1], or bytes (a memory map will do)."""
+
+
+def normal_density(xi: Tensor, log_determinant: Tensor | float) -> Tensor:
+    """ln of the density of m + C^{1/2} ξ, from ``xi`` [B, …] and ln det C (a number, or [B]), float64 [B]."""
+    xi = xi.double().flatten(1)
+    return -0.5 * (xi.square().sum(1) + log_determinant + xi.shape[1] * math.log(2 * math.pi))
 
 
 class Simulates(Protocol):
@@ -53,6 +60,12 @@ class GaussianPrior(Prior):
         """``count`` terminal states [count, C, H, W]."""
         xi = white(self.mean.expand(count, *self.mean.shape), source)
         return idct2(self.mean + torch.einsum("hwcd,bdhw->bchw", self.root, xi))
+
+    def log_density(self, u: Tensor) -> Tensor:
+        """ln N(u; mean, covariance) of states [B, C, H, W], float64 [B]."""
+        root = self.root.double()
+        xi = torch.einsum("hwcd,bdhw->bchw", torch.linalg.inv(root), dct2(u.double()) - self.mean.double())
+        return normal_density(xi, 2 * root.diagonal(dim1=-2, dim2=-1).log().sum())
 
 
 def fit_gaussian(states: Tensor, low: int = 8) -> GaussianPrior:

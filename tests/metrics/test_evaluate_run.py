@@ -184,3 +184,41 @@ def test_a_reference_is_cropped_as_the_images_of_the_run_were(run: Run, trained:
     np.savez("cropped.npz", images=random_images(6, size=10).permute(0, 2, 3, 1).numpy())
     array = report_of(run, "run", "-r", "cropped.npz", *PIXELS)  # an array has no margin to cut
     assert array.protocol.reference_resize == "luma, center crop, Lanczos"
+
+
+def test_bits_of_a_run_need_neither_samples_nor_a_network(
+    run: Run, trained: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("anisodiff.cli.evaluate.BITS", {"cpu": 6})
+    monkeypatch.setattr("anisodiff.generation.Generator.sample_seeds", None)
+    code, out, err = run("run", "--metrics", "bits", "--device", "cpu", "--json", "a.json")
+    assert code == 0, err
+    assert "bits of 6 images are the default on this device (cpu): change it with --n" in err
+    names = [line.split("|")[1].strip() for line in out.splitlines()[2:10]]
+    assert names[::4] == ["bits", "bits_heldout"]
+    assert "on 30 of run/data" in out
+    again = report_of(run, "run", "--metrics", "bits", "--n", 6, "--batch", 4, "--device", "cpu")
+    first = Report.from_json(Path("a.json").read_text())
+    assert again.protocol == first.protocol
+    assert again["bits_heldout"].each == pytest.approx(first["bits_heldout"].each, rel=1e-4)
+    code, out, err = run("--compare", "a.json", "--compare", "a.json")
+    assert "+0.0000 ± 0.0000" in out
+
+
+def test_bits_beside_other_metrics(run: Run, trained: Path) -> None:
+    words = ("--n", 6, "--steps", 2, "--device", "cpu")
+    both = report_of(run, "run", "--metrics", "spectrum,bits", *words)
+    bits, spectrum = (report_of(run, "run", "--metrics", name, *words) for name in ("bits", "spectrum"))
+    assert both.values == (*spectrum.values, *bits.values)
+    assert both.protocol.bits == bits.protocol.bits
+    assert both.protocol.differences(spectrum.protocol) == ()
+
+
+def test_mistakes_with_bits(refused, run: Run, trained: Path, tmp_path: Path) -> None:
+    save_folder(random_images(3, size=8), tmp_path / "samples")
+    words = ("--metrics", "bits", "--device", "cpu")
+    refused(
+        "evaluate", "samples", "-r", "samples", *words, says="bits does not apply: it is the likelihood of a model"
+    )
+    refused("evaluate", "run", *words, "--prior", "simulate", says="--prior simulate has no density")
+    refused("evaluate", "run", *words, "--sheet", "a.png", says="a sheet belongs to the metric memorization")

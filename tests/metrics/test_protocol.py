@@ -26,6 +26,7 @@ PROTOCOL = Protocol(
     seed=0,
     version="0.1.0",
     heldout_fingerprint="h" * 64,
+    bits="at most 2000 images",
 )
 REPORT = Report(
     protocol=PROTOCOL,

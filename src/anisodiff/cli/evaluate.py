@@ -16,10 +16,13 @@ from anisodiff.runtime.progress import stages
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-    from anisodiff.metrics import Context, Reference, Report
+    from anisodiff.io.images import Fit
+    from anisodiff.metrics import Context, FeatureNetwork, Reference, Report, Settings
 
 COUNTS = {"cuda": 10_000, "cpu": 256}
 """Samples of a model by kind of device, unless --n is given; of another kind as on a CPU."""
+BITS = {"cuda": 2000, "cpu": 100}
+"""Images whose bits are measured, alike."""
 BATCHES = {"cuda": (256, 256), "cpu": (64, 8)}
 """Images measured and generated at a time, unless --batch is given: few on a CPU, so that progress is seen soon."""
 T = TypeVar("T")
@@ -64,7 +67,7 @@ def evaluate(
 
     Metrics: fid, kid, is (Inception score), prdc (precision, recall, density, coverage), sliced (Wasserstein),
     spectrum, edges, memorization (with held-out images or --sheet). sliced, spectrum and edges need no network:
-    --network none takes these.
+    --network none takes these. bits (per dimension, of a model; only where named) needs no samples either.
 
     Example: anisodiff evaluate run
 
@@ -77,8 +80,9 @@ def evaluate(
     from dataclasses import replace
 
     from anisodiff.io.archives import existing
-    from anisodiff.metrics import Context, ImageSet, Settings, open_reference
+    from anisodiff.metrics import Context, ImageSet, Settings
     from anisodiff.metrics import evaluate as measure
+    from anisodiff.metrics.bits import with_bits
     from anisodiff.metrics.evaluation import uses_features
     from anisodiff.metrics.references import check_reference, own_fit
     from anisodiff.metrics.samples import find_sources, is_model, read_samples
@@ -109,6 +113,15 @@ def evaluate(
     for item in sets:
         check_reference(item.text, item.data)
 
+    likelihood = wanted is not None and "bits" in wanted
+    if likelihood and not model:
+        raise ValueError(f"bits does not apply: it is the likelihood of a model, and {samples} is none")
+    if likelihood and prior != "gaussian":
+        raise ValueError(f"bits does not apply: --prior {prior} has no density; leave it at gaussian")
+    if likelihood and sheet is not None and "memorization" not in (wanted or ()):
+        raise ValueError("a sheet belongs to the metric memorization; name it too")
+    wanted = wanted if wanted is None else tuple(m for m in wanted if m != "bits")
+
     distributed = Distributed(pick_device(device))
     where, pictures = distributed.device, list["Image"]()
     measured, generated = BATCHES.get(where.type, BATCHES["cpu"])
@@ -123,43 +136,58 @@ def evaluate(
         context = Context(
             say=say, progress=tell, distributed=distributed, sheet=None if sheet is None else pictures.append
         )
-        if model:
-            from anisodiff.generation import SamplingConfig, load
-            from anisodiff.metrics.samples import generate_samples
 
-            count = n or COUNTS.get(where.type, COUNTS["cpu"])
-            config = SamplingConfig(steps=steps, sampler=sampler, prior=prior, batch=batch or generated)
-            generator = load(samples, device=where, images=images, say=say)
-            if n is None:
-                say(f"{count} samples are the default on this device ({where.type}): change it with --n")
-            made = generate_samples(
-                generator, samples.resolve().name, count, seed=seed, config=config, context=context
+        def of_samples() -> "Report":
+            if model:
+                from anisodiff.generation import SamplingConfig, load
+                from anisodiff.metrics.samples import generate_samples
+
+                count = n or COUNTS.get(where.type, COUNTS["cpu"])
+                config = SamplingConfig(steps=steps, sampler=sampler, prior=prior, batch=batch or generated)
+                generator = load(samples, device=where, images=images, say=say)
+                if n is None:
+                    say(f"{count} samples are the default on this device ({where.type}): change it with --n")
+                made = generate_samples(
+                    generator, samples.resolve().name, count, seed=seed, config=config, context=context
+                )
+            else:
+                made, count = read_samples(samples, say), None
+            settings = Settings(batch_size=batch or measured, limit=None if model else n)
+            chosen = _in_turn(
+                context,
+                lambda: feature_network.network_for(wanted, choice, device=where, say=say, size=made.size),
             )
-        else:
-            made, count = read_samples(samples, say), None
-        settings = Settings(batch_size=batch or measured, limit=None if model else n)
-        chosen = _in_turn(
-            context,
-            lambda: feature_network.network_for(wanted, choice, device=where, say=say, size=made.size),
-        )
+            fit = own_fit(samples, made.size, made.origin.channels)
+            against, *apart = (_opened(item, fit, chosen, settings, context) for item in sets)
+            generation = made.origin.generation
+            if isinstance(against.content, ImageSet) and (wanted is None or "memorization" in wanted):
+                assert against.path is not None
+                known = find_sources(made.origin, count or made.images.count, against.content, against.path, say=say)
+                generation = replace(generation, sources=known)
+            return measure(
+                made.images, against, network=chosen, heldout=apart[0] if apart else None, metrics=wanted,
+                generation=generation, settings=settings, context=context,
+            )  # fmt: skip
 
-        fit = own_fit(samples, made.size, made.origin.channels)
+        def of_model() -> "Report":
+            from anisodiff.generation import load
+            from anisodiff.metrics import BitsSettings, bits_per_dimension, no_network
 
-        def opened(item: Compared) -> "Reference":
-            opener = partial(open_reference, item.text, fit=fit, network=chosen, data=item.data)
-            found = _in_turn(context, partial(opener, settings=settings, context=context))
-            return found if item.name is None else replace(found, name=item.name)
+            count = n or BITS.get(where.type, BITS["cpu"])
+            if n is None:
+                say(f"bits of {count} images are the default on this device ({where.type}): change it with --n")
+            generator = load(samples, device=where, images=images, precision="fp32", say=say)
+            fit = own_fit(samples, generator.size, generator.channels)
+            against, *apart = (_opened(item, fit, no_network(where), Settings(), context) for item in sets)
+            settings = BitsSettings(images=count, seed=seed, batch_size=batch or generated)
+            return bits_per_dimension(
+                generator, against, heldout=apart[0] if apart else None, name=samples.resolve().name,
+                settings=settings, context=context,
+            )  # fmt: skip
 
-        against, *apart = map(opened, sets)
-        generation = made.origin.generation
-        if isinstance(against.content, ImageSet) and (wanted is None or "memorization" in wanted):
-            assert against.path is not None
-            known = find_sources(made.origin, count or made.images.count, against.content, against.path, say=say)
-            generation = replace(generation, sources=known)
-        report = measure(
-            made.images, against, network=chosen, heldout=apart[0] if apart else None, metrics=wanted,
-            generation=generation, settings=settings, context=context,
-        )  # fmt: skip
+        reports = [of_samples()] if wanted is None or wanted else []
+        reports += [of_model()] if likelihood else []
+        report = reports[0] if len(reports) == 1 else with_bits(*reports)
     if distributed.leads:
         _deliver(report, pictures, json_file, sheet)
         if earlier:
@@ -188,6 +216,18 @@ def _sets(samples: Path, reference: str | None, heldout: str | None, data: Path 
         raise ValueError("--data is the path of a named reference: give it with --reference, such as cifar10/train")
     own = [Compared(str(p), name=f"{p.parent.name}/{p.name}") for p in own_images(samples) if p is not None]
     return own if heldout is None else [own[0], Compared(heldout)]
+
+
+def _opened(
+    item: Compared, fit: "Fit", network: "FeatureNetwork", settings: "Settings", context: "Context"
+) -> "Reference":
+    from dataclasses import replace
+
+    from anisodiff.metrics import open_reference
+
+    opener = partial(open_reference, item.text, fit=fit, network=network, data=item.data)
+    found = _in_turn(context, partial(opener, settings=settings, context=context))
+    return found if item.name is None else replace(found, name=item.name)
 
 
 def _in_turn(context: "Context", work: Callable[[], T]) -> T:

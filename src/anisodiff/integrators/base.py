@@ -44,6 +44,13 @@ class Frozen(ABC):
     def kernel(self, u: Tensor, xi: Tensor, s: Tensor, t: Tensor) -> LocalKernel:
         """The same draw with its conditional score and the frozen drift; s < t."""
 
+    @abstractmethod
+    def log_determinant(self, probe: Tensor, s: Tensor, t: Tensor) -> Tensor:
+        """ln det C of the kernel, float64 [B]; s < t.
+
+        ``probe`` [B, C, H, W] are independent signs: where the determinant is estimated, its mean over them is right.
+        """
+
 
 class TimeStep(ABC):
     """Discretization in time; subclasses are frozen dataclasses, part of a process's identity."""

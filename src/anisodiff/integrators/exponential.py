@@ -130,6 +130,16 @@ class FrozenOperator(Frozen):
         drift = per_sample(self.equation.alpha1(t), u) * apply_edges(self.weights, state)
         return LocalKernel(state, score, drift)
 
+    def log_determinant(self, probe: Tensor, s: Tensor, t: Tensor) -> Tensor:
+        """tr ln φ(−L): exactly for the line through ln φ at both ends of the spectrum, what is left by ξᵀf(−L)ξ."""
+        z = chebyshev.nodes(self.degree, probe.device)
+        f = gaussian_kernel.variance(self.equation, s, t, z).log()
+        low, slope = f[:, -1:], (f[:, :1] - f[:, -1:]) / chebyshev.SPECTRUM  # nodes descend from 8 to 0
+        rest = self.polynomial(_series((f - low - slope * z)[None]), probe[None])[0]
+        trace = 2 * sum(w.double().sum((-3, -2, -1)) for w in self.weights)
+        count = probe[0].numel()
+        return count * low[:, 0] + slope[:, 0] * trace + (probe * rest).double().sum((-3, -2, -1))
+
 
 def require_flux(equation: Equation, stencil: str, step: str) -> None:
     """What ``step`` needs for its polynomials: the symmetric stencil, and noise that does not depend on the state."""

@@ -98,6 +98,10 @@ class FrozenImage(Frozen):
         root = self.root(s, t)
         return LocalKernel(mean + self._shaped(xi, root), self._shaped(xi, -1.0 / root), drift)
 
+    def log_determinant(self, probe: Tensor, s: Tensor, t: Tensor) -> Tensor:
+        """Of noise that nothing has shaped: exact."""
+        return 2 * probe.shape[1] * self.root(s, t).double().log().sum((-3, -2, -1))
+
 
 @dataclass(frozen=True)
 class Signal(TimeStep):

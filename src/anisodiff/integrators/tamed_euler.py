@@ -103,6 +103,13 @@ class FrozenEuler(Frozen):
         score = -xi / (per_sample(t - s, u).sqrt() * self.scale)
         return LocalKernel(self.advance(u, xi, s, t), score, drift)
 
+    def log_determinant(self, probe: Tensor, s: Tensor, t: Tensor) -> Tensor:
+        """Σ ln((t−s)·g2²): exact."""
+        if self.scale is None or self.length > 0:
+            raise ValueError("a density needs white noise: set intensity > 0 and correlation_length = 0")
+        variance = per_sample(t - s, probe) * self.scale.square()
+        return variance.expand(probe.shape).double().log().sum((-3, -2, -1))
+
 
 @dataclass(frozen=True)
 class TamedEuler(TimeStep):

@@ -1,6 +1,7 @@
 """Metrics as layers of pure functions: images → features → statistics → values with their protocol."""
 
 from anisodiff.metrics.backbones import dinov2, inception, onnx, torchscript
+from anisodiff.metrics.bits import BitsSettings, bits_per_dimension
 from anisodiff.metrics.edges import edge_distance, edge_statistics
 from anisodiff.metrics.evaluation import evaluate
 from anisodiff.metrics.feature_metrics import inception_score, kernel_distance, prdc
@@ -18,10 +19,11 @@ from anisodiff.metrics.survey import Context, Survey, survey
 from anisodiff.metrics.values import METRICS
 
 __all__ = [
-    "METRICS", "Context", "FeatureNetwork", "Generation", "ImageSet", "Preprocess", "Protocol", "Reference",
-    "Report", "Settings", "Survey", "Value", "cached_survey", "comparison_table", "dinov2", "edge_distance",
-    "edge_statistics", "evaluate", "extract", "extrapolate", "frechet_distance", "function_network",
-    "gaussian_statistics", "generated", "image_set", "inception", "inception_score", "kernel_distance",
-    "load_statistics", "look_for_copies", "no_network", "onnx", "open_reference", "prdc", "read_samples",
-    "sliced_wasserstein", "spectrum_error", "spectrum_statistics", "survey", "torchscript", "walk",
+    "METRICS", "BitsSettings", "Context", "FeatureNetwork", "Generation", "ImageSet", "Preprocess", "Protocol",
+    "Reference", "Report", "Settings", "Survey", "Value", "bits_per_dimension", "cached_survey",
+    "comparison_table", "dinov2", "edge_distance", "edge_statistics", "evaluate", "extract", "extrapolate",
+    "frechet_distance", "function_network", "gaussian_statistics", "generated", "image_set", "inception",
+    "inception_score", "kernel_distance", "load_statistics", "look_for_copies", "no_network", "onnx",
+    "open_reference", "prdc", "read_samples", "sliced_wasserstein", "spectrum_error", "spectrum_statistics",
+    "survey", "torchscript", "walk",
 ]  # fmt: skip

@@ -12,7 +12,7 @@ from anisodiff.metrics.protocol import HELDOUT, Generation, Protocol, Report, Se
 from anisodiff.metrics.references import Reference
 from anisodiff.metrics.statistics import cached_survey
 from anisodiff.metrics.survey import Context, Survey, survey
-from anisodiff.metrics.values import MEASURE, METRICS, OF_FEATURES, Pair, obstacle
+from anisodiff.metrics.values import MEASURE, METRICS, OF_FEATURES, OF_MODELS, Pair, obstacle
 from anisodiff.version import __version__
 
 WORDS = {
@@ -50,7 +50,7 @@ def _survey(known: Reference, role: str, network: FeatureNetwork, settings: Sett
 
 def check_metrics(metrics: tuple[str, ...]) -> tuple[str, ...]:
     """The metrics, if there are any and all are known."""
-    wrong = [m for m in metrics if m not in MEASURE]
+    wrong = [m for m in metrics if m not in METRICS]
     if wrong or not metrics:
         raise ValueError(f"no metric {wrong[0] if wrong else 'was named'}; choose from {', '.join(METRICS)}")
     return metrics
@@ -66,9 +66,10 @@ def _chosen(
 ) -> tuple[str, ...]:
     """The metrics to take: those named, or all; the search for copies only where there is something to learn."""
     if metrics is None:
-        possible = tuple(m for m in METRICS if not network.empty or m not in OF_FEATURES)
+        possible = tuple(m for m in MEASURE if not network.empty or m not in OF_FEATURES)
         return tuple(m for m in possible if search or sheet or m != "memorization")
-    check_metrics(metrics)
+    if wrong := [m for m in check_metrics(metrics) if m in OF_MODELS]:
+        raise ValueError(f"{wrong[0]} does not apply: it is of a model, not of samples (bits_per_dimension)")
     if network.empty and (wrong := [m for m in metrics if m in OF_FEATURES]):
         raise ValueError(f"{wrong[0]} does not apply: it needs a feature network")
     if sheet and "memorization" not in metrics:

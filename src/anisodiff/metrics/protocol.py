@@ -17,7 +17,7 @@ ENOUGH = 10_000
 WHICH_SAMPLES = frozenset({"samples", "samples_fingerprint", "seed"})
 HASHES = frozenset({"reference_fingerprint", "heldout_fingerprint", "weights"})
 LABELS = frozenset({"reference", "reference_split", "reference_resize"})  # matter only where the pixels differ
-OPEN = frozenset({"heldout_fingerprint"})  # differs only where both reports have it
+OPEN = frozenset({"heldout_fingerprint", "bits"})  # differs only where both reports have it
 NO_NETWORK, WARNING = "none", "warning: "
 HELDOUT = "_heldout"
 """Ends the names of values against the held-out set."""
@@ -116,6 +116,8 @@ class Protocol:
     version: str
     heldout_fingerprint: str | None = None
     reference_resize: str = "none"
+    bits: str | None = None
+    """How bits per dimension were measured; without any samples (``samples_count`` 0) ``samples`` is the model."""
 
     def phrases(self) -> tuple[str, ...]:
         """For people: samples and reference, network, settings, version."""
@@ -124,13 +126,20 @@ class Protocol:
         resized = "" if self.reference_resize == "none" else f", resized: {self.reference_resize}"
         heldout = f", held-out {self.heldout_fingerprint[:8]}" if self.heldout_fingerprint else ""
         network = f"{self.network} ({self.weights[:8]}), {self.resize}, {self.precision}"
+        compared = (
+            f"{self.reference_count} of {self.reference}{split} ({self.reference_fingerprint[:8]}{resized}){heldout}"
+        )
+        bits = () if self.bits is None else (f"bits: {self.bits}",)
+        if not self.samples_count:
+            model = f"model {self.samples} ({self.samples_fingerprint[:8]}, {self.size}; prior {self.prior})"
+            return f"{model} on {compared}", *bits, f"anisodiff {self.version}"
         return (
             f"{self.samples_count} samples {self.samples} ({self.samples_fingerprint[:8]}, {self.size}; "
             f"NFE {self.nfe or unknown}, prior {self.prior or unknown}, "
-            f"seed {unknown if self.seed is None else self.seed}) against {self.reference_count} of "
-            f"{self.reference}{split} ({self.reference_fingerprint[:8]}{resized}){heldout}",
+            f"seed {unknown if self.seed is None else self.seed}) against {compared}",
             "no feature network" if self.network == NO_NETWORK else network,
             self.settings,
+            *bits,
             f"anisodiff {self.version}",
         )
 
@@ -162,12 +171,16 @@ def aligned(rows: Sequence[Sequence[str]], widest: int = 40) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Value:
-    """One number: its error (a standard error unless ``note`` says otherwise), and a note beside it."""
+    """One number: its error (a standard error unless ``note`` says otherwise), and a note beside it.
+
+    ``each``: where it is a mean over images that all reports of one protocol share, its value for each of them.
+    """
 
     name: str
     value: float
     error: float | None = None
     note: str = ""
+    each: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -194,7 +207,8 @@ class Report:
     @staticmethod
     def of(values: Mapping[str, Any]) -> "Report":
         """From plain values, the inverse of `dataclasses.asdict`."""
-        return Report(protocol=Protocol(**values["protocol"]), values=tuple(Value(**v) for v in values["values"]))
+        found = tuple(Value(**{**v, "each": tuple(v.get("each", ()))}) for v in values["values"])
+        return Report(protocol=Protocol(**values["protocol"]), values=found)
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), indent=1)
@@ -217,7 +231,8 @@ def compared(
 ) -> tuple[list[list[str]], list[str]]:
     """Rows of a table, the first one its head, one column a report. Different protocols are refused.
 
-    With ``force`` they are named in the warnings, the second result.
+    With ``force`` they are named in the warnings, the second result. Where values are known image by image, a row
+    says by how much each report differs from the first, with the standard error of that difference.
     """
     warnings: list[str] = []
     for name, other in zip(names[1:], reports[1:]):
@@ -226,8 +241,20 @@ def compared(
             raise ValueError(f"different protocols ({'; '.join(differ)}); add --force to compare them anyway")
         warnings += [f"warning: protocols differ, {names[0]} against {name}: {d}" for d in differ]
     found = [{v.name: f"{v.value:.6g}" for v in report.values} for report in reports]
-    metrics = dict.fromkeys(v.name for report in reports for v in report.values)
+    for report, cells in zip(reports[1:], found[1:]):
+        same = not reports[0].protocol.differences(report.protocol)
+        cells |= {f"{v.name} − {names[0]}": gap for v in report.values if same and (gap := _gap(reports[0], v))}
+    metrics = dict.fromkeys(name for cells in found for name in cells)
     return [["metric", *names], *([metric, *(f.get(metric, "") for f in found)] for metric in metrics)], warnings
+
+
+def _gap(first: Report, value: Value) -> str:
+    """The mean difference of ``value`` to that of the ``first`` report, image by image, ± its standard error."""
+    each = next((v.each for v in first.values if v.name == value.name), ())
+    if len(each) < 2 or len(each) != len(value.each):
+        return ""
+    gaps = torch.tensor(value.each, dtype=torch.float64) - torch.tensor(each, dtype=torch.float64)
+    return f"{float(gaps.mean()):+.4f} ± {float(gaps.std() / len(gaps) ** 0.5):.4f}"
 
 
 def comparison_table(reports: Sequence[Report], names: Sequence[str], *, force: bool = False) -> str:

@@ -149,7 +149,9 @@ MEASURE: Mapping[str, Callable[[Pair], list[Value]]] = {
     "fid": _fid, "kid": _kid, "is": _score, "prdc": _prdc, "sliced": _sliced, "spectrum": _spectrum,
     "edges": _edges, "memorization": _memorization,
 }  # fmt: skip
-METRICS = tuple(MEASURE)
+OF_MODELS = ("bits",)
+"""These are measured on a model itself, without samples (`metrics.bits`), and only where they are named."""
+METRICS = (*MEASURE, *OF_MODELS)
 OF_FEATURES = frozenset({"fid", "kid", "is", "prdc"})
 """These need a feature network; memorization uses one where there is one."""
 

@@ -131,6 +131,18 @@ class Model(nn.Module, ABC):
         """E[x0 | z], the image [B, C, H, W], from states ``z`` of `to_coordinates` at ``t`` [1]; NFE 1."""
 
     @property
+    def path_obstacle(self) -> str:
+        """Why the model has no reverse equation of its own (see `path_bound`); empty where it has one."""
+        return "the model learns no score"
+
+    def path_rate(self, pair: TrainingPair, t: Tensor) -> Tensor:
+        """½‖r − r_θ‖²/(noise of a path) at states of one path each, float64 [B], in nats for a unit of time.
+
+        r, the reverse drift given the image, is that of the ``pair``; r_θ, the model's, takes NFE 1.
+        """
+        raise ValueError(f"no bound of a path: {self.path_obstacle}")
+
+    @property
     def statistics(self) -> SpectralStatistics:
         """On the model's device."""
         return SpectralStatistics(

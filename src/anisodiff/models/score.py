@@ -44,6 +44,7 @@ from torch import Tensor, nn
 
 from anisodiff.dct import dct2, frequencies, idct2
 from anisodiff.equation import Equation
+from anisodiff.gaussian_kernel import colored
 from anisodiff.models.base import Model, ModelOptions
 from anisodiff.models.song_network import SongNetwork
 from anisodiff.models.time_density import level_density
@@ -232,6 +233,21 @@ class ScoreModel(Model):
         f, g = self.residuals(z, c)
         score = self.from_residual(z, c, f)
         return self.field(score), self.field(score if g is None else score - c.residual * g)
+
+    @property
+    def path_obstacle(self) -> str:
+        known = "reverse_drift" in self.provided
+        return "" if known else "a model that learns=score has no drift, and so no reverse equation of its own"
+
+    def path_rate(self, pair: TrainingPair, t: Tensor) -> Tensor:
+        """r = −b + α2² q·target, r_θ = −drift + α2² q·score, per mode; q is the spectrum of the noise."""
+        z, c = self.to_coordinates(pair.state), self.coefficients(t)
+        score, drift = self.score_and_drift(z, t)
+        noise = c.alpha2 * colored(self.equation, torch.ones_like(z[:1, :1])).sqrt()  # α2 √q
+        off = noise * (self.modes(pair.target) - score)
+        if pair.drift is not None:
+            off = off - (self.modes(pair.drift) - drift) / noise
+        return 0.5 * off.double().square().sum((-3, -2, -1))
 
     def loss(self, pair: TrainingPair, t: Tensor, dropout_key: Tensor | None = None) -> Tensor:
         """Weighted squared error per sample, [B].

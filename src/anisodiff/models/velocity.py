@@ -10,6 +10,7 @@ from typing import ClassVar
 from torch import Tensor
 
 from anisodiff.models.conditional import Signed
+from anisodiff.processes.base import TrainingPair
 from anisodiff.processes.flow_matching import FlowMatching
 
 
@@ -22,6 +23,18 @@ class VelocityModel(Signed[FlowMatching]):
     def velocity(self, z: Tensor, t: Tensor) -> Tensor:
         """dz/dt at times ``t`` ([1] or [B]); NFE 1."""
         return self.answer(z, t)
+
+    @property
+    def path_obstacle(self) -> str:
+        return ""
+
+    def path_rate(self, pair: TrainingPair, t: Tensor) -> Tensor:
+        """½ g²‖error of the score‖² = (1 − t)/s·‖w − dz/dt‖² for the equation with noise g² = 2s/(1 − t).
+
+        s = t + σmin(1 − t), and the score is −(z + (1 − t)w)/s.
+        """
+        off = self.velocity(self.to_coordinates(pair.state), t) - self.wanted(pair)
+        return (1 - t) / self.process.noise(t) * off.double().square().sum((-3, -2, -1))
 
     def denoised(self, z: Tensor, t: Tensor) -> Tensor:
         """E[x0 | u]."""

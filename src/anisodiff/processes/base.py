@@ -154,6 +154,18 @@ class Process(ABC):
         """Whether the drift is unknown given the state, so that pairs have a drift to regress on."""
         return False
 
+    @property
+    def path_obstacle(self) -> str:
+        """Why a path given its image has no known reverse drift (see `path_bound`); empty where it has one.
+
+        Then the target of a training pair is the score of the kernel from the image to t, whose density is known.
+        """
+        return "the law of a path given its image is not known"
+
+    def draw_with_density(self, x0: Tensor, t: float, rng: Randomness = None) -> tuple[Tensor, Tensor]:
+        """U_t given U_0 = ``x0``, t > 0, and ln of its density, float64 [B]; where there is no `path_obstacle`."""
+        raise ValueError(f"no density of a state: {self.path_obstacle}")
+
     def snap_to_grid(self, t: Tensor) -> Tensor:
         """The training times nearest to ``t`` that the process has states at; any, by default."""
         return t

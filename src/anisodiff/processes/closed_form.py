@@ -19,6 +19,7 @@ from anisodiff.equation import Equation
 from anisodiff.estimation import EstimationSettings
 from anisodiff.gaussian_kernel import grid_decay, grid_variance
 from anisodiff.noise import Randomness, Seed, source_of, white
+from anisodiff.priors import normal_density
 from anisodiff.processes.base import EquationProcess, TrainingPair, check_increasing
 from anisodiff.processes.spde import describe
 from anisodiff.statistics import SpectralStatistics
@@ -83,6 +84,15 @@ class ClosedForm(EquationProcess):
         root = grid_variance(self.equation, begin, t, x0).sqrt()
         mode = grid_decay(self.equation, begin, t, x0) * dct2(x0) + root * xi
         return TrainingPair(idct2(mode), idct2(-xi / root))
+
+    @property
+    def path_obstacle(self) -> str:
+        return "" if self.equation.noisy else "there is no noise"
+
+    def draw_with_density(self, x0: Tensor, t: float, rng: Randomness = None) -> tuple[Tensor, Tensor]:
+        xi, variance = white(x0, rng), self.variance(x0, 0.0, t)
+        state = self.mean(x0, 0.0, t) + idct2(variance.sqrt() * xi)
+        return state, normal_density(xi, x0.shape[1] * variance.double().log().sum((-3, -2, -1)))
 
     def _estimate(self, images: Tensor, settings: EstimationSettings) -> SpectralStatistics:
         """From the spectrum of the images and the equation, exactly."""

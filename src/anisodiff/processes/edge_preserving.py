@@ -109,6 +109,10 @@ class EdgePreserving(ScaledGaussian):
         """½ b_t, [B, 1, H, W]."""
         return 0.5 * self.scale(self.edges(2 * x0 - 1), t)
 
+    @property
+    def path_obstacle(self) -> str:
+        return "its noise depends on the image: no path of the model has the noise of a path that starts there"
+
     def continued(self, x0: Tensor, u: Tensor, s: Tensor, t: Tensor, rng: Randomness) -> Tensor:
         """The Markov chain: U_t = ½ + a(U_s − ½) + ½√(b_t² − a²b_s²) ξ, a² = ᾱ_t/ᾱ_s."""
         edges = self.edges(2 * x0 - 1)

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from anisodiff.noise import Randomness, white
-from anisodiff.priors import GaussianPrior
+from anisodiff.priors import GaussianPrior, normal_density
 from anisodiff.processes.conditional import ScaledGaussian, check_numbers
 from anisodiff.stencils.gradient import per_sample
 
@@ -51,6 +51,17 @@ class FlowMatching(ScaledGaussian):
     def target(self, x0: Tensor, t: Tensor, xi: Tensor, state: Tensor) -> Tensor:
         """The velocity of the straight path."""
         return self.velocity(x0, xi)
+
+    @property
+    def path_obstacle(self) -> str:
+        """Beside the straight lines, dV = −V/(1 − t) dt + √(2s/(1 − t)) dW has the same kernel from the image."""
+        return ""
+
+    def draw_with_density(self, x0: Tensor, t: float, rng: Randomness = None) -> tuple[Tensor, Tensor]:
+        when, xi = self.times(x0, t), white(x0, rng)
+        spread = self.spread(x0, when)
+        determinant = 2 * x0[0].numel() * spread.double().log().flatten()
+        return self.mean(x0, when) + spread * xi, normal_density(xi, determinant)
 
     def continued(self, x0: Tensor, u: Tensor, s: Tensor, t: Tensor, rng: Randomness) -> Tensor:
         """The straight line goes on; its noise is drawn at the start, and read off where it stands later."""

@@ -91,6 +91,10 @@ class HeatDissipation(ConditionalGaussian):
         below = (t - 1 / self.levels).clamp(min=0)
         return self.mean(x0, below) - state
 
+    @property
+    def path_obstacle(self) -> str:
+        return "its levels have independent noise: there is no path from one to the next"
+
     def continued(self, x0: Tensor, u: Tensor, s: Tensor, t: Tensor, rng: Randomness) -> Tensor:
         """Another noise: the states of a path meet only through their image."""
         return self.mean(x0, t) + self.spread(x0, t) * white(x0, rng)

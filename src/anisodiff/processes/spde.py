@@ -14,6 +14,7 @@ from anisodiff.equation import Equation
 from anisodiff.estimation import EstimationSettings
 from anisodiff.integrators import Exponential, Frozen, LocalKernel, TamedEuler, TimeStep, node_of, node_times
 from anisodiff.noise import Randomness, white
+from anisodiff.priors import normal_density
 from anisodiff.processes.base import EquationProcess, TrainingPair, check_increasing
 from anisodiff.statistics import SpectralStatistics
 from anisodiff.stencils import STENCILS
@@ -103,6 +104,26 @@ class SPDE(EquationProcess):
         """
         kernel = self._last_kernel(x0, t, rng)
         return TrainingPair(kernel.state, kernel.score, kernel.drift if self.learns_drift else None)
+
+    @property
+    def path_obstacle(self) -> str:
+        if not self.equation.noisy:
+            return "there is no noise"
+        if self.taming is None and self.gaussian_given_image:
+            return ""
+        return (
+            f"with step='{self.step}' the kernel of a state is known from its last node, not from its image, as with "
+            "step='exact', 'signal' or 'exponential(windows=1)'"
+        )
+
+    def draw_with_density(self, x0: Tensor, t: float, rng: Randomness = None) -> tuple[Tensor, Tensor]:
+        """Where an operator shapes the noise, ln det C is an estimate without bias (`Frozen.log_determinant`)."""
+        if self.path_obstacle:
+            return super().draw_with_density(x0, t, rng)
+        xi, probe = white(x0, rng), white(x0, rng).sign()
+        begin, end = (self.equation.times(value, len(x0), x0.device) for value in (0.0, t))
+        frozen = self.step.freeze(self.equation, STENCILS[self.stencil], x0, 0)
+        return frozen.advance(x0, xi, begin, end), normal_density(xi, frozen.log_determinant(probe, begin, end))
 
     def _last_kernel(self, x0: Tensor, t: Tensor, rng: Randomness) -> LocalKernel:
         """Every sample is simulated to the last node before its own t; from there the Gaussian kernel is known."""
