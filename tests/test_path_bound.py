@@ -8,8 +8,12 @@ from torch import Tensor
 
 import anisodiff
 from anisodiff.dct import dct2, frequencies
+from anisodiff.gaussian_kernel import decay, variance
+from anisodiff.noise import KeyedNoise
 from anisodiff.path_bound import PathBound, byte_probability, last_time, path_times
 from anisodiff.priors import GaussianPrior
+from anisodiff.stencils import STENCILS
+from anisodiff.stencils.flux import apply_edges
 from tests.support.exact_bound import SIZE, ExactModel, MixtureModel, bytes_of, exact_prior
 from tests.support.oracles import F64, at, gaussian_images, generator, keys, spectrum
 
@@ -85,7 +89,72 @@ def test_a_path_that_knows_its_image_costs_more_than_its_states():
     found = bound.path(x0, keys(COUNT)), bound.start(x0, keys(COUNT))
     assert within(found[0], path)
     assert within(found[1], known[-1])
-    assert path + known[-1] > 1.05 * known[0]
+    drift = (alpha1 * frequencies(SIZE, SIZE, F64, t.device) / alpha2).square() * signal * noise / (signal + noise)
+    price = torch.trapezoid(0.5 * drift.sum((-3, -2, -1)), t)  # ½ ∫ E‖b − E[b | u]‖²/α2² dt
+    assert price > 0.05 * known[0]
+    assert float(path + known[-1]) == pytest.approx(float(known[0] + price), rel=1e-4)
+
+
+def test_two_images_under_a_frozen_operator():
+    """One window, λ < ∞: path and prior are KL(q(u_tmin | x0) ‖ p_tmin) + ½ ∫ E‖b − E[b | u_t]‖²/α2² dt.
+
+    Two images, equally likely, and the exact model: score and drift are means over which image it was.
+    """
+    made = anisodiff.process(
+        "anisotropic", SIZE, step="exponential(windows=1)", diffusivity=2.0, intensity="geometric(0.2, 2)",
+        drift_anisotropy=0.2,
+    )  # fmt: skip
+    atoms = 0.5 + 0.6 * (gaussian_images(2, SIZE, seed=12) - 0.5)
+    laws = []
+    for image in atoms:  # mean and covariance over time, from the operator as a matrix
+        frozen = made.step.freeze(made.equation, STENCILS["flux"], image[None], 0)
+        pixels = torch.eye(SIZE**2, dtype=F64).reshape(-1, 1, SIZE, SIZE)
+        laws.append((image.flatten(), *torch.linalg.eigh(-apply_edges(frozen.weights, pixels).flatten(1))))
+
+    class Two(ExactModel):
+        def parts(self, u: Tensor, t: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+            """ln density [B, 2], score and drift [B, 2, D] of states in pixels, given each image."""
+            found = []
+            for image, values, basis in laws:
+                power, kept = (
+                    f(self.equation, torch.zeros_like(t), t, values.clamp(min=0)) for f in (variance, decay)
+                )
+                off, own = (u @ basis - kept * (image @ basis)), u @ basis
+                density = -0.5 * (off.square() / power + power.log() + math.log(2 * math.pi)).sum(1)
+                rate = self.equation.alpha1(t)[:, None] * values
+                found.append((density, -(off / power) @ basis.mT, -(rate * own) @ basis.mT))
+            return tuple(torch.stack(x, 1) for x in zip(*found))
+
+        def score_and_drift(self, z: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
+            density, *both = self.parts(self.from_coordinates(z).flatten(1), t)
+            means = (torch.einsum("bn,bnd->bd", density.softmax(1), x).reshape(z.shape) for x in both)
+            score, drift = (self.modes(x) for x in means)
+            return score, drift
+
+    model, count = Two(made), 2000
+    prior = GaussianPrior(dct2(atoms.mean(0)), torch.full((SIZE, SIZE, 1, 1), 1.5, dtype=F64))
+    bound = bound_of(model, prior=prior)
+    x0 = atoms[:1].expand(count, -1, -1, -1)
+
+    def divergence(t: float) -> Tensor:
+        """ln q(u_t | x0) − ln p_t(u_t), [B]."""
+        u = made.draw(x0, t, KeyedNoise(keys(count, seed=3)))
+        density = model.parts(u.flatten(1), at(t).expand(count))[0]
+        return density[:, 0] - (density.logsumexp(1) - math.log(2))
+
+    price = torch.zeros(count, dtype=F64)
+    for k in range(8):  # the drift alone, at times of its own
+        t, span = bound.times.at((KeyedNoise(keys(count, seed=4)).uniform() + k) / 8)
+        pair = made.training_pair(x0, t, KeyedNoise(keys(count, seed=5 + k)))
+        drift = model.score_and_drift(model.to_coordinates(pair.state), t)[1]
+        off = (model.modes(pair.drift) - drift) / model.equation.alpha2(t)[:, None, None, None]
+        price += 0.5 * span * off.square().sum((-3, -2, -1)) / 8
+    found, end = bound.path(x0, keys(count)), divergence(model.T)
+    want = divergence(T_MIN) - end + price  # the path alone: its end at T is not the prior's affair
+    gap = found - want
+    assert abs(gap.mean()) < 4.5 * gap.std() / count**0.5
+    assert gap.std() / count**0.5 < 0.1 * found.mean()
+    assert price.mean() > 4.5 * price.std() / count**0.5
 
 
 def test_a_mixture_by_numerical_integration():

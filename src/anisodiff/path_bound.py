@@ -9,8 +9,9 @@ drift r = −b + α2² q ∇ log p(u_t | x0), so by Girsanov
 
 b is the drift of this path: with a frozen operator, or with that of the image (`signal`), it depends on x0, and r is
 known only where the kernel from x0 to t is. Where b is a function of the state alone, as in `ve`, `heat` and flow
-matching, the bound is tight for an exact score, but for the last term. Elsewhere an exact model, whose r_θ is
-E[r | u_t], still pays for what a whole path says of its image and the state at t_min does not.
+matching, path and prior are KL(q(u_tmin | x0) ‖ p_tmin) for an exact model: the bound is tight, but for the last
+term. Elsewhere an exact model, whose r_θ is E[r | u_t], pays ½ ∫ E‖b − E[b | u_t]‖²/(α2² q) dt more: what a path says
+of its image that its states do not.
 
 **Times** are even in the information ½ Σ_k ln(1 + S_k/N_k) that is left of an image (19 of 20; the rest even in
 t), which is how the integral grows for Gaussian images and the Wiener filter. An image has K of them,
