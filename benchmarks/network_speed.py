@@ -108,8 +108,9 @@ class _Clock:
 
 
 def measure(
-    text: str, *, compiled: bool, device: str, began: float, seconds: float, peak: float, profile: bool, search: int
-) -> Row:
+    text: str, *, compiled: bool, device: str, began: float, seconds: float, peak: float, profile: bool,
+    search: int = 10,
+) -> Row:  # fmt: skip
     """``began``: when the process was started, on the clock of `time.time`."""
     import torch
 
