@@ -255,7 +255,11 @@ def test_runs_share_all_but_the_method(prepared):
     assert (first.batch, second.batch, third.batch) == (4, 4, 4)
     assert second.lr == 3e-4
     assert first.lr == third.lr == 4e-4
-    assert first.network == second.network == third.network
+    assert first.network == second.network
+    assert third.network == first.network | {"embedding": "positional"}  # time features are the method's own
+    turned = configs(chosen[::-1], prepared, {"network.blocks": 1}, CPU)
+    assert [c.network == third.network | {"blocks": 1} for c in turned] == [True, False, False]
+    assert turned[1].network == turned[2].network == first.network | {"blocks": 1}
     assert [c.process["preset"] for c in (first, second, third)] == ["ve", "heat", "flow-matching"]
     assert third.t_min < first.t_min  # that is the method's own
     published = [parse_run(text) for text in ("cifar10-ve", "cifar10-heat-dissipation")]

@@ -17,6 +17,7 @@ from anisodiff.training.estimate import estimate
 from anisodiff.training.preview import fit_prior, sample_grid
 from anisodiff.training.recipes import recipe
 from tests.generation.conftest import data  # noqa: F401
+from tests.processes.test_baseline_processes import kind_of
 from tests.training.conftest import assert_equal, tiny
 
 FEWER = {"heat-dissipation": {"levels": 12}, "edge-preserving": {"levels": 40}}
@@ -61,7 +62,7 @@ def test_images_from_a_checkpoint(name, trained):
     assert bool(((images >= 0) & (images <= 1)).all())
     torch.testing.assert_close(images[1:2], generator.sample(1, seed=5, steps=12), rtol=0, atol=2e-5)
     assert generator.route(steps=12).nfe == 12
-    if name == "flow-matching":
+    if name == "flow-matching-uniform":
         fine = generator.sample(3, seed=4, steps=400, sampler="dopri5")
         torch.testing.assert_close(fine, generator.sample(3, seed=4, steps=100), rtol=0, atol=0.02)
     with pytest.raises(ValueError, match="the sampler 'exponential' needs a process of the SPDE"):
@@ -117,7 +118,7 @@ def test_commands(name, command, trained, tmp_path):
     code, out, err = command("sample", run, "--n", 2, "--steps", 12, "--out", "made", "--json", "--device", "cpu")
     assert code == 0, err
     facts = json.loads(out)
-    assert facts["process"]["kind"] == name
+    assert facts["process"]["kind"] == kind_of(name)
     assert facts["nfe"] == 12
     assert facts["sampler"].split("(")[0] in {"heun", "deblurring", "posterior"}
     assert len(list((tmp_path / "made").glob("*.png"))) == 2
@@ -135,6 +136,9 @@ def test_recipes(name):
     """The long ones have their authors' settings, the short ones differ from ours in the process alone."""
     ours, short = recipe("cifar10-anisotropic-base").to_dict(), recipe(f"cifar10-{name}-base").to_dict()
     different = {key for key in ours if ours[key] != short[key]}
-    assert different == {"process", "t_min", "channel_pca"}
-    assert recipe(f"cifar10-{name}").images == (51_200_000 if name == "flow-matching" else 166_400_000)
+    features = {"embedding": "positional"} if kind_of(name) == "flow-matching" else {}
+    assert short["network"] == ours["network"] | features
+    assert different - {"network"} == {"process", "t_min", "channel_pca"}
+    lengths = {"flow-matching": 97 * 1800 * 512, "flow-matching-uniform": 400_000 * 128}
+    assert recipe(f"cifar10-{name}").images == lengths.get(name, 1_300_000 * 128)
     assert recipe(f"celeba64-{name}").process["preset"] == name
