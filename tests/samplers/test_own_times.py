@@ -253,11 +253,11 @@ def test_posterior_of_isotropic_noise_is_the_ancestral_step():
     """Ho et al. 2020, Eq. 7, for neighboring levels; and the image itself at level 0."""
     process = anisodiff.process("edge-preserving", **WIDE)
     z, image = (gaussian_images(2, SIZE, seed=s) for s in (1, 2))
-    k, t = 200, at(0.4)
-    beta = torch.linspace(1e-4, 0.02, 500, dtype=F64)
+    k, t = 300, at(0.4)
+    beta = torch.linspace(1e-4, 0.02, 750, dtype=F64)
     kept = torch.cumprod(1 - beta, 0)
     now, below, b = kept[k - 1], kept[k - 2], beta[k - 1]
-    mean, variance = posterior(process, z, image, t, at((k - 1) / 500))
+    mean, variance = posterior(process, z, image, t, at((k - 1) / 750))
     want = below.sqrt() * b / (1 - now) * image + (1 - b).sqrt() * (1 - below) / (1 - now) * z
     torch.testing.assert_close(mean, want, rtol=1e-8, atol=1e-10)
     assert float(variance.mean()) == pytest.approx(float((1 - below) / (1 - now) * b), rel=1e-8)
@@ -282,7 +282,7 @@ def test_posterior_is_that_of_the_chain():
 
 def test_posterior_sampler_converges_to_the_spectrum():
     """Isotropic, exact network: first order in the number of levels used."""
-    process = anisodiff.process("edge-preserving", **WIDE)
+    process = anisodiff.process("edge-preserving", levels=500, **WIDE)
     model, chosen, power = exact_model(process, SIZE), build_sampler("posterior", process), spectrum(SIZE)
     kept = process.signal_power(at(1.0))
     start = kept * power + 0.25 * (1 - kept)
