@@ -29,7 +29,7 @@ PUBLISHED = {
     },
 }  # fmt: skip
 SAMPLED = {
-    "ve": "pc(snr=0.16, sigma_min=0.01)", "flow-matching": "heun(grid=level, rho=7)",
+    "ve": "pc(snr=0.16, sigma_min=0.01, norms=batch)", "flow-matching": "heun(grid=level, rho=7)",
     "flow-matching-uniform": "dopri5(tolerance=1e-05)", "heat-dissipation": "deblurring(delta=0.0125)",
     "edge-preserving": "posterior(clip=False)",
 }  # fmt: skip

@@ -28,7 +28,7 @@ METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "ve": ("ve", {}),
     "ve-channel-pca": ("ve", {"channel_pca": True}),
     "ve-scalar": ("ve", {"parameterization": "scalar"}),
-    "song": ("ve", {"parameterization": "ve", "weighting": "noise", "times": "uniform"}),
+    "song": ("ve", {"parameterization": "ve", "weighting": "noise", "times": "log_uniform"}),
     "heat": ("heat", {}),
     "windows": ("anisotropic", {}),
     "one-window": ("anisotropic", {"process.step": "exponential(windows=1)", **_GENTLE}),

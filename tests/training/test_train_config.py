@@ -182,7 +182,8 @@ def test_song_is_ve_with_another_loss_and_another_use_of_the_network():
         ours, theirs = (recipe(name.format(word)).to_dict() for word in ("ve", "song"))
         different = {key: value for key, value in theirs.items() if value != ours[key]}
         assert different == {
-            "parameterization": "ve", "channel_pca": False, "weighting": "noise", "times": "uniform",
+            "parameterization": "ve", "channel_pca": False, "weighting": "noise", "times": "log_uniform",
+            "t_min": pytest.approx({"cifar10-{}-base": 0.0813921, "celeba64-{}": 0.0761384}[name], abs=1e-7),
         }  # fmt: skip
     assert recipe("cifar10-song").ema[0] == "constant(decay=0.999)"
 

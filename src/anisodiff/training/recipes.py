@@ -5,6 +5,7 @@ Without a process the default is meant (`registry.DEFAULT_PROCESS`). docs/baseli
 baseline is from.
 """
 
+import math
 from collections.abc import Callable, Mapping
 from functools import partial
 from types import MappingProxyType
@@ -106,11 +107,17 @@ def _with_noise(process: str, sigma_max: float) -> dict[str, Any]:
 
 
 def _song(make: Callable[[str], TrainConfig]) -> TrainConfig:
-    """`ve` as Song et al. 2021 train it: their network's input and output, ‖σs + ξ‖², t uniform, EMA 0.999."""
+    """`ve` as Song et al. 2021 train it: their network's input and output, ½‖σs + ξ‖², EMA 0.999.
+
+    Their t is uniform on (1e-5, 1) and their noise σ(t): log-uniform from σ_min·r^1e-5 to σ_max, r = σ_max/σ_min. The
+    noise of our states at t is √(σ(t)² − σ_min²), which is that of their t = 1e-5 at t_min.
+    """
     config = make("ve")
+    ratio = float(config.process.get("sigma_max", 50.0)) / 0.01
+    first = 2.0 * math.log(1 + ratio**2e-5) / (2 * math.log(ratio))
     ema = (config.ema[0].replace("0.9999", "0.999"), *config.ema[1:])  # short runs keep their own
-    own = {"parameterization": "ve", "channel_pca": False, "weighting": "noise", "times": "uniform"}
-    return config.changed({**own, "ema": ema})
+    own = {"parameterization": "ve", "channel_pca": False, "weighting": "noise", "times": "log_uniform"}
+    return config.changed({**own, "t_min": round(first, 8), "ema": ema})
 
 
 _PROCESSES = (*(name for name in PRESETS if name != "heat-paper"), *PROCESSES, "song")
