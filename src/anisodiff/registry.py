@@ -145,6 +145,13 @@ def model_of(name: str) -> "type[Model]":
     return kind
 
 
+def own_prior(name: str) -> str:
+    """The prior that belongs to the process ``name``."""
+    kind = resolve(PROCESSES[name].process if name in PROCESSES else "processes.base:Process")
+    found: str = kind.own_prior
+    return found
+
+
 def build_network(
     name: str, size: tuple[int, int], in_channels: int, out_channels: int, keys: Mapping[str, Any]
 ) -> "NetworkSpec":

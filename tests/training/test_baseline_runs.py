@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from PIL import Image
 import anisodiff
 from anisodiff.editing.sdedit import edit
 from anisodiff.editing.strength import strength_of_t
+from anisodiff.noise import KeyedNoise, combine
 from anisodiff.registry import PROCESSES
 from anisodiff.training import Hooks, load_model, read_log, train
 from anisodiff.training.estimate import estimate
@@ -73,6 +75,31 @@ def test_images_from_a_checkpoint(name, trained):
     assert grid.isfinite().all()
 
 
+def test_inverse_heat_starts_from_blurred_training_images(trained, tmp_path):
+    """Its own prior is the default and says so; the Gaussian says that it is another method."""
+    generator = anisodiff.load(trained("heat-dissipation"), "cpu")
+    own, other = generator.start(), generator.start("gaussian")
+    assert own.name == "simulate"
+    assert "(the training set)" in own.description
+    assert own.note(None).startswith("the method's own prior; leakage: ")
+    assert other.note(None) == "another method than published, whose prior is simulate"
+    images, noise = own.pool.images, generator.process.noise
+    drawn = own.prior.draw(64, KeyedNoise(combine(1, torch.arange(64))))
+    blurred = generator.process.mean(
+        torch.from_numpy(images[:].copy()).float() / 255, torch.ones(len(images)).double()
+    )
+    nearest = (drawn[:, None] - blurred).square().mean((2, 3, 4)).min(1).values
+    assert float(nearest.mean()) == pytest.approx(noise**2, rel=0.1)
+    torch.testing.assert_close(generator.sample(2, steps=12), generator.sample(2, steps=12, prior="simulate"))
+    alone = tmp_path / "alone"
+    shutil.copytree(trained("heat-dissipation") / "checkpoints", alone / "checkpoints")
+    with pytest.raises(
+        ValueError, match="prior 'simulate', that of this method, starts from images: give their place"
+    ):
+        anisodiff.load(alone, "cpu").sample(1, steps=12)
+    assert anisodiff.load(trained("edge-preserving"), "cpu").start().note(None) is None
+
+
 @every_baseline
 def test_edits_keep_what_the_mask_keeps(name, trained, data):  # noqa: F811
     generator = anisodiff.load(trained(name), "cpu")
@@ -120,6 +147,7 @@ def test_commands(name, command, trained, tmp_path):
     facts = json.loads(out)
     assert facts["process"]["kind"] == kind_of(name)
     assert facts["nfe"] == 12
+    assert facts["prior"] == ("simulate" if name == "heat-dissipation" else "gaussian")
     assert facts["sampler"].split("(")[0] in {"heun", "deblurring", "posterior"}
     assert len(list((tmp_path / "made").glob("*.png"))) == 2
     Image.fromarray(np.arange(64, dtype=np.uint8).reshape(8, 8) * 3).save(tmp_path / "picture.png")

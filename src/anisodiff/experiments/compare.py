@@ -91,7 +91,7 @@ class RunEvaluation:
         self.study, self.settings, self.one, self.place = study, study.settings, entry.run, entry.place
         self.paintings, settings, one = paintings, study.settings, entry.run
         self.n = one.n or settings.n
-        priors, steps = one.priors or settings.priors, one.steps or settings.steps
+        priors, steps = entry.priors(settings), one.steps or settings.steps
         self.main = Column(prior=priors[0], steps=max(steps))
         columns = [Column(prior=prior, steps=count) for prior in priors for count in steps]
         owns = self.place.name == self.place.training  # runs that share a training share its curve

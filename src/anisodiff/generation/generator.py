@@ -15,6 +15,7 @@ from typing import Any, SupportsIndex
 import torch
 from torch import Tensor
 
+from anisodiff.data import is_dataset
 from anisodiff.generation.images import Images
 from anisodiff.generation.priors import NamedPrior, PriorImages, PriorInputs, build_prior
 from anisodiff.generation.reverse import (
@@ -42,6 +43,7 @@ from anisodiff.runtime.progress import bar
 from anisodiff.samplers import Sampler, SampleResult
 from anisodiff.training.hooks import TrainingOutcome
 from anisodiff.training.model import Plan, Trained, load_model
+from anisodiff.training.run_folder import read_run
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,6 +68,7 @@ class Generator:
         *,
         device: torch.device,
         images: PriorImages | None = None,
+        own: Path | None = None,
         compile: bool = False,
         precision: str = "auto",
     ) -> None:
@@ -82,7 +85,7 @@ class Generator:
         self._parameters = sum(weight.numel() for weight in self.model.network.parameters())
         if cuda or self.half:
             self.model.wrap_network(lambda n: prepared(n, cuda=cuda, half=self.half, compile=compile and cuda))
-        self._stored, self._images = trained.prior, images
+        self._stored, self._images, self._own = trained.prior, images, own
         self._starts: dict[str, NamedPrior] = {}
 
     def __repr__(self) -> str:
@@ -99,7 +102,7 @@ class Generator:
         pixels = (256 if self.device.type == "cuda" else 16) * 32 * 32
         return max(1, min(1024, pixels // (self.size[0] * self.size[1])))
 
-    def start(self, name: str = "gaussian", images: PriorImages | None = None) -> NamedPrior:
+    def start(self, name: str = "auto", images: PriorImages | None = None) -> NamedPrior:
         """The prior of that name with its description; ``images`` in place of those given to `load`."""
         if images is None and name in self._starts:
             return self._starts[name]
@@ -111,14 +114,15 @@ class Generator:
             size=self.size,
             data=self.meta.get("data", {}),
             device=self.device,
+            own=self._own,
         )
         found = build_prior(name, inputs)
         if images is None:
             self._starts[name] = found
         return found
 
-    def prior(self, name: str = "gaussian", images: PriorImages | None = None) -> Prior:
-        """The distribution that sampling starts from: gaussian, simulate, conditional or heldout."""
+    def prior(self, name: str = "auto", images: PriorImages | None = None) -> Prior:
+        """The distribution that sampling starts from: auto, gaussian, simulate, conditional or heldout."""
         return self.start(name, images).prior
 
     def route(self, sampler: str | Sampler = "auto", steps: int = 50, t: float | None = None) -> Route:
@@ -149,7 +153,7 @@ class Generator:
         seed: int | torch.Generator = 0,
         steps: int = 50,
         sampler: str | Sampler = "auto",
-        prior: str | Prior = "gaussian",
+        prior: str | Prior = "auto",
         batch: int | None = None,
         callback: Callback | None = None,
         progress: bool | None = None,
@@ -175,7 +179,7 @@ class Generator:
         *,
         steps: int = 50,
         sampler: str | Sampler = "auto",
-        prior: str | Prior = "gaussian",
+        prior: str | Prior = "auto",
         batch: int | None = None,
         callback: Callback | None = None,
         progress: bool | None = False,
@@ -271,16 +275,27 @@ def load(
 ) -> Generator:
     """A generator with the EMA weights of a checkpoint: a run's folder, a checkpoint's, or a shipped name.
 
-    ``images``: what priors other than `gaussian` start from. ``precision``: bf16 or fp32 inside the network; auto is
-    bf16 on CUDA. ``compile``: torch.compile the network, on CUDA: for networks of your own and thousands of samples.
+    ``images``: what priors other than `gaussian` start from; the method's own finds those of a run by itself.
+    ``precision``: bf16 or fp32 inside the network; auto is bf16 on CUDA. ``compile``: torch.compile the network, on
+    CUDA: for networks of your own and thousands of samples.
     """
     where = pick_device(device)
     saved = find(path, say)
     codes = saved.codes
     origin = CheckpointOrigin(path=str(path), model=codes["model.safetensors"], prior=codes.get("prior.safetensors"))
     return Generator(
-        _trained(saved, where), origin, device=where, images=images, compile=compile, precision=precision
-    )
+        _trained(saved, where), origin, device=where, images=images, own=_data_of(path), compile=compile,
+        precision=precision,
+    )  # fmt: skip
+
+
+def _data_of(path: str | Path) -> Path | None:
+    """The prepared images of a run, where it says which and they are there."""
+    try:
+        data = read_run(Path(path)).data
+    except ValueError:
+        return None
+    return data if data is not None and is_dataset(data) else None
 
 
 def _trained(saved: Checkpoint, device: torch.device) -> Trained:
