@@ -206,12 +206,13 @@ class RunEvaluation:
             return False
         if last:
             about = read_json(self.place.trained) or {}
-            images, seconds = about["images"], about["seconds"]
+            images, steps, seconds = about["images"], about["steps"], about["seconds"]
         else:
             assert saved is not None
-            images, seconds = saved.meta["images"], saved.meta["training_seconds"]
+            images, steps, seconds = saved.meta["images"], saved.step, saved.meta["training_seconds"]
         found = study.evaluator().distances(Chunks(folder).image_set(f"{self.place.name} {name}", n), limit=n)
-        write_json(self._result(name), {**found, "images": images, "seconds": seconds, "column": self.main.name})
+        facts = {"images": images, "steps": steps, "seconds": seconds, "column": self.main.name}
+        write_json(self._result(name), {**found, **facts})
         if not last:
             shutil.rmtree(folder, ignore_errors=True)
             shutil.rmtree(self.place.track(number), ignore_errors=True)
