@@ -98,7 +98,7 @@ def _main_table(rows: Sequence[Row], priors: Sequence[str]) -> list[list[str]]:
 
 
 def _narrow_table(rows: Sequence[Row], priors: Sequence[str]) -> list[list[str]]:
-    """The main table in fewer columns; steps of the optimizer; NFE and time of sampling are those of the first prior."""
+    """The main table in fewer columns; NFE and time of sampling are those of the first prior."""
     lowest = {prior: best([row.metric(row.main(prior) or "", "fid") for row in rows]) for prior in priors}
     table = [["run", "images", "steps", "training", *(f"FID, {prior}" for prior in priors), "NFE", "ms/image"]]
     for row in rows:
@@ -201,7 +201,7 @@ def _track_table(rows: Sequence[Row]) -> str:
 
 
 def _steps(rows: Sequence[Row], file: str) -> str:
-    """ (STEPS) of the optimizer, where they are known and all runs have as many."""
+    """(STEPS) of the optimizer, where they are known and all runs have as many."""
     found = {round(steps.mean) for row in rows if (steps := row.fact(file, "steps")) is not None}
     return f" ({found.pop():,})" if len(found) == 1 else ""
 
