@@ -1,7 +1,9 @@
 """The benchmark scripts run, with tiny settings."""
 
 import json
+import os
 import runpy
+import subprocess
 import sys
 from pathlib import Path
 
@@ -10,6 +12,10 @@ import pytest
 from PIL import Image
 
 from anisodiff.data import prepare
+from anisodiff.experiments import check_names, parse_run
+from anisodiff.registry import build_sampler
+from anisodiff.training import Plan
+from anisodiff.training.recipes import recipe
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 
@@ -85,3 +91,21 @@ def test_stroke_gap_benchmark(script, tmp_path):
     assert ve[0] > ve[1] > ve[2] > 0
     assert np.allclose(ve, none, rtol=0.05)
     assert not np.allclose(ve, some, rtol=0.05)
+
+
+def test_study_two_compares_recipes():
+    """What it calls, by echo: every row is trained, its sampler fits, and seed 1 repeats rows of seed 0."""
+    words = ["sh", str(BENCHMARKS / "study_two.sh"), "data", "out", "--device", "cpu"]
+    told = subprocess.run(words, env=os.environ | {"ANISODIFF": "echo"}, capture_output=True, text=True, check=True)
+    *calls, page = (line.split() for line in told.stdout.splitlines())
+    assert page == ["compare", "--out", "out", "--stage", "page"]
+    rows = [[parse_run(word) for word in call if word.startswith("cifar10-")] for call in calls]
+    assert [call[call.index("--seeds") + 1] for call in calls] == ["0", "1"]
+    assert {run.text for run in rows[1]} < {run.text for run in rows[0]}
+    assert rows[0][0] == rows[1][0]  # network, batch and optimizer of all
+    check_names(rows[0])
+    for run in rows[0]:
+        assert not run.checkpoint
+        plan = Plan.of(recipe(run.base).changed(run.changes))
+        if run.sampler != "auto":
+            build_sampler(run.sampler, plan.process, plan.provided)
