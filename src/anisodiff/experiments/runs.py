@@ -35,7 +35,7 @@ COMMON = (
 """Equal for all runs unless set otherwise; but time features are a method's own (`registry.Trainable.network`)."""
 _FEATURES = ("embedding", "fourier_scale")
 _OF_SCORES = ("weighting", "times", "level_mean", "level_std")
-"""Not used by a baseline, which has its own loss and draws t uniformly."""
+"""Not used by a baseline, which has its own loss and density of t."""
 _PAIRS = {"(": ")", "[": "]", "{": "}"}
 _LONGEST = 60
 FEWEST = 10

@@ -15,7 +15,6 @@ from typing import Any, SupportsIndex
 import torch
 from torch import Tensor
 
-from anisodiff.data import is_dataset
 from anisodiff.generation.images import Images
 from anisodiff.generation.priors import NamedPrior, PriorImages, PriorInputs, build_prior
 from anisodiff.generation.reverse import (
@@ -43,7 +42,7 @@ from anisodiff.runtime.progress import bar
 from anisodiff.samplers import Sampler, SampleResult
 from anisodiff.training.hooks import TrainingOutcome
 from anisodiff.training.model import Plan, Trained, load_model
-from anisodiff.training.run_folder import read_run
+from anisodiff.training.run_folder import data_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -284,18 +283,9 @@ def load(
     codes = saved.codes
     origin = CheckpointOrigin(path=str(path), model=codes["model.safetensors"], prior=codes.get("prior.safetensors"))
     return Generator(
-        _trained(saved, where), origin, device=where, images=images, own=_data_of(path), compile=compile,
+        _trained(saved, where), origin, device=where, images=images, own=data_of(Path(path)), compile=compile,
         precision=precision,
     )  # fmt: skip
-
-
-def _data_of(path: str | Path) -> Path | None:
-    """The prepared images of a run, where it says which and they are there."""
-    try:
-        data = read_run(Path(path)).data
-    except ValueError:
-        return None
-    return data if data is not None and is_dataset(data) else None
 
 
 def _trained(saved: Checkpoint, device: torch.device) -> Trained:
