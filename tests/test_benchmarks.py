@@ -1,7 +1,9 @@
 """The benchmark scripts run, with tiny settings."""
 
 import json
+import os
 import runpy
+import subprocess
 import sys
 from pathlib import Path
 
@@ -13,6 +15,10 @@ from PIL import Image
 import anisodiff
 from anisodiff.data import prepare
 from anisodiff.dct import dct2, idct2
+from anisodiff.experiments import check_names, parse_run
+from anisodiff.registry import build_sampler
+from anisodiff.training import Plan
+from anisodiff.training.recipes import recipe
 from tests.support.exact_bound import SIZE, ExactModel, exact_prior
 from tests.support.oracles import F64, generator, keys
 
@@ -120,3 +126,21 @@ def test_trainings_of_equal_time(script, tmp_path):
     assert [row.split(" | ")[1] for row in rows] == ["`ve;lr=1e-3`"]
     assert rows[0].endswith(" 8 |")  # images seen
     assert {path.suffix for path in (tmp_path / "out").iterdir()} == {"", ".txt", ".png", ".json", ".jsonl", ".md"}
+
+
+def test_study_two_compares_recipes():
+    """What it calls, by echo: every row is trained, its sampler fits, and seed 1 repeats rows of seed 0."""
+    words = ["sh", str(BENCHMARKS / "study_two.sh"), "data", "out", "--device", "cpu"]
+    told = subprocess.run(words, env=os.environ | {"ANISODIFF": "echo"}, capture_output=True, text=True, check=True)
+    *calls, page = (line.split() for line in told.stdout.splitlines())
+    assert page == ["compare", "--out", "out", "--stage", "page"]
+    rows = [[parse_run(word) for word in call if word.startswith("cifar10-")] for call in calls]
+    assert [call[call.index("--seeds") + 1] for call in calls] == ["0", "1"]
+    assert {run.text for run in rows[1]} < {run.text for run in rows[0]}
+    assert rows[0][0] == rows[1][0]  # network, batch and optimizer of all
+    check_names(rows[0])
+    for run in rows[0]:
+        assert not run.checkpoint
+        plan = Plan.of(recipe(run.base).changed(run.changes))
+        if run.sampler != "auto":
+            build_sampler(run.sampler, plan.process, plan.provided)

@@ -9,7 +9,7 @@ import functools
 import importlib
 import operator
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -28,11 +28,19 @@ class Trainable:
 
     process: str
     model: str
+    keys: Mapping[str, Any] = field(default_factory=dict)
+    """Keys of the process that the name stands for; they cannot be changed under it."""
+    network: Mapping[str, Any] = field(default_factory=dict)
+    """Keys of NCSN++ that belong to the method."""
 
 
+_VELOCITY = ("processes.flow_matching:FlowMatching", "models.velocity:VelocityModel")
+_SMOOTH = {"embedding": "positional"}
+"""Sinusoids of t of frequency 1 at most."""
 PROCESSES: Mapping[str, Trainable] = MappingProxyType(
     {
-        "flow-matching": Trainable("processes.flow_matching:FlowMatching", "models.velocity:VelocityModel"),
+        "flow-matching": Trainable(*_VELOCITY, network=_SMOOTH),
+        "flow-matching-uniform": Trainable(*_VELOCITY, keys={"density": "uniform"}, network=_SMOOTH),
         "heat-dissipation": Trainable(
             "processes.heat_dissipation:HeatDissipation", "models.deblurring:DeblurringModel"
         ),
@@ -99,7 +107,8 @@ def resolve(path: str) -> Any:
 def process_keys(name: str | None = None) -> tuple[str, ...]:
     """The keys of the process ``name``; without one, all keys that some process has."""
     if name is not None and name in PROCESSES:
-        return tuple(f.name for f in dataclasses.fields(resolve(PROCESSES[name].process)))
+        entry = PROCESSES[name]
+        return tuple(f.name for f in dataclasses.fields(resolve(entry.process)) if f.name not in entry.keys)
     own = [*resolve("processes.config:KEYS"), *resolve("processes.presets:OWN_KEYS")]
     others = [] if name is not None else [key for other in PROCESSES for key in process_keys(other)]
     return tuple(dict.fromkeys([*own, *others]))
@@ -118,7 +127,7 @@ def build_process(name: str, size: int, overrides: Mapping[str, Any], what: str)
     else:
         kind = resolve(PROCESSES[name].process)
         keys = resolve("processes.config:check_keys")(overrides, process_keys(name), what)
-        built = kind(**{**kind.sized(pixels), **keys})
+        built = kind(**{**kind.sized(pixels), **PROCESSES[name].keys, **keys})
     found: Process = built
     return found
 
@@ -134,6 +143,13 @@ def model_of(name: str) -> "type[Model]":
     path = PROCESSES[name].model if name in PROCESSES else "models.score:ScoreModel"
     kind: type[Model] = resolve(path)
     return kind
+
+
+def own_prior(name: str) -> str:
+    """The prior that belongs to the process ``name``."""
+    kind = resolve(PROCESSES[name].process if name in PROCESSES else "processes.base:Process")
+    found: str = kind.own_prior
+    return found
 
 
 def build_network(

@@ -114,7 +114,7 @@ def test_the_results_are_small_and_complete(calm):
 def test_points_on_the_way_stand_in_a_table(calm):
     table = (calm / "results" / "page.md").read_text().partition("## FID over training time")[2]
     lines = [[c.strip() for c in line.split("|")[1:-1]] for line in table.splitlines() if line.startswith("|")]
-    assert lines[0] == ["images seen, or number", "16", "24"]
+    assert lines[0] == ["images seen (optimizer steps), or number", "16 (4)", "24 (6)"]
     found = {row["name"]: row["results"][0] for row in rows(calm)}
     for name, *shown in lines[2:4]:
         known = [found[name][f"track-{point}"]["fid"] for point in (1, 2)]

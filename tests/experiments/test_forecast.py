@@ -209,10 +209,10 @@ def test_a_mistake_is_one_line(refused, words, line, tmp_path):
 @pytest.mark.parametrize("width", [80, 60])
 def test_a_table_fits_the_terminal(width):
     """Long names wrap; the best is bold without stars; every note stands once below."""
-    head = ["run", "images seen", "training", "FID, gaussian", "FID, simulate", "NFE", "ms/image"]
-    rows = [[f"cifar10-anisotropic-base:lr=2e-{k};name=x", "3,520,000", "10 min", f"{k}2.31", "–", "50", "0.69"]
+    head = ["run", "images", "steps", "training", "FID, gaussian", "FID, simulate", "NFE", "ms/image"]
+    rows = [[f"cifar10-anisotropic-base:lr=2e-{k};name=x", "3,520,000", "6,875", "9 min", f"{k}2.3", "–", "50", "0.7"]
             for k in range(3)]  # fmt: skip
-    rows[1][3] = "**12.31**"
+    rows[1][4] = "**12.31**"
     target = StringIO()
     console = Console(file=target, width=width, force_terminal=True, color_system=None)
     show_table([["wide"]], [head, *rows], ["a warning"], console)

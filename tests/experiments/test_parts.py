@@ -21,6 +21,7 @@ from anisodiff.experiments.plots import _edit_sheets, _mark
 from anisodiff.experiments.results import Number, Row, cell, read_rows
 from anisodiff.experiments.runs import slug, split_outside
 from anisodiff.experiments.sampling import Chunks, Failed, SampleWriter
+from anisodiff.experiments.study import SeededRun
 from anisodiff.experiments.training import Pace, train_under
 from anisodiff.io.figures import canvas
 from anisodiff.io.records import write_json
@@ -255,13 +256,32 @@ def test_runs_share_all_but_the_method(prepared):
     assert (first.batch, second.batch, third.batch) == (4, 4, 4)
     assert second.lr == 3e-4
     assert first.lr == third.lr == 4e-4
-    assert first.network == second.network == third.network
+    assert first.network == second.network
+    assert third.network == first.network | {"embedding": "positional"}  # time features are the method's own
+    turned = configs(chosen[::-1], prepared, {"network.blocks": 1}, CPU)
+    assert [c.network == third.network | {"blocks": 1} for c in turned] == [True, False, False]
+    assert turned[1].network == turned[2].network == first.network | {"blocks": 1}
     assert [c.process["preset"] for c in (first, second, third)] == ["ve", "heat", "flow-matching"]
     assert third.t_min < first.t_min  # that is the method's own
     published = [parse_run(text) for text in ("cifar10-ve", "cifar10-heat-dissipation")]
     equal, own = (configs(published, prepared, {}, CPU, own=own)[1] for own in (False, True))
     assert equal.flip
     assert not own.flip
+
+
+def test_the_prior_of_a_run_is_that_of_its_method(prepared, tmp_path):
+    texts = (
+        "ve",
+        "heat-dissipation",
+        "heat-dissipation:prior=gaussian,auto;name=b",
+        "edge-preserving:prior=simulate",
+    )
+    chosen = [parse_run(text) for text in texts]
+    made = zip(chosen, configs(chosen, prepared, {}, CPU))
+    settings = StudySettings(budget=Budget(images=8))
+    place = Place(out=tmp_path, name="a", training="a")
+    found = [SeededRun(run=run, config=config, seed=0, place=place).priors(settings) for run, config in made]
+    assert found == [("gaussian",), ("simulate",), ("gaussian", "simulate"), ("simulate",)]
 
 
 def test_samples_on_the_disk_by_range(tmp_path):

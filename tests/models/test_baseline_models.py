@@ -1,13 +1,18 @@
 """What the baselines regress on, and that their models mean by it what their samplers take it for."""
 
+import math
+
 import pytest
 import torch
 from torch import Tensor
 
 import anisodiff
 from anisodiff.dct import dct2
+from anisodiff.models.time_density import draw_times
 from anisodiff.registry import PROCESSES, model_of
 from anisodiff.training import Plan
+from anisodiff.training.recipes import recipe
+from tests.processes.test_baseline_processes import kind_of
 from tests.support.baselines import GAINS, exact_model
 from tests.support.oracles import F64, at, gaussian_images, generator, spectrum
 from tests.training.conftest import tiny
@@ -15,6 +20,7 @@ from tests.training.conftest import tiny
 SIZE = 4
 KEYS = {
     "flow-matching": {"sigma_min": 0.05},
+    "flow-matching-uniform": {"sigma_min": 0.05},
     "heat-dissipation": {"levels": 20, "blur_max": 3, "noise": 0.1},
     "edge-preserving": {"lambda_min": 1e12, "lambda_max": 1e12},
 }
@@ -102,7 +108,36 @@ def test_levels_measure_what_is_lost(name):
 
 
 @pytest.mark.parametrize("name", PROCESSES)
+def test_the_density_of_training_times(name):
+    """Flow matching: ln(t/(1 − t)) ~ N(−1.2, 1.2²) but for 2e-9 of the mass; the others, and `-uniform`, uniform.
+
+    In units of the noise level, which measures white noise by the images' own deviation, that is N(−1.2 − ln 2σ_d,
+    1.2²): −0.51 for σ_d = ¼ (CIFAR-10), where `ve` has −0.5. The exact distribution function, so no test of draws.
+    """
+    model = exact_model(anisodiff.process(name, SIZE), SIZE)
+    uniform = (torch.arange(200_000, dtype=F64) + 0.5) / 200_000
+    drawn = draw_times(*model.time_density(mean=3.0, std=0.1, t_min=0.5), uniform)
+    law = torch.special.ndtr((torch.logit(drawn) + 1.2) / 1.2) if name == "flow-matching" else drawn
+    torch.testing.assert_close(law, uniform, rtol=0, atol=1e-6)
+    if name == "flow-matching":
+        level = model.level_at(drawn[1000:-1000])
+        center = -1.2 - 0.5 * (4 * model.statistics.data.double().mean()).log()
+        assert float(level.median()) == pytest.approx(float(center), abs=0.03)
+
+
+def test_time_features_of_flow_matching_are_smooth():
+    """Sinusoids of t ∈ [0, 1] of frequencies 1 … 1e-4, as both public networks have them; others keep 2π·16."""
+    plan = Plan.of(recipe("cifar10-flow-matching-tiny"))
+    features = plan.network.build().embed.features
+    t = torch.linspace(0, 1, 5)
+    want = torch.exp(-math.log(1e4) * torch.linspace(0, 1, features.count)) * t[:, None]
+    torch.testing.assert_close(features(t), torch.cat([want.sin(), want.cos()], 1))
+    assert plan.config.network == recipe("cifar10-flow-matching-uniform-tiny").network
+    assert "embedding" not in recipe("cifar10-edge-preserving-tiny").network
+
+
+@pytest.mark.parametrize("name", PROCESSES)
 def test_settings_of_the_score_are_refused(name):
     for key, value in (("parameterization", "ve"), ("learns", "score"), ("channel_pca", True)):
-        with pytest.raises(ValueError, match=f"{key}: {name} has its own"):
+        with pytest.raises(ValueError, match=f"{key}: {kind_of(name)} has its own"):
             Plan.of(tiny(process=name, **{key: value}))

@@ -8,6 +8,8 @@ import torch
 from anisodiff.dct import dct2, idct2
 from anisodiff.models.time_density import draw_times
 from anisodiff.noise import KeyedNoise
+from anisodiff.samplers.predictor_corrector import noise_variance
+from anisodiff.training.recipes import recipe
 from tests.support.oracles import F64, Nothing, gaussian_images, keys
 from tests.support.score_models import T_MIN, build
 
@@ -64,8 +66,20 @@ def test_uniform_times(case):
         assert float(steps.max() - steps.median()) == pytest.approx(0.5 * begins, rel=1e-3)
 
 
+def test_the_times_of_song():
+    """Their noise σ_min·r^t, t ~ U(1e-5, 1), r = σ_max/σ_min, is the noise of our states at the times drawn."""
+    config = recipe("cifar10-song")
+    process, model = build("ve", gaussian_images(64, 8))
+    model.times = config.times
+    uniform = torch.linspace(0, 1, 20_001, dtype=F64)
+    t = draw_times(*model.time_density(mean=-0.5, std=1.2, t_min=config.t_min), uniform)
+    theirs = 0.01 * 5000 ** (1e-5 + (1 - 1e-5) * uniform)
+    torch.testing.assert_close(noise_variance(process.equation, t).sqrt().log(), theirs.log(), rtol=0, atol=2e-3)
+    assert float(noise_variance(process.equation, t[:1])) == pytest.approx(float(theirs[0]) ** 2, rel=1e-6)
+
+
 def test_the_loss_of_song():
-    """`ve`: the mean over pixels of (σ s + ξ)²; the Wiener filter leaves S/V of it."""
+    """`ve`: half the sum over pixels of (σ s + ξ)²; the Wiener filter leaves S/V of it."""
     images = gaussian_images(64, 8)
     process, model = build("ve", images)
     model = model.double()
@@ -74,7 +88,7 @@ def test_the_loss_of_song():
     drawn = process.training_pair(images, t, KeyedNoise(keys(64, 2)))
     sigma = model.coefficients(t).noise[..., :1, :1].sqrt()
     noise = -sigma * drawn.target
-    expected = (sigma * model(drawn.state, t)[0] + noise).square().mean((-3, -2, -1))
+    expected = 0.5 * (sigma * model(drawn.state, t)[0] + noise).square().sum((-3, -2, -1))
     torch.testing.assert_close(model.loss(drawn, t), expected, rtol=1e-6, atol=0)
 
     many = gaussian_images(2000, 8)
@@ -83,7 +97,7 @@ def test_the_loss_of_song():
     model.network = Nothing()
     found = model.loss(process.training_pair(many, t, KeyedNoise(keys(2000, 3))), t)
     assert float(found.mean()) == pytest.approx(
-        float((c.signal / c.power).mean()), abs=4 * float(found.std()) / 2000**0.5
+        0.5 * float((c.signal / c.power).sum()), abs=4 * float(found.std()) / 2000**0.5
     )
 
 

@@ -96,13 +96,17 @@ def test_correlated_anisotropic_noise_has_its_term_in_the_reverse_drift():
     torch.testing.assert_close(found - b, pull + term - own)
 
 
-def test_langevin_step_by_its_formula():
+@pytest.mark.parametrize("norms", ["sample", "batch"])
+def test_langevin_step_by_its_formula(norms):
+    """Norms of each sample, or as Song et al. 2021 have it the mean norms of the batch."""
     model, u = small_model("heat").double(), state(3, 2, 4, 4)
     score, _ = model(u, at(0.7).expand(3))
-    found = idct2(langevin(model, model.to_coordinates(u), at(0.7), 0.16, KeyedNoise(keys(3, 1))))
+    found = idct2(langevin(model, model.to_coordinates(u), at(0.7), 0.16, KeyedNoise(keys(3, 1)), norms=norms))
     xi = idct2(white(u, KeyedNoise(keys(3, 1))))
+    lengths = torch.stack([x.detach().flatten(1).norm(dim=1) for x in (xi, score)])
+    lengths = lengths.mean(1, keepdim=True).expand(2, 3) if norms == "batch" else lengths
     for k in range(3):
-        step = 2 * (0.16 * float(xi[k].norm() / score[k].detach().norm())) ** 2
+        step = 2 * (0.16 * float(lengths[0, k] / lengths[1, k])) ** 2
         want = u[k] + step * score[k] + (2 * step) ** 0.5 * xi[k]
         torch.testing.assert_close(found[k] + model.statistics_mean[:, None, None], want)
 

@@ -28,7 +28,7 @@ METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "ve": ("ve", {}),
     "ve-channel-pca": ("ve", {"channel_pca": True}),
     "ve-scalar": ("ve", {"parameterization": "scalar"}),
-    "song": ("ve", {"parameterization": "ve", "weighting": "noise", "times": "uniform"}),
+    "song": ("ve", {"parameterization": "ve", "weighting": "noise", "times": "log_uniform"}),
     "heat": ("heat", {}),
     "windows": ("anisotropic", {}),
     "one-window": ("anisotropic", {"process.step": "exponential(windows=1)", **_GENTLE}),
@@ -43,6 +43,7 @@ METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "paper": ("anisotropic-paper", {"learns": "score", "process.step": "tamed(dt=0.1)"}),
     "anisotropic-noise": ("anisotropic-paper", {"process.noise_anisotropy": 0.3, "process.step": "tamed(dt=0.1)"}),
     "flow-matching": ("flow-matching", {}),
+    "flow-matching-uniform": ("flow-matching-uniform", {}),
     "heat-dissipation": ("heat-dissipation", {"process.levels": 20}),
     "edge-preserving": ("edge-preserving", {"process.levels": 40}),
 }  # fmt: skip
@@ -69,6 +70,7 @@ SAMPLERS: dict[str, tuple[str, ...]] = {
     "paper": ("euler", "euler(corrector=0.1)"),
     "anisotropic-noise": ("auto",),
     "flow-matching": ("heun", "midpoint", "dopri5"),
+    "flow-matching-uniform": ("heun",),
     "heat-dissipation": ("deblurring",),
     "edge-preserving": ("posterior",),
 }  # fmt: skip

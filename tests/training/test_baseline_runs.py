@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -11,12 +12,14 @@ from PIL import Image
 import anisodiff
 from anisodiff.editing.sdedit import edit
 from anisodiff.editing.strength import strength_of_t
+from anisodiff.noise import KeyedNoise, combine
 from anisodiff.registry import PROCESSES
 from anisodiff.training import Hooks, load_model, read_log, train
 from anisodiff.training.estimate import estimate
 from anisodiff.training.preview import fit_prior, sample_grid
 from anisodiff.training.recipes import recipe
 from tests.generation.conftest import data  # noqa: F401
+from tests.processes.test_baseline_processes import kind_of
 from tests.training.conftest import assert_equal, tiny
 
 FEWER = {"heat-dissipation": {"levels": 12}, "edge-preserving": {"levels": 40}}
@@ -61,7 +64,7 @@ def test_images_from_a_checkpoint(name, trained):
     assert bool(((images >= 0) & (images <= 1)).all())
     torch.testing.assert_close(images[1:2], generator.sample(1, seed=5, steps=12), rtol=0, atol=2e-5)
     assert generator.route(steps=12).nfe == 12
-    if name == "flow-matching":
+    if name == "flow-matching-uniform":
         fine = generator.sample(3, seed=4, steps=400, sampler="dopri5")
         torch.testing.assert_close(fine, generator.sample(3, seed=4, steps=100), rtol=0, atol=0.02)
     with pytest.raises(ValueError, match="the sampler 'exponential' needs a process of the SPDE"):
@@ -70,6 +73,31 @@ def test_images_from_a_checkpoint(name, trained):
     grid = sample_grid(stored.model, stored.prior, t_min=1e-3, process=stored.plan.process, side=2, nfe=8)
     assert grid.shape == (4, 1, 8, 8)
     assert grid.isfinite().all()
+
+
+def test_inverse_heat_starts_from_blurred_training_images(trained, tmp_path):
+    """Its own prior is the default and says so; the Gaussian says that it is another method."""
+    generator = anisodiff.load(trained("heat-dissipation"), "cpu")
+    own, other = generator.start(), generator.start("gaussian")
+    assert own.name == "simulate"
+    assert "(the training set)" in own.description
+    assert own.note(None).startswith("the method's own prior; leakage: ")
+    assert other.note(None) == "another method than published, whose prior is simulate"
+    images, noise = own.pool.images, generator.process.noise
+    drawn = own.prior.draw(64, KeyedNoise(combine(1, torch.arange(64))))
+    blurred = generator.process.mean(
+        torch.from_numpy(images[:].copy()).float() / 255, torch.ones(len(images)).double()
+    )
+    nearest = (drawn[:, None] - blurred).square().mean((2, 3, 4)).min(1).values
+    assert float(nearest.mean()) == pytest.approx(noise**2, rel=0.1)
+    torch.testing.assert_close(generator.sample(2, steps=12), generator.sample(2, steps=12, prior="simulate"))
+    alone = tmp_path / "alone"
+    shutil.copytree(trained("heat-dissipation") / "checkpoints", alone / "checkpoints")
+    with pytest.raises(
+        ValueError, match="prior 'simulate', that of this method, starts from images: give their place"
+    ):
+        anisodiff.load(alone, "cpu").sample(1, steps=12)
+    assert anisodiff.load(trained("edge-preserving"), "cpu").start().note(None) is None
 
 
 @every_baseline
@@ -117,8 +145,9 @@ def test_commands(name, command, trained, tmp_path):
     code, out, err = command("sample", run, "--n", 2, "--steps", 12, "--out", "made", "--json", "--device", "cpu")
     assert code == 0, err
     facts = json.loads(out)
-    assert facts["process"]["kind"] == name
+    assert facts["process"]["kind"] == kind_of(name)
     assert facts["nfe"] == 12
+    assert facts["prior"] == ("simulate" if name == "heat-dissipation" else "gaussian")
     assert facts["sampler"].split("(")[0] in {"heun", "deblurring", "posterior"}
     assert len(list((tmp_path / "made").glob("*.png"))) == 2
     Image.fromarray(np.arange(64, dtype=np.uint8).reshape(8, 8) * 3).save(tmp_path / "picture.png")
@@ -135,6 +164,9 @@ def test_recipes(name):
     """The long ones have their authors' settings, the short ones differ from ours in the process alone."""
     ours, short = recipe("cifar10-anisotropic-base").to_dict(), recipe(f"cifar10-{name}-base").to_dict()
     different = {key for key in ours if ours[key] != short[key]}
-    assert different == {"process", "t_min", "channel_pca"}
-    assert recipe(f"cifar10-{name}").images == (51_200_000 if name == "flow-matching" else 166_400_000)
+    features = {"embedding": "positional"} if kind_of(name) == "flow-matching" else {}
+    assert short["network"] == ours["network"] | features
+    assert different - {"network"} == {"process", "t_min", "channel_pca"}
+    lengths = {"flow-matching": 97 * 1800 * 512, "flow-matching-uniform": 400_000 * 128}
+    assert recipe(f"cifar10-{name}").images == lengths.get(name, 1_300_000 * 128)
     assert recipe(f"celeba64-{name}").process["preset"] == name

@@ -48,7 +48,7 @@ def evaluate(
         None, "--n", "--count", min=2, help="Measure N samples. Of a model: 10000 on CUDA, else 256."),
     steps: int = typer.Option(50, "--steps", min=1, help="For a model: set the NFE of each sample."),
     sampler: str = typer.Option("auto", "--sampler", help="For a model: choose the sampler."),
-    prior: str = typer.Option("gaussian", "--prior", help="For a model: choose the prior."),
+    prior: str = typer.Option("auto", "--prior", help="For a model: choose the prior."),
     images: Path | None = typer.Option(None, "--images", help="For a model: images that a prior starts from."),
     seed: int = typer.Option(0, "--seed", min=0, help="For a model: set the first seed."),
     batch: int | None = typer.Option(None, "--batch", min=1, help="Set the batch size, in images."),

@@ -26,7 +26,7 @@ def sample(
     seed: int = typer.Option(0, "--seed", help="Set the first seed; image k has SEED + k."),
     steps: int = common.NFE,
     sampler: str = common.SAMPLER,
-    prior: str = typer.Option("gaussian", "--prior", help="Start: gaussian, simulate, conditional or heldout."),
+    prior: str = typer.Option("auto", "--prior", help="Start: gaussian, simulate, conditional or heldout."),
     images: Path | None = typer.Option(None, "--images", help="Read the images that a prior starts from."),
     batch: int | None = typer.Option(None, "--batch", help="Set images per batch; pixels may differ by one level."),
     grid: Path | None = typer.Option(None, "--grid", help=f"Write the first {SHOWN} images into one PNG."),
@@ -67,7 +67,7 @@ def sample(
     route, start = generator.route(sampler, steps), generator.start(prior)
     if images is not None and start.pool is None:
         raise ValueError(
-            f"prior {prior!r} is in the checkpoint and needs no images: drop --images, "
+            f"prior {start.name!r} is in the checkpoint and needs no images: drop --images, "
             "or choose --prior simulate, conditional or heldout"
         )
     say(f"prior {start.name}: {start.description}")

@@ -42,7 +42,7 @@ DATA = typer.Option(None, "--data", help="Train on a prepared dataset, archive, 
 IMAGES = typer.Option(None, "--images", min=1, help="Train each run on this many images (not --budget).")
 N = typer.Option(10_000, "--n", "--count", help="Set the number of samples to measure.")
 STEPS = typer.Option("50", "--steps", help="Set the NFE of a sample; several: 10,20,50,100.")
-PRIOR = typer.Option("gaussian", "--prior", help="Choose the prior; several: gaussian,simulate.")
+PRIOR = typer.Option("auto", "--prior", help="Choose the prior; several: gaussian,simulate.")
 SEEDS = typer.Option("0", "--seeds", help="Train once with each seed; several give ±: 0,1.")
 SET = typer.Option([], "--set", help="Override a key of all runs, as KEY=VALUE; repeatable.")
 REFERENCE = typer.Option(None, "--reference", "-r", help="Compare with this set. Default: the training images.")

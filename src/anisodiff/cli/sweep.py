@@ -25,7 +25,7 @@ def sweep(
     metric: str = typer.Option("fid", "--metric", help="Sort the table and halve by this metric."),
     n: int = typer.Option(5000, "--n", "--count", help="Set the number of samples to measure."),
     steps: str = study.STEPS,
-    prior: str = typer.Option("gaussian", "--prior", help="Choose the prior; the first of several decides."),
+    prior: str = typer.Option("auto", "--prior", help="Choose the prior; the first of several decides."),
     seeds: str = study.SEEDS,
     overrides: list[str] = study.SET,
     reference: str = study.REFERENCE,

@@ -96,7 +96,7 @@ class RunEvaluation:
         self.study, self.settings, self.one, self.place = study, study.settings, entry.run, entry.place
         self.paintings, settings, one = paintings, study.settings, entry.run
         self.n = one.n or settings.n
-        priors, steps = one.priors or settings.priors, one.steps or settings.steps
+        priors, steps = entry.priors(settings), one.steps or settings.steps
         self.main = Column(prior=priors[0], steps=max(steps))
         columns = [Column(prior=prior, steps=count) for prior in priors for count in steps]
         owns = self.place.name == self.place.training  # runs that share a training share its curve
@@ -211,12 +211,13 @@ class RunEvaluation:
             return False
         if last:
             about = read_json(self.place.trained, TRAINED) or {}
-            images, seconds = about["images"], about["seconds"]
+            images, steps, seconds = about["images"], about["steps"], about["seconds"]
         else:
             assert saved is not None
-            images, seconds = saved.meta["images"], saved.meta["training_seconds"]
+            images, steps, seconds = saved.meta["images"], saved.step, saved.meta["training_seconds"]
         found = study.evaluator().distances(Chunks(folder).image_set(f"{self.place.name} {name}", n), limit=n)
-        write_json(self._result(name), {**found, "images": images, "seconds": seconds, "column": self.main.name})
+        facts = {"images": images, "steps": steps, "seconds": seconds, "column": self.main.name}
+        write_json(self._result(name), {**found, **facts})
         if not last:
             shutil.rmtree(folder, ignore_errors=True)
             shutil.rmtree(self.place.track(number), ignore_errors=True)

@@ -175,7 +175,7 @@ def _line(study: Study, entry: SeededRun, config: TrainConfig, speed: Speed) -> 
     return Line(
         run=label_of({"text": run.text, "run": run.name}), process=str(config.process["preset"]),
         network=str(config.network["name"]), parameters=speed.parameters, training=training, images=images,
-        samples=run.n or settings.n, nfe=run.steps or settings.steps, priors=run.priors or settings.priors,
+        samples=run.n or settings.n, nfe=run.steps or settings.steps, priors=entry.priors(settings),
     )  # fmt: skip
 
 

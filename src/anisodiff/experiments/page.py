@@ -100,10 +100,11 @@ def _main_table(rows: Sequence[Row], priors: Sequence[str]) -> list[list[str]]:
 def _narrow_table(rows: Sequence[Row], priors: Sequence[str]) -> list[list[str]]:
     """The main table in fewer columns; NFE and time of sampling are those of the first prior."""
     lowest = {prior: best([row.metric(row.main(prior) or "", "fid") for row in rows]) for prior in priors}
-    table = [["run", "images", "training", *(f"FID, {prior}" for prior in priors), "NFE", "ms/image"]]
+    table = [["run", "images", "steps", "training", *(f"FID, {prior}" for prior in priors), "NFE", "ms/image"]]
     for row in rows:
         seconds, column = row.fact("train", "seconds"), (row.main(priors[0]) or "") if priors else ""
-        line = [row.label, text(row.fact("train", "images"), ",.0f"), "–" if seconds is None else about(seconds.mean)]
+        line = [row.label, *(text(row.fact("train", key), ",.0f") for key in ("images", "steps"))]
+        line += ["–" if seconds is None else about(seconds.mean)]
         line += [cell(row.metric(row.main(prior) or "", "fid"), lowest[prior]) for prior in priors]
         each = row.fact(column, "sampling", "seconds_per_image")
         table.append([*line, text(row.nfe(column), ".0f"), text(each, ".3g", factor=1e3)])
@@ -194,8 +195,15 @@ def _track_table(rows: Sequence[Row]) -> str:
     for file in sorted({name for row in rows for name in row.files("track-")}, key=lambda name: int(name[6:])):
         seen = {round(images.mean) for row in rows if (images := row.fact(file, "images")) is not None}
         equal = len(seen) == 1
-        columns.append((f"{seen.pop():,}" if equal else file[6:], [row.fact(file, "fid") for row in rows], equal))
-    return _grid("images seen, or number", rows, columns)
+        title = f"{seen.pop():,}{_steps(rows, file)}" if equal else file[6:]
+        columns.append((title, [row.fact(file, "fid") for row in rows], equal))
+    return _grid("images seen (optimizer steps), or number", rows, columns)
+
+
+def _steps(rows: Sequence[Row], file: str) -> str:
+    """(STEPS) of the optimizer, where they are known and all runs have as many."""
+    found = {round(steps.mean) for row in rows if (steps := row.fact(file, "steps")) is not None}
+    return f" ({found.pop():,})" if len(found) == 1 else ""
 
 
 def _edit_words(study: dict[str, Any]) -> str:

@@ -17,7 +17,7 @@ from anisodiff.experiments.runs import FEWEST, Run
 from anisodiff.generation import PRIORS
 from anisodiff.io.checkpoint import find
 from anisodiff.pretrained import shipped
-from anisodiff.registry import build_sampler
+from anisodiff.registry import build_sampler, own_prior
 from anisodiff.runtime.progress import StageProgress
 from anisodiff.training import Plan, TrainConfig
 from anisodiff.training.config import FREE
@@ -34,7 +34,7 @@ class StudySettings:
     n: int = 10_000
     steps: tuple[int, ...] = (50,)
     """NFE."""
-    priors: tuple[str, ...] = ("gaussian",)
+    priors: tuple[str, ...] = ("auto",)
     seeds: tuple[int, ...] = (0,)
     """Of training: every run trains once with each."""
     track: int = 0
@@ -79,6 +79,15 @@ class SeededRun:
     """None for a checkpoint."""
     seed: int
     place: Place
+
+    def priors(self, settings: StudySettings) -> tuple[str, ...]:
+        """Of the run, or the study's; ``auto`` by its name."""
+        given = self.run.priors or settings.priors
+        if "auto" not in given:
+            return given
+        config = self.config or TrainConfig.from_dict(find(self.run.base).meta["config"])
+        own = own_prior(str(config.process["preset"]))
+        return tuple(dict.fromkeys(own if name == "auto" else name for name in given))
 
 
 def check_runs(runs: Sequence[Run], configs: Sequence[TrainConfig | None], dataset: Dataset) -> None:

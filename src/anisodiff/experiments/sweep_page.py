@@ -71,7 +71,7 @@ def _narrow(table: Sequence[Sequence[str]], keys: Sequence[str]) -> list[list[st
     head = table[0]
     measured = head[len(keys) :]
     kept = [*range(len(keys) + measured.index("images seen"))][: len(keys) + _NARROW] + [
-        head.index(name) for name in ("images seen", "nfe")
+        head.index(name) for name in ("images seen", "optimizer steps", "nfe")
     ]
     short = [key.rpartition(".")[2] for key in keys]
     named = [*(short if len(set(short)) == len(short) else keys), *measured]

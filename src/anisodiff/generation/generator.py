@@ -42,6 +42,7 @@ from anisodiff.runtime.progress import bar
 from anisodiff.samplers import Sampler, SampleResult
 from anisodiff.training.hooks import TrainingOutcome
 from anisodiff.training.model import Plan, Trained, load_model
+from anisodiff.training.run_folder import data_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,6 +67,7 @@ class Generator:
         *,
         device: torch.device,
         images: PriorImages | None = None,
+        own: Path | None = None,
         compile: bool = False,
         precision: str = "auto",
     ) -> None:
@@ -82,7 +84,7 @@ class Generator:
         self._parameters = sum(weight.numel() for weight in self.model.network.parameters())
         if cuda or self.half:
             self.model.wrap_network(lambda n: prepared(n, cuda=cuda, half=self.half, compile=compile and cuda))
-        self._stored, self._images = trained.prior, images
+        self._stored, self._images, self._own = trained.prior, images, own
         self._starts: dict[str, NamedPrior] = {}
 
     def __repr__(self) -> str:
@@ -99,7 +101,7 @@ class Generator:
         pixels = (256 if self.device.type == "cuda" else 16) * 32 * 32
         return max(1, min(1024, pixels // (self.size[0] * self.size[1])))
 
-    def start(self, name: str = "gaussian", images: PriorImages | None = None) -> NamedPrior:
+    def start(self, name: str = "auto", images: PriorImages | None = None) -> NamedPrior:
         """The prior of that name with its description; ``images`` in place of those given to `load`."""
         if images is None and name in self._starts:
             return self._starts[name]
@@ -111,14 +113,15 @@ class Generator:
             size=self.size,
             data=self.meta.get("data", {}),
             device=self.device,
+            own=self._own,
         )
         found = build_prior(name, inputs)
         if images is None:
             self._starts[name] = found
         return found
 
-    def prior(self, name: str = "gaussian", images: PriorImages | None = None) -> Prior:
-        """The distribution that sampling starts from: gaussian, simulate, conditional or heldout."""
+    def prior(self, name: str = "auto", images: PriorImages | None = None) -> Prior:
+        """The distribution that sampling starts from: auto, gaussian, simulate, conditional or heldout."""
         return self.start(name, images).prior
 
     def route(self, sampler: str | Sampler = "auto", steps: int = 50, t: float | None = None) -> Route:
@@ -149,7 +152,7 @@ class Generator:
         seed: int | torch.Generator = 0,
         steps: int = 50,
         sampler: str | Sampler = "auto",
-        prior: str | Prior = "gaussian",
+        prior: str | Prior = "auto",
         batch: int | None = None,
         callback: Callback | None = None,
         progress: bool | None = None,
@@ -175,7 +178,7 @@ class Generator:
         *,
         steps: int = 50,
         sampler: str | Sampler = "auto",
-        prior: str | Prior = "gaussian",
+        prior: str | Prior = "auto",
         batch: int | None = None,
         callback: Callback | None = None,
         progress: bool | None = False,
@@ -271,16 +274,18 @@ def load(
 ) -> Generator:
     """A generator with the EMA weights of a checkpoint: a run's folder, a checkpoint's, or a shipped name.
 
-    ``images``: what priors other than `gaussian` start from. ``precision``: bf16 or fp32 inside the network; auto is
-    bf16 on CUDA. ``compile``: torch.compile the network, on CUDA: for networks of your own and thousands of samples.
+    ``images``: what priors other than `gaussian` start from; the method's own finds those of a run by itself.
+    ``precision``: bf16 or fp32 inside the network; auto is bf16 on CUDA. ``compile``: torch.compile the network, on
+    CUDA: for networks of your own and thousands of samples.
     """
     where = pick_device(device)
     saved = find(path, say)
     codes = saved.codes
     origin = CheckpointOrigin(path=str(path), model=codes["model.safetensors"], prior=codes.get("prior.safetensors"))
     return Generator(
-        _trained(saved, where), origin, device=where, images=images, compile=compile, precision=precision
-    )
+        _trained(saved, where), origin, device=where, images=images, own=data_of(Path(path)), compile=compile,
+        precision=precision,
+    )  # fmt: skip
 
 
 def _trained(saved: Checkpoint, device: torch.device) -> Trained:

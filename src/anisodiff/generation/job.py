@@ -43,7 +43,7 @@ class SamplingConfig:
 
     steps: int = 50
     sampler: str = "auto"
-    prior: str = "gaussian"
+    prior: str = "auto"
     batch: int | None = None
 
 

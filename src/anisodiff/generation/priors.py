@@ -1,5 +1,6 @@
 """Priors by name: where sampling starts, and how much of their images it reveals.
 
+    auto          the one that belongs to the process (`Process.own_prior`): gaussian, but for heat-dissipation
     gaussian      a Gaussian fitted to terminal states; usually stored in the checkpoint, then no image is needed
     simulate      the forward process run from images
     conditional   per DCT mode Û_T ≈ μ_T + g·(Û_0 − μ_0) + √R ξ̂ given an image; exact (g = e^{−A z}, R = q φ) for
@@ -12,7 +13,7 @@ This dependence is measured (`anisodiff.forgetting`) on some of the same images 
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,8 @@ from anisodiff.runtime.progress import Progress
 PriorImages = str | Path | Dataset | Tensor
 """A prepared dataset, or a folder, zip, npy or npz of pictures, or a tensor [N, C, H, W] in [0, 1]."""
 
-PRIORS = ("gaussian", "simulate", "conditional", "heldout")
+PRIORS = ("auto", "gaussian", "simulate", "conditional", "heldout")
+_OTHER = "another method than published, whose prior is {}; "
 MOST_DECODED, MEASURED_ON, FITTED_TO, PAIRS = 200_000, 256, 2048, 512
 """Images: decoded at once at most; to measure leakage on; to fit a Gaussian to; pairs to regress on."""
 
@@ -179,12 +181,16 @@ class NamedPrior:
 
     def note(self, leakage: Leakage | None) -> str | None:
         """What to report beside every number that used this prior; None where nothing leaks."""
+        own = self.process.own_prior
+        label = "" if own == "gaussian" else "the method's own prior; " if self.name == own else _OTHER.format(own)
         if not self.starts_from_images:
-            return None
+            return label.removesuffix("; ") or None
         measured = leakage.line() if leakage is not None else "residual dependence not measured: one image only"
         if self.heldout:
-            return f"note: samples depend on these held-out images; never score against them; {measured}"
-        return f"leakage: samples depend on the images they start from; report it beside any number; {measured}"
+            return f"{label}note: samples depend on these held-out images; never score against them; {measured}"
+        return (
+            f"{label}leakage: samples depend on the images they start from; report it beside any number; {measured}"
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -201,6 +207,8 @@ class PriorInputs:
     data: Mapping[str, Any]
     """The training data as the checkpoint describes them: fingerprint, images, source."""
     device: torch.device
+    own: Path | None = None
+    """The images of the run, for a prior that belongs to the method."""
 
     def pool(self, reason: str) -> Pool:
         """The images; where none were given, an error with the ``reason`` why they are needed."""
@@ -215,6 +223,9 @@ def build_prior(name: str, inputs: PriorInputs) -> NamedPrior:
     if name not in PRIORS:
         raise ValueError(f"unknown prior {name!r}; {notation.nearest(str(name), PRIORS)}")
     process = inputs.process
+    name = process.own_prior if name == "auto" else name
+    if name == process.own_prior != "gaussian" and inputs.source is None:
+        inputs = replace(inputs, source=inputs.own)
     if name == "gaussian" and inputs.stored is not None:
         missing = [key for key in ("mean", "root") if key not in inputs.stored]
         if missing:
@@ -225,7 +236,8 @@ def build_prior(name: str, inputs: PriorInputs) -> NamedPrior:
         text = "a Gaussian fitted to terminal states of training images, from the checkpoint; no image is needed"
         return NamedPrior(name=name, prior=GaussianPrior(mean, root), description=text, process=process)
     fit = "the checkpoint holds no fitted prior, images are needed to fit one"
-    pool = inputs.pool(fit if name == "gaussian" else f"prior {name!r} starts from images")
+    starts = f"prior {name!r}{', that of this method,' * (name == process.own_prior)} starts from images"
+    pool = inputs.pool(fit if name == "gaussian" else starts)
     same = pool.fingerprint == inputs.data.get("fingerprint")
     shown = f"{pool.name} ({'the training set' if same else 'not the training set as such'})"
     if name == "gaussian":

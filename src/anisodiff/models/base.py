@@ -17,7 +17,7 @@ from anisodiff.statistics import SpectralStatistics
 
 Weighting = Literal["state", "noise"]
 Learns = Literal["score_and_drift", "reverse_drift", "score"]
-TimeDensity = Literal["level", "uniform"]
+TimeDensity = Literal["level", "uniform", "log_uniform"]
 Parameterization = Literal["residual", "scalar", "ve"]
 CHOICES: dict[str, tuple[str, ...]] = {
     "weighting": get_args(Weighting),
@@ -40,9 +40,9 @@ class ModelOptions:
     channel_pca: bool = False
     """Statistics and network in decorrelated channels."""
     weighting: Weighting = "state"
-    """The loss is the squared error of the noise-free state (EDM), or of the score in units of the noise (Song)."""
+    """The loss is the squared error of the noise-free state (EDM), or half the sum of that of √N·score (Song)."""
     times: TimeDensity = "level"
-    """Density of the training times: normal in the noise level, or uniform in t."""
+    """Density of the training times: normal in the noise level, uniform in t, or uniform in the noise level."""
 
 
 def noise_level(statistics: SpectralStatistics) -> Tensor:

@@ -1,8 +1,8 @@
 """Models of processes that are Gaussian given the image: what the baselines share.
 
 The network sees the state as its method's paper has it, [−1, 1] or [0, 1], and t ∈ [0, 1] as its noise level; there
-is no preconditioning. t is drawn uniformly. The statistics serve the noise level alone, so that the log and the
-SDEdit strength mean the same as for every other process.
+is no preconditioning. t is drawn uniformly, unless a method has a density of its own. The statistics serve the noise
+level alone, so that the log and the SDEdit strength mean the same as for every other process.
 """
 
 from abc import abstractmethod

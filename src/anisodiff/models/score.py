@@ -12,7 +12,7 @@ the network's output, and `loss` takes it out of the target; samplers that step 
 of the residual, weighted ω_k(t) over the modes:
 
     state      ω_k ∝ S_k N_k/V_k, normalized over k      ‖error of the noise-free state‖², EDM's
-    noise      ω_k = N_k c_k²                            ‖√N·error of the score‖², Song's, as it stands
+    noise      ω_k = N_k c_k²                            ½‖√N·error of the score‖², Song's, as it stands: the sum
 
 With ``state`` the loss is divided by the power of the targets: 1 where the score of a whole kernel with isotropic
 noise is regressed, more where an operator shapes the noise (one window) or where only the last piece's noise is seen
@@ -221,8 +221,7 @@ class ScoreModel(Model):
         return self.from_coordinates(noise_free / c.known.clamp(0.05, 1.0).sqrt())
 
     def time_density(self, *, mean: float, std: float, t_min: float) -> tuple[Tensor, Tensor]:
-        even = self.times == "uniform"
-        return level_density(self, mean=mean, std=std, t_min=t_min, gaps=self.learns_drift, even=even)
+        return level_density(self, mean=mean, std=std, t_min=t_min, gaps=self.learns_drift, times=self.times)
 
     def forward(self, u: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
         """Score s and s̃ = s − d of states ``u`` at times ``t``, [B, C, H, W]; equal where the drift is known.
@@ -252,7 +251,7 @@ class ScoreModel(Model):
     def loss(self, pair: TrainingPair, t: Tensor, dropout_key: Tensor | None = None) -> Tensor:
         """Weighted squared error per sample, [B].
 
-        The Wiener filter alone has about 1; with ``noise``, the mean of S/V over the frequencies.
+        The Wiener filter alone has about 1; with ``noise``, half the sum of S/V over the frequencies.
         """
         z, c = self.to_coordinates(pair.state), self.coefficients(t)
         f, g = self.residuals(z, c, dropout_key)
@@ -271,7 +270,7 @@ class ScoreModel(Model):
             else:
                 error, spread = error + aside.square(), spread + ratio.square()
         if self.weighting == "noise":
-            return (c.noise * c.scale.square() * error).mean((-3, -2, -1))
+            return 0.5 * (c.noise * c.scale.square() * error).sum((-3, -2, -1))
         weight = c.signal * c.noise / c.power
         weight = weight / weight.mean((-3, -2, -1), keepdim=True)
         if len(self.level) > 1:

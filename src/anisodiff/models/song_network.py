@@ -9,7 +9,8 @@ the DCT:
     F̂ = √(V/D)·(n̂(2v − 1, ln σ) + σ(v̂ − μ̂)/V),    V = D + σ²
 
 For the process `ve` these undo the model's own coefficients: its score *is* n(2u − 1, ln σ)/σ, with σ² the variance
-accumulated since t = 0 (σ(t)² − σ_min²; the published training takes σ(t), the same but for the very first times).
+accumulated since t = 0. The published process has σ(t)² where ours has σ(t)² − σ_min²: the same states, at other
+times.
 Other processes have another noise and another smoothing in every frequency. There σ is the white noise that leaves
 as much information of an image (`noise_level`), and what the network says of the image in units of what can be
 known is taken over frequency by frequency: a start for fine-tuning, not the score. A second output is passed

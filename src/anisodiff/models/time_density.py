@@ -6,15 +6,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from anisodiff.models.base import Model
+from anisodiff.models.base import Model, TimeDensity
 
 
 def level_density(
-    model: Model, *, mean: float, std: float, t_min: float, gaps: bool, even: bool = False
+    model: Model, *, mean: float, std: float, t_min: float, gaps: bool, times: TimeDensity = "level"
 ) -> tuple[Tensor, Tensor]:
     """Times [M] and their cumulative distribution for t with noise level ~ N(mean, std²), cut to [t_min, T].
 
-    ``gaps``: nothing where a cell begins; ``even``: for t itself uniform.
+    ``gaps``: nothing where a cell begins; ``times``: or t itself uniform, or the noise level.
     """
     edges = model.statistics_edges.cpu()
     phases = model.statistics.phases.cpu()
@@ -24,10 +24,12 @@ def level_density(
     fraction = torch.cat([(phases[:-1, None] + part * phases.diff()[:, None]).flatten(), phases[-1:]])
     t = (edges[:-1, None] + fraction * (edges[1:] - edges[:-1])[:, None]).flatten()
     t = t[t >= t_min]
+    if times == "log_uniform":
+        t = torch.cat([t.new_full((1,), t_min), t[t > t_min]])
     statistics = model.statistics.to(torch.device("cpu"))
     level = statistics.at(model.level.cpu(), *statistics.locate(t))
-    density = torch.ones_like(t) if even else torch.exp(-0.5 * ((level.double() - mean) / std) ** 2)
-    speed = t.diff() if even else level.diff().double().abs()
+    density = torch.exp(-0.5 * ((level.double() - mean) / std) ** 2) if times == "level" else torch.ones_like(t)
+    speed = t.diff() if times == "uniform" else level.diff().double().abs()
     if gaps:  # no mass where a cell begins: a target's variance diverges there
         speed = speed * (statistics.locate(t)[0][1:] == statistics.locate(t)[0][:-1])
     mass = torch.cat([torch.zeros(1, dtype=torch.float64), (0.5 * (density[1:] + density[:-1]) * speed).cumsum(0)])

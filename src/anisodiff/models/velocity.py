@@ -3,15 +3,22 @@
     w(z, t) ≈ E[dZ_t/dt | Z_t = z],     z = 2u − 1,     loss |w − ((1 − σmin)ξ − z0)|², mean over an image's numbers
 
 Since Z_t = (1 − t)z0 + (t + σmin(1 − t))ξ, the image expected at the end is (1 − σmin)z − (t + σmin(1 − t))w.
+
+Training times are uniform, or skewed: ln σ ~ N(−1.2, 1.2²) with σ = t/(1 − t), as EDM draws its noise (Karras et al.
+2022) and the public recipe with the best FID its times.
 """
 
 from typing import ClassVar
 
+import torch
 from torch import Tensor
 
 from anisodiff.models.conditional import Signed
 from anisodiff.processes.base import TrainingPair
 from anisodiff.processes.flow_matching import FlowMatching
+
+_MEAN, _STD, _REACH = -1.2, 1.2, 6.0
+"""Of ln σ; and how many standard deviations are drawn from."""
 
 
 class VelocityModel(Signed[FlowMatching]):
@@ -19,6 +26,14 @@ class VelocityModel(Signed[FlowMatching]):
 
     default_sampler: ClassVar[str] = "heun"
     answers: ClassVar[str] = "velocity"
+
+    def time_density(self, *, mean: float, std: float, t_min: float) -> tuple[Tensor, Tensor]:
+        """Uniform on (0, 1) or skewed, as the process has it, whatever level and t_min the run names."""
+        if self.process.density == "uniform":
+            return super().time_density(mean=mean, std=std, t_min=t_min)
+        score = torch.linspace(-_REACH, _REACH, 4001, dtype=torch.float64)
+        below = torch.special.ndtr(score)
+        return torch.sigmoid(_MEAN + _STD * score), (below - below[0]) / (below[-1] - below[0])
 
     def velocity(self, z: Tensor, t: Tensor) -> Tensor:
         """dz/dt at times ``t`` ([1] or [B]); NFE 1."""

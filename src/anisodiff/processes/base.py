@@ -6,7 +6,7 @@ from copy import copy
 from dataclasses import dataclass
 from itertools import pairwise
 from math import inf
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor
@@ -79,6 +79,8 @@ class Process(ABC):
     Subclasses write `draw` and `path`, for tensors as they are; `simulate` and `trajectory` check images first.
     """
 
+    own_prior: ClassVar[str] = "gaussian"
+    """What sampling starts from where the method is taken as published: a name of `generation.priors`."""
     _size: "tuple[int, Callable[[int], Process]] | None" = None
 
     @property

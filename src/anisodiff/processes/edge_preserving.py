@@ -8,7 +8,7 @@ For v = 2u − 1 in [−1, 1], levels t = k/N:
 ᾱ_t = Π(1 − β_k), β linear from 1e-4 to 0.02 (Ho et al. 2020). G is scaled by the maximum of each image, not of the
 batch. b_t² − (ᾱ_t/ᾱ_s) b_s² ≥ 0 at every pixel, for both factors of b_t only grow: so this is also a Markov chain.
 
-Left open by the recipe and decided here: N = 500, as in the authors' public configurations; λ goes on along its line
+Left open by the recipe and decided here: N = 750, as in the authors' public configuration; λ goes on along its line
 after t_Φ, as in their code (τ has taken over by then); images in [−1, 1]; outside the image there are zeros, as in
 their code, so that the border counts as an edge (``boundary=replicate``: it does not); between levels ln ᾱ is
 interpolated; an image without any gradient has G = 0.
@@ -43,7 +43,7 @@ class EdgePreserving(ScaledGaussian):
 
     name: ClassVar[str] = "edge-preserving"
 
-    levels: int = 500
+    levels: int = 750
     """N."""
     beta_min: float = 1e-4
     beta_max: float = 0.02

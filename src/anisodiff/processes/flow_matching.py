@@ -4,8 +4,14 @@ For v = 2u − 1 in [−1, 1], in our time (0 = data, 1 = noise; theirs is 1 −
 
     V_t = (1 − t)·v0 + (t + σmin(1 − t))·ξ,      dV_t/dt = (1 − σmin)·ξ − v0
 
-a straight line from the image to noise, along which the velocity does not change. Left open by the recipe and decided
-here: σmin = 0, as the public code for CIFAR-10 has it (the paper only asks for a small one); then U_0 is the image.
+a straight line from the image to noise, along which the velocity does not change. V_t/(1 − t) is the image under
+white noise of σ = t/(1 − t). Two public recipes differ in where they look:
+
+    skewed     trained at ln σ ~ N(−1.2, 1.2²), sampled on EDM's grid of σ, ρ = 7     facebookresearch/flow_matching
+    uniform    trained at t ~ U(0, 1), sampled in even steps of t                      torchcfm; Lipman et al. 2023
+
+Left open by the recipe and decided here: σmin = 0, as the public code for CIFAR-10 has it (the paper only asks for a
+small one); then U_0 is the image.
 """
 
 from dataclasses import dataclass
@@ -14,10 +20,13 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from anisodiff import notation
 from anisodiff.noise import Randomness, white
 from anisodiff.priors import GaussianPrior, normal_density
 from anisodiff.processes.conditional import ScaledGaussian, check_numbers
 from anisodiff.stencils.gradient import per_sample
+
+DENSITIES = ("skewed", "uniform")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,9 +37,14 @@ class FlowMatching(ScaledGaussian):
 
     sigma_min: float = 0.0
     """Noise left at t = 0, for images in [−1, 1]."""
+    density: str = "skewed"
+    """Of the training times; samplers place their steps accordingly."""
 
     def __post_init__(self) -> None:
         check_numbers(self, {"sigma_min": (0.0, 0.5)})
+        if self.density not in DENSITIES:
+            hint = notation.nearest(str(self.density), DENSITIES)
+            raise ValueError(f"{self.name}: unknown density {self.density!r}; {hint}")
 
     def signal_power(self, t: Tensor) -> Tensor:
         """(1 − t)²."""

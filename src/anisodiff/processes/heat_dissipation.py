@@ -3,7 +3,8 @@
     Û_k = e^{−f²σ_B(k)²/2}·x̂0 + σ ξ̂,      f² = (πn1/H)² + (πn2/W)²,      k = 1 … K levels,  t = k/K
 
 in the orthonormal DCT-II, with widths σ_B log-spaced from 0.5 to 24 pixels (32²) and level 0 the image itself. Images
-are in [0, 1], as theirs. Given the image, the noises of different levels are independent.
+are in [0, 1], as theirs. Given the image, the noises of different levels are independent. Sampling begins with a
+blurred training image: from a Gaussian it is another method.
 
 Left open by the recipe and decided here: between levels ln σ_B is interpolated, below the first one the width and the
 noise rise linearly from 0 (nothing in training or sampling stands there); sizes other than 32² and 256² have
@@ -29,6 +30,7 @@ class HeatDissipation(ConditionalGaussian):
     """K levels of blur, each with white noise of one strength."""
 
     name: ClassVar[str] = "heat-dissipation"
+    own_prior: ClassVar[str] = "simulate"
 
     levels: int = 200
     """K."""

@@ -3,18 +3,32 @@
     heun       z̃ = z − h w(z, t),        z' = z − h (w(z, t) + w(z̃, t'))/2         h = t − t'
     midpoint   z̃ = z − ½h w(z, t),       z' = z − h w(z̃, t − ½h)
 
-NFE 2 a step and second order, both. Steps are even in t, where straight paths move evenly.
+NFE 2 a step and second order, both. Where the steps lie:
+
+    uniform    even steps of t, where straight paths move evenly
+    level      even steps of σ^{1/ρ}, σ = t/(1 − t), from 80 to 0.002, and 0 (Karras et al. 2022)
+    process    the one that belongs to the density of the training times
+
+As in the public code the grid ``level`` begins at σ = 80, where the prior's noise stands for the state.
 """
 
+import dataclasses
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import torch
 from torch import Tensor
 
+from anisodiff import notation
 from anisodiff.models.velocity import VelocityModel
 from anisodiff.noise import Randomness
-from anisodiff.samplers.base import Memory, OwnTimes
+from anisodiff.processes.base import Process
+from anisodiff.processes.flow_matching import FlowMatching
+from anisodiff.samplers.base import Memory, OwnTimes, option
+
+_GRIDS = ("process", "uniform", "level")
+_OF_DENSITY = {"uniform": "uniform", "skewed": "level"}
+SIGMA_MAX, SIGMA_MIN = 80.0, 0.002
 
 
 def heun_flow(model: VelocityModel, z: Tensor, t: Tensor, t_next: Tensor) -> Tensor:
@@ -30,16 +44,43 @@ def midpoint_flow(model: VelocityModel, z: Tensor, t: Tensor, t_next: Tensor) ->
     return z - h * model.velocity(z - 0.5 * h * model.velocity(z, t), 0.5 * (t + t_next))
 
 
+def bent_times(steps: int, high: float, rho: float) -> Tensor:
+    """``steps`` + 1 times σ/(1 + σ), σ from ``high`` to 0.002 in even steps of σ^{1/ρ}, then 0; float64."""
+    part = torch.arange(steps, dtype=torch.float64) / max(1, steps - 1)
+    ends = [sigma ** (1 / rho) for sigma in (high, min(SIGMA_MIN, 0.5 * high))]
+    sigma = (ends[0] + part * (ends[1] - ends[0])) ** rho
+    return torch.cat([sigma / (1 + sigma), sigma.new_zeros(1)])
+
+
 @dataclass(frozen=True, kw_only=True)
 class _Fixed(OwnTimes):
-    """Even steps in t."""
+    """As many steps as the evaluations allow."""
 
     cost: ClassVar[int] = 2
     requires: ClassVar[frozenset[str]] = frozenset({"velocity"})
 
+    grid: str = "process"
+    rho: float = 7.0
+    """ρ of the grid ``level``."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "rho", option(self.rho, "rho", 1.0, 100.0))
+        if self.corrector != 0:
+            raise ValueError(f"{self.name!r} has its own times and no corrector: omit corrector")
+        if self.grid not in _GRIDS:
+            raise ValueError(f"unknown grid {self.grid!r}; {notation.nearest(str(self.grid), _GRIDS)}")
+
+    def prepared(self, process: Process) -> Self:
+        """With the grid of the process, where none is named."""
+        assert isinstance(process, FlowMatching)
+        return dataclasses.replace(self, grid=_OF_DENSITY[process.density]) if self.grid == "process" else self
+
     def down(self, model: VelocityModel, nfe: int, top: float, t_min: float) -> Tensor:
-        """Evenly from ``top`` to 0."""
-        return torch.linspace(top, 0, nfe // self.cost + 1, dtype=torch.float64)
+        """From ``top`` to 0; of ``level`` σ = 80 stands for T."""
+        steps = nfe // self.cost
+        if self.prepared(model.process).grid == "level":
+            return bent_times(steps, SIGMA_MAX if top >= model.T else top / (1 - top), self.rho)
+        return torch.linspace(top, 0, steps + 1, dtype=torch.float64)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,6 +5,7 @@ Without a process the default is meant (`registry.DEFAULT_PROCESS`). docs/baseli
 baseline is from.
 """
 
+import math
 from collections.abc import Callable, Mapping
 from functools import partial
 from types import MappingProxyType
@@ -18,14 +19,19 @@ _EMA = ("constant(0.999)", "power(0.05)", "power(0.1)")
 
 _PUBLISHED: Mapping[str, Mapping[str, Any]] = MappingProxyType(
     {
-        # Lipman et al. 2023, public settings for CIFAR-10: 400 k steps of 128, EMA 0.9999, dropout 0.1
-        "flow-matching": {"images": 51_200_000},
+        # facebookresearch/flow_matching: 1800 epochs of 97 steps of 512, no warm-up, no clipping, EMA 0.999
+        "flow-matching": {
+            "images": 89_395_200, "batch": 512, "lr": 1e-4, "betas": (0.9, 0.95), "warm_up": 0, "clip": 0.0,
+            "ema": _EMA, "network.dropout": 0.3,
+        },
+        # torchcfm: 400 k steps of 128, EMA 0.9999, dropout 0.1
+        "flow-matching-uniform": {"images": 51_200_000},
         # Rissanen et al. 2023: 1.3 M steps of 128, EMA 0.999, dropout 0.1, no flips
         "heat-dissipation": {"ema": _EMA, "flip": False},
         # Vandersanden et al. 2024 publish none for CIFAR-10: the length and EMA of the others
         "edge-preserving": {},
     }
-)
+)  # fmt: skip
 """What the authors of a baseline publish for CIFAR-10 instead of our settings."""
 
 
@@ -33,12 +39,14 @@ def config_of(preset: str, **settings: Any) -> TrainConfig:
     """A config, with what the kind of process requires.
 
     The SPDE is preconditioned in decorrelated channels (FID −6 % for `ve`, docs/results). The baselines of
-    `registry.PROCESSES` end at t = 0 themselves: t_min only limits how short an edit may be. `…-paper` learns the
-    score alone and takes the drift from its stencil, as the paper does.
+    `registry.PROCESSES` end at t = 0 themselves: t_min only limits how short an edit may be; some have time features
+    of their own. `…-paper` learns the score alone and takes the drift from its stencil, as the paper does.
     """
     own = {"channel_pca": True} if preset in PRESETS else {"t_min": 1e-5}
     paper = {"learns": "score"} if preset.endswith("-paper") else {}
-    return TrainConfig(**{"process": {"preset": preset}, **own, **paper, **settings})
+    config = TrainConfig(**{"process": {"preset": preset}, **own, **paper, **settings})
+    features = PROCESSES[preset].network if preset in PROCESSES else {}
+    return config.changed({f"network.{key}": value for key, value in features.items()})
 
 
 def _cifar10(process: str) -> TrainConfig:
@@ -62,7 +70,7 @@ def _cifar10_short(network: str, process: str) -> TrainConfig:
     """CIFAR-10 in minutes instead of days: a smaller network, 6.4 M images, everything else to scale."""
     return _cifar10_common(process).changed(
         {
-            "network": {"name": network, "dropout": 0.0 if network == "tiny" else 0.1}, "batch": 512, "lr": 4e-4,
+            "network.name": network, "network.dropout": 0.0 if network == "tiny" else 0.1, "batch": 512, "lr": 4e-4,
             "warm_up": 51_200, "images": 6_400_000, "ema": ["constant(0.9995)"], "log_every": 25_600,
             "checkpoint_every": 512_000, "sample_every": 1_024_000,
         }
@@ -99,11 +107,17 @@ def _with_noise(process: str, sigma_max: float) -> dict[str, Any]:
 
 
 def _song(make: Callable[[str], TrainConfig]) -> TrainConfig:
-    """`ve` as Song et al. 2021 train it: their network's input and output, ‖σs + ξ‖², t uniform, EMA 0.999."""
+    """`ve` as Song et al. 2021 train it: their network's input and output, ½‖σs + ξ‖², EMA 0.999.
+
+    Their t is uniform on (1e-5, 1) and their noise σ(t): log-uniform from σ_min·r^1e-5 to σ_max, r = σ_max/σ_min. The
+    noise of our states at t is √(σ(t)² − σ_min²), which is that of their t = 1e-5 at t_min.
+    """
     config = make("ve")
+    ratio = float(config.process.get("sigma_max", 50.0)) / 0.01
+    first = 2.0 * math.log(1 + ratio**2e-5) / (2 * math.log(ratio))
     ema = (config.ema[0].replace("0.9999", "0.999"), *config.ema[1:])  # short runs keep their own
-    own = {"parameterization": "ve", "channel_pca": False, "weighting": "noise", "times": "uniform"}
-    return config.changed({**own, "ema": ema})
+    own = {"parameterization": "ve", "channel_pca": False, "weighting": "noise", "times": "log_uniform"}
+    return config.changed({**own, "t_min": round(first, 8), "ema": ema})
 
 
 _PROCESSES = (*(name for name in PRESETS if name != "heat-paper"), *PROCESSES, "song")

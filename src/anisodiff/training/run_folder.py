@@ -88,6 +88,15 @@ def read_run(path: Path) -> RunDescription:
         raise ValueError(text if str(file) in text else f"{file}: {text}") from error
 
 
+def data_of(path: Path) -> Path | None:
+    """The prepared images of a run, where it says which and they are there."""
+    try:
+        data = read_run(path).data
+    except ValueError:
+        return None
+    return data if data is not None and is_dataset(data) else None
+
+
 def update_run(
     folder: Path, config: TrainConfig, data: Path, *, start: str | Path | None = None, begun: bool = False
 ) -> None:
