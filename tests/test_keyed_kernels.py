@@ -1,24 +1,21 @@
 """Keyed normals as a GPU kernel against the plain form, in Triton's interpreter where there is no GPU."""
 
-import importlib.util
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 import torch
 
 from anisodiff.noise import KeyedNoise, keyed_normal
-from tests.support.gpu_kernels import launches
+from tests.support.gpu_kernels import (
+    CUDA,
+    DEVICE,
+    launches,
+    needs_compiler,
+    run_interpreted,
+    runs_kernels,
+    starts_interpreter,
+)
 
-CUDA = torch.cuda.is_available()
-INTERPRETED = not CUDA and os.environ.get("TRITON_INTERPRET") == "1"
-HAS_TRITON = importlib.util.find_spec("triton") is not None
-DEVICE = "cuda" if CUDA else "cpu"
 
-
-@pytest.mark.skipif(not HAS_TRITON or not (CUDA or INTERPRETED), reason="needs Triton's interpreter")
+@runs_kernels
 @pytest.mark.parametrize("count", [1, 2, 7, 1024, 3075])
 def test_normals(count):
     """Another word would be another number; rounded to float32, a word of 32 bits moves by 2⁻²⁵ at most."""
@@ -33,20 +30,12 @@ def test_normals(count):
     assert keyed_kernels.normal(stream[:0], count).shape == (0, count)
 
 
-@pytest.mark.skipif(CUDA or INTERPRETED or not HAS_TRITON, reason="runs the test above")
+@starts_interpreter
 def test_the_kernel_in_the_interpreter():
-    """Triton reads its switch when it is imported, so the interpreter needs a process of its own."""
-    here = Path(__file__)
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"{here}::test_normals"],
-        env={**os.environ, "TRITON_INTERPRET": "1"}, cwd=here.parents[1],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.startswith(".....")
+    run_interpreted(__file__, only="test_normals", least=5)
 
 
-@pytest.mark.skipif(INTERPRETED or not HAS_TRITON, reason="needs Triton's compiler")
+@needs_compiler
 def test_it_compiles_once_for_all_sizes():
     """For a large GPU, and with sine and cosine that reduce large angles."""
     from anisodiff import keyed_kernels

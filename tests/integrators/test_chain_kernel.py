@@ -1,11 +1,5 @@
 """The fused tamed chain against the plain form, in Triton's interpreter where there is no GPU."""
 
-import importlib.util
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 import torch
 
@@ -14,13 +8,16 @@ from anisodiff.equation import Equation
 from anisodiff.integrators import TamedEuler, kernels
 from anisodiff.noise import KeyedNoise, Silence
 from anisodiff.processes.spde import SPDE
+from tests.support.gpu_kernels import (
+    DEVICE,
+    INTERPRETED,
+    needs_compiler,
+    needs_cuda,
+    run_interpreted,
+    runs_kernels,
+    starts_interpreter,
+)
 
-CUDA = torch.cuda.is_available()
-INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
-DEVICE = torch.device("cuda" if CUDA and not INTERPRETED else "cpu")
-has_triton = importlib.util.find_spec("triton") is not None
-needs_cuda = pytest.mark.skipif(not CUDA, reason="needs a CUDA device")
-runs_kernels = pytest.mark.skipif(not has_triton or not (CUDA or INTERPRETED), reason="see the interpreter")
 KEYS = torch.tensor([5, -3, 2**62 + 1, -(2**63), 7])
 ROUNDING = 2e-6
 """Of the largest state, after 12 to 50 steps. A step rounds the state by 2^-24 and adds noise that is right to 2^-22
@@ -209,20 +206,12 @@ def test_a_fused_training_pair_never_waits():
         torch.cuda.set_sync_debug_mode("default")
 
 
-@pytest.mark.skipif(CUDA or not has_triton or INTERPRETED, reason="runs the tests above")
+@starts_interpreter
 def test_the_fused_chain_in_the_interpreter():
-    """Triton reads its switch when it is imported, so the interpreter needs a process of its own."""
-    here = Path(__file__)
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(here)],
-        env={**os.environ, "TRITON_INTERPRET": "1"}, cwd=here.parents[2],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.startswith("." * 29)
+    run_interpreted(__file__, least=29)
 
 
-@pytest.mark.skipif(not has_triton or INTERPRETED, reason="needs triton's compiler")
+@needs_compiler
 @pytest.mark.parametrize(
     ("norm", "gamma", "stencil", "noisy", "additive"),
     [("image", 1.0, "paper", True, True), ("element", 1.5, "flux", True, False), ("rms", 1.0, "paper", False, True)],

@@ -1,11 +1,5 @@
 """Fused kernels against the plain form, in Triton's interpreter where there is no GPU."""
 
-import importlib.util
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 import torch
 
@@ -14,10 +8,13 @@ from anisodiff.integrators import chebyshev
 from anisodiff.integrators.kernels import fits
 from anisodiff.noise import KeyedNoise
 from anisodiff.stencils.flux import EdgeWeights, edge_weights
-
-CUDA = torch.cuda.is_available()
-needs_cuda = pytest.mark.skipif(not CUDA, reason="needs a CUDA device")
-has_triton = importlib.util.find_spec("triton") is not None
+from tests.support.gpu_kernels import (
+    CUDA,
+    needs_cuda,
+    run_interpreted,
+    runs_kernels,
+    starts_interpreter,
+)
 
 
 def plain(w, v, c):
@@ -30,8 +27,7 @@ def plain(w, v, c):
     return total
 
 
-@pytest.mark.skipif(not has_triton, reason="needs triton")
-@pytest.mark.skipif(not CUDA and os.environ.get("TRITON_INTERPRET") != "1", reason="see the next test")
+@runs_kernels
 @pytest.mark.parametrize(("height", "width", "batch"), [(32, 32, 3), (5, 9, 2), (3, 4, 1), (64, 64, 1)])
 def test_the_fused_kernels_are_the_stencil(height, width, batch):
     from anisodiff.integrators.kernels import flux
@@ -54,18 +50,9 @@ def test_the_fused_kernels_are_the_stencil(height, width, batch):
     assert (one_value[0][0].cpu() - want.y[0]).abs().max() < 2e-6
 
 
-@pytest.mark.skipif(CUDA or not has_triton or os.environ.get("TRITON_INTERPRET") == "1", reason="runs the test above")
+@starts_interpreter
 def test_the_fused_kernels_in_the_interpreter():
-    """Triton reads its switch when it is imported, so the interpreter needs a process of its own."""
-    here = Path(__file__)
-    which = f"{here}::test_the_fused_kernels_are_the_stencil"
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", which],
-        env={**os.environ, "TRITON_INTERPRET": "1"}, cwd=here.parents[2],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.startswith("....")
+    run_interpreted(__file__, only="test_the_fused_kernels_are_the_stencil", least=4)
 
 
 @needs_cuda

@@ -1,11 +1,6 @@
 """Fused kernels of the network against its plain form, in Triton's interpreter where there is no GPU."""
 
-import importlib.util
-import os
-import subprocess
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
@@ -17,14 +12,19 @@ from anisodiff.networks.kernels.layout import rows
 from anisodiff.networks.layers import group_norm
 from anisodiff.networks.resample import TAPS, DownConv, downsample, fir2d, upsample
 from anisodiff.runtime.cuda_graphs import Replay
-from tests.support.gpu_kernels import allow_ranges, launches
+from tests.support.gpu_kernels import (
+    DEVICE,
+    HAS_TRITON,
+    INTERPRETED,
+    allow_ranges,
+    launches,
+    needs_compiler,
+    needs_cuda,
+    run_interpreted,
+    runs_kernels,
+    starts_interpreter,
+)
 
-CUDA = torch.cuda.is_available()
-INTERPRETED = not CUDA and os.environ.get("TRITON_INTERPRET") == "1"
-HAS_TRITON = importlib.util.find_spec("triton") is not None
-DEVICE = "cuda" if CUDA else "cpu"
-needs_cuda = pytest.mark.skipif(not CUDA, reason="needs a CUDA device")
-runs_kernels = pytest.mark.skipif(not HAS_TRITON or not (CUDA or INTERPRETED), reason="needs Triton's interpreter")
 precisions = pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-6), (torch.bfloat16, 1e-2)])
 
 if INTERPRETED and HAS_TRITON:
@@ -282,20 +282,12 @@ def test_recomputation_changes_nothing(fused):
     assert all(torch.equal(a, b) for a, b in zip(first, second))
 
 
-@pytest.mark.skipif(CUDA or INTERPRETED or not HAS_TRITON, reason="runs the tests above")
+@starts_interpreter
 def test_the_kernels_in_the_interpreter():
-    """Triton reads its switch when it is imported, so the interpreter needs a process of its own."""
-    here = Path(__file__)
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(here)],
-        env={**os.environ, "TRITON_INTERPRET": "1"}, cwd=here.parents[2],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.startswith("." * 20)
+    run_interpreted(__file__, least=20)
 
 
-@pytest.mark.skipif(INTERPRETED or not HAS_TRITON, reason="needs Triton's compiler")
+@needs_compiler
 def test_they_compile_for_a_large_gpu(monkeypatch):
     """What the interpreter does not see. Features are read and written 16 bytes at a time."""
     monkeypatch.setattr(kernels, "devices", {"cpu"})

@@ -1,13 +1,43 @@
 """Triton without a GPU: its interpreter, and its compiler for one that is not there."""
 
 import contextlib
+import importlib.util
 import inspect
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from torch import Tensor
+
+CUDA = torch.cuda.is_available()
+HAS_TRITON = importlib.util.find_spec("triton") is not None
+INTERPRETED = not CUDA and os.environ.get("TRITON_INTERPRET") == "1"
+DEVICE = "cuda" if CUDA else "cpu"
+needs_cuda = pytest.mark.skipif(not CUDA, reason="needs a CUDA device")
+needs_compiler = pytest.mark.skipif(INTERPRETED or not HAS_TRITON, reason="needs Triton's compiler")
+runs_kernels = pytest.mark.skipif(not HAS_TRITON or not (CUDA or INTERPRETED), reason="needs Triton's interpreter")
+starts_interpreter = pytest.mark.skipif(CUDA or INTERPRETED or not HAS_TRITON, reason="runs the tests above")
+
+
+def run_interpreted(file: str, *, least: int, only: str = "") -> None:
+    """Run the tests of ``file`` in Triton's interpreter: ``least`` of them pass before any is skipped.
+
+    Triton reads its switch when it is imported, so the interpreter needs a process of its own.
+    """
+    which = f"{file}::{only}" if only else file
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", which],
+        env={**os.environ, "TRITON_INTERPRET": "1"}, cwd=Path(__file__).parents[2],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.startswith("." * least), done.stdout
 
 
 def allow_ranges() -> None:
