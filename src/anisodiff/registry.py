@@ -152,6 +152,16 @@ def own_prior(name: str) -> str:
     return found
 
 
+def is_ncsnpp(network: str) -> bool:
+    """Whether a network is an NCSN++ of some size."""
+    return NETWORKS.get(network) == NETWORKS["cifar10"]
+
+
+def network_keys(process: str) -> Mapping[str, Any]:
+    """Keys of NCSN++ that belong to the process ``process``, such as its time features."""
+    return PROCESSES[process].network if process in PROCESSES else {}
+
+
 def build_network(
     name: str, size: tuple[int, int], in_channels: int, out_channels: int, keys: Mapping[str, Any]
 ) -> "NetworkSpec":

@@ -76,6 +76,16 @@ def test_a_refusal_keeps_results(tmp_path):
     assert (tmp_path / "a").exists()  # it was there before
 
 
+def test_a_refusal_keeps_the_work_of_a_neighbor(tmp_path):
+    """Two commands make one missing folder together, and one of them is refused."""
+    with pytest.raises(ValueError, match="no"), leaving_nothing(tmp_path / "runs" / "x", "note"):
+        for name in ("x", "y"):
+            (tmp_path / "runs" / name).mkdir(parents=True)
+            (tmp_path / "runs" / name / "note").touch()
+        raise ValueError("no")
+    assert sorted(path.name for path in (tmp_path / "runs").rglob("*")) == ["note", "y"]
+
+
 def test_a_path_that_is_no_utf8(tmp_path, command):
     """Written, read back and printed, on a terminal without most letters, too; the names of files are bytes."""
     odd = os.fsdecode(b"\xff-photos")

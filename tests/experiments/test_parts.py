@@ -27,7 +27,7 @@ from anisodiff.io.figures import canvas
 from anisodiff.io.records import write_json
 from anisodiff.runtime.durations import parse_span
 from anisodiff.runtime.progress import lines, stages
-from anisodiff.training import loop
+from anisodiff.training import Plan, loop
 from anisodiff.training.picking import Machine
 from anisodiff.training.step import Stepper
 from tests.training.conftest import tiny
@@ -256,10 +256,11 @@ def test_runs_share_all_but_the_method(prepared):
     assert (first.batch, second.batch, third.batch) == (4, 4, 4)
     assert second.lr == 3e-4
     assert first.lr == third.lr == 4e-4
-    assert first.network == second.network
-    assert third.network == first.network | {"embedding": "positional"}  # time features are the method's own
+    assert first.network == second.network == third.network
+    own = [Plan.of(config).network.arguments["embedding"] for config in (first, second, third)]
+    assert own == ["fourier", "fourier", "positional"]  # time features are the method's own
     turned = configs(chosen[::-1], prepared, {"network.blocks": 1}, CPU)
-    assert [c.network == third.network | {"blocks": 1} for c in turned] == [True, False, False]
+    assert all(config.network == third.network | {"blocks": 1} for config in turned)
     assert turned[1].network == turned[2].network == first.network | {"blocks": 1}
     assert [c.process["preset"] for c in (first, second, third)] == ["ve", "heat", "flow-matching"]
     assert third.t_min < first.t_min  # that is the method's own

@@ -133,7 +133,10 @@ def test_time_features_of_flow_matching_are_smooth():
     want = torch.exp(-math.log(1e4) * torch.linspace(0, 1, features.count)) * t[:, None]
     torch.testing.assert_close(features(t), torch.cat([want.sin(), want.cos()], 1))
     assert plan.config.network == recipe("cifar10-flow-matching-uniform-tiny").network
-    assert "embedding" not in recipe("cifar10-edge-preserving-tiny").network
+    for changes, embedding in (({"network": "tiny"}, "positional"), ({"network.embedding": "fourier"}, "fourier")):
+        changed = Plan.of(plan.config.changed(changes))
+        assert changed.network.arguments["embedding"] == embedding  # the method's own, unless it is set
+    assert Plan.of(recipe("cifar10-edge-preserving-tiny")).network.arguments["embedding"] == "fourier"
 
 
 @pytest.mark.parametrize("name", PROCESSES)

@@ -7,7 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from anisodiff import registry
-from anisodiff.training import Plan, train
+from anisodiff.training import Plan, load_model, train
+from anisodiff.training.setup import describe, differences
 from tests.training.conftest import dataset, tiny  # noqa: F401
 
 
@@ -31,13 +32,23 @@ class Other(Toy):
         return torch.tanh(super().forward(*given, **keys))
 
 
+class Reading(Toy):
+    """Reads a tensor's value as it is built, which tensors without memory do not have."""
+
+    def __init__(self, in_channels: int, out_channels: int) -> None:
+        super().__init__(in_channels, out_channels, width=int(torch.linspace(0, 4, 3)[-1].item()))
+
+
+OWN = {"toy": Toy, "other": Other, "reading": Reading}
+
+
 @pytest.fixture(autouse=True)
 def registered(monkeypatch):
-    found = {"toy": "toy", "other": "other"}
+    found = {name: name for name in OWN}
     real = registry.resolve
     monkeypatch.setattr(registry, "NETWORKS", MappingProxyType({**registry.NETWORKS, **found}))
     monkeypatch.setattr("anisodiff.training.config.NETWORKS", registry.NETWORKS)
-    monkeypatch.setattr(registry, "resolve", lambda path: {"toy": Toy, "other": Other}.get(path) or real(path))
+    monkeypatch.setattr(registry, "resolve", lambda path: OWN.get(path) or real(path))
 
 
 def test_defaults_are_part_of_what_is_stored():
@@ -80,3 +91,18 @@ def test_only_an_ncsnpp_gets_a_second_output_or_published_weights(dataset, tmp_p
     with pytest.raises(ValueError, match=r"that needs an NCSN.., got network 'toy'"):
         train(tiny(process="ve", network="toy", parameterization="ve"), dataset, tmp_path / "published",
               start=tmp_path / "file.pth", tensorboard=False)  # fmt: skip
+
+
+def test_a_network_that_reads_values_as_it_is_built_is_loaded(dataset, tmp_path):  # noqa: F811
+    train(tiny(network="reading", images=4), dataset, tmp_path, tensorboard=False)
+    weights = load_model(tmp_path).model.network_state()
+    assert weights["convolutions.0.weight"].shape == (4, 1, 3, 3)
+
+
+def test_a_key_of_ncsnpp_that_a_saved_network_lacks_was_at_its_default(dataset):  # noqa: F811
+    """Of a run that was saved before the key existed."""
+    wanted = describe(Plan.of(tiny()), dataset)
+    saved = {**wanted, "network": {key: value for key, value in wanted["network"].items() if key != "qk_norm"}}
+    assert differences(saved, wanted) == []
+    turned = describe(Plan.of(tiny().changed({"network.qk_norm": True})), dataset)
+    assert differences(saved, turned) == ["network.qk_norm was False, now True"]

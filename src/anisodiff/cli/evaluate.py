@@ -116,8 +116,8 @@ def evaluate(
     likelihood = wanted is not None and "bits" in wanted
     if likelihood and not model:
         raise ValueError(f"bits does not apply: it is the likelihood of a model, and {samples} is none")
-    if likelihood and prior != "gaussian":
-        raise ValueError(f"bits does not apply: --prior {prior} has no density; leave it at gaussian")
+    if likelihood and prior not in ("auto", "gaussian"):
+        raise ValueError(f"bits does not apply: --prior {prior} has no density; leave --prior out")
     if likelihood and sheet is not None and "memorization" not in (wanted or ()):
         raise ValueError("a sheet belongs to the metric memorization; name it too")
     wanted = wanted if wanted is None else tuple(m for m in wanted if m != "bits")

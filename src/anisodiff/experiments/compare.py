@@ -211,7 +211,7 @@ class RunEvaluation:
             return False
         if last:
             about = read_json(self.place.trained, TRAINED) or {}
-            images, steps, seconds = about["images"], about["steps"], about["seconds"]
+            images, steps, seconds = about["images"], about.get("steps"), about.get("seconds")
         else:
             assert saved is not None
             images, steps, seconds = saved.meta["images"], saved.step, saved.meta["training_seconds"]

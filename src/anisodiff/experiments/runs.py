@@ -32,8 +32,7 @@ COMMON = (
     "network", "size", "channels", "batch", "accumulation", "lr", "betas", "eps", "warm_up", "clip", "ema", "flip",
     "dequantize", "precision", "compile", "recompute", "deterministic", "calibration", "checkpoint_every",
 )  # fmt: skip
-"""Equal for all runs unless set otherwise; but time features are a method's own (`registry.Trainable.network`)."""
-_FEATURES = ("embedding", "fourier_scale")
+"""Equal for all runs unless set otherwise; but time features are a method's own (`registry.network_keys`)."""
 _OF_SCORES = ("weighting", "times", "level_mean", "level_std")
 """Not used by a baseline, which has its own loss and density of t."""
 _PAIRS = {"(": ")", "[": "]", "{": "}"}
@@ -173,7 +172,7 @@ def configs(
         base = recipe(one.base) if one.base in RECIPES else for_dataset(dataset, machine, one.base)[0]
         if shared is None:
             shared = {key: value for key, value in base.to_dict().items() if key in COMMON}
-        config = (base if own else base.changed(shared | {"network": _network(shared, base)})).changed(common)
+        config = (base if own else base.changed(shared)).changed(common)
         try:
             changed = config.changed(one.changes)
             idle = [key for key in one.changes if key in _OF_SCORES] if changed.process["preset"] in PROCESSES else []
@@ -183,9 +182,3 @@ def configs(
             raise ValueError(f"run {one.text!r}: {error}") from None
         found.append(changed)
     return found
-
-
-def _network(shared: Mapping[str, Any], base: TrainConfig) -> dict[str, Any]:
-    """The shared network with the time features of ``base``."""
-    common = {key: value for key, value in shared["network"].items() if key not in _FEATURES}
-    return common | {key: base.network[key] for key in _FEATURES if key in base.network}

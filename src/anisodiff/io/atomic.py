@@ -96,10 +96,14 @@ def leaving_nothing(path: str | Path, *trivial: str) -> Iterator[None]:
     try:
         yield
     except (ValueError, OSError):
-        if missing and missing[-1].is_dir():
-            held = [one for one in missing[-1].rglob("*") if not one.is_dir() or one.is_symlink()]
+        if missing and missing[0].is_dir():
+            held = [one for one in missing[0].rglob("*") if not one.is_dir() or one.is_symlink()]
             if all(one.name in trivial for one in held):
-                shutil.rmtree(missing[-1], ignore_errors=True)
+                shutil.rmtree(missing[0], ignore_errors=True)
+        with contextlib.suppress(OSError):  # a folder above may hold the work of another command by now
+            for one in missing:
+                if os.path.lexists(one):
+                    one.rmdir()
         raise
 
 

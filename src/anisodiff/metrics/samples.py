@@ -52,7 +52,7 @@ def generated(
     seed: int = 0,
     steps: int = 50,
     sampler: str = "exponential",
-    prior: str = "gaussian",
+    prior: str = "auto",
     batch: int | None = None,
     distributed: Distributed | None = None,
 ) -> ImageSet:

@@ -23,7 +23,6 @@ from anisodiff import notation
 from anisodiff.models.velocity import VelocityModel
 from anisodiff.noise import Randomness
 from anisodiff.processes.base import Process
-from anisodiff.processes.flow_matching import FlowMatching
 from anisodiff.samplers.base import Memory, OwnTimes, option
 
 _GRIDS = ("process", "uniform", "level")
@@ -72,8 +71,9 @@ class _Fixed(OwnTimes):
 
     def prepared(self, process: Process) -> Self:
         """With the grid of the process, where none is named."""
-        assert isinstance(process, FlowMatching)
-        return dataclasses.replace(self, grid=_OF_DENSITY[process.density]) if self.grid == "process" else self
+        if self.grid != "process":
+            return self
+        return dataclasses.replace(self, grid=_OF_DENSITY[getattr(process, "density", "uniform")])
 
     def down(self, model: VelocityModel, nfe: int, top: float, t_min: float) -> Tensor:
         """From ``top`` to 0; of ``level`` σ = 80 stands for T."""

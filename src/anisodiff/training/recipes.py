@@ -39,14 +39,12 @@ def config_of(preset: str, **settings: Any) -> TrainConfig:
     """A config, with what the kind of process requires.
 
     The SPDE is preconditioned in decorrelated channels (FID −6 % for `ve`, docs/results). The baselines of
-    `registry.PROCESSES` end at t = 0 themselves: t_min only limits how short an edit may be; some have time features
-    of their own. `…-paper` learns the score alone and takes the drift from its stencil, as the paper does.
+    `registry.PROCESSES` end at t = 0 themselves: t_min only limits how short an edit may be. `…-paper` learns the
+    score alone and takes the drift from its stencil, as the paper does.
     """
     own = {"channel_pca": True} if preset in PRESETS else {"t_min": 1e-5}
     paper = {"learns": "score"} if preset.endswith("-paper") else {}
-    config = TrainConfig(**{"process": {"preset": preset}, **own, **paper, **settings})
-    features = PROCESSES[preset].network if preset in PROCESSES else {}
-    return config.changed({f"network.{key}": value for key, value in features.items()})
+    return TrainConfig(**{"process": {"preset": preset}, **own, **paper, **settings})
 
 
 def _cifar10(process: str) -> TrainConfig:

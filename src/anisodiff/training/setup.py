@@ -4,7 +4,7 @@ import json
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -126,9 +126,17 @@ def differences(saved: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str
         {key: record.get(key, {}) for key in ("process", "config", "network", "model", "data")}
         for record in (saved, wanted)
     )
-    old["config"] = completed(old["config"])
+    old["config"], old["network"] = completed(old["config"]), _completed_network(old["network"])
     free = (*(f"config.{key}" for key in (*FREE, "process", "network")), "data.images", "data.source")
     return [line.removeprefix("config.") for line in records.differences(old, new, may_change=free)]
+
+
+def _completed_network(saved: Mapping[str, Any]) -> dict[str, Any]:
+    """A network as it was saved: a key of NCSN++ that did not exist yet was at its default."""
+    if saved.get("name") != NCSNPP:
+        return dict(saved)
+    defaults: dict[str, Any] = json.loads(json.dumps(asdict(NCSNppConfig())))
+    return {**defaults, **saved}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -181,7 +189,7 @@ def _ncsnpp_config(plan: Plan, path: str | Path) -> NCSNppConfig:
 def _from_run(path: str | Path, plan: Plan, about: Mapping[str, Any]) -> InitialWeights:
     saved = find(path)
     begun = load_model(saved)
-    old, new = begun.meta["network"], about["network"]
+    old, new = _completed_network(begun.meta["network"]), about["network"]
     more = new["out_channels"] == 2 * old["out_channels"]
     free = ("dropout", "out_channels") if more else ("dropout",)
     if 2 * new["out_channels"] == old["out_channels"]:

@@ -167,11 +167,12 @@ def walk(
     out, scratch = torch.empty_like(u), u.new_empty(2 * u.numel())
     keys, first = (None, 0) if noise is None else (noise.keys.contiguous(), noise.reserve(steps))
     if batch:
-        _chain[(batch,)](
-            u, until.contiguous(), *tables, keys, scratch, out, first, rule.dt,
-            channels, height, width, rule.stencil, rule.smooths, rule.noisy, rule.additive, rule.norm, rule.gamma,
-            block, triton.cdiv(words, block),
-            # 64 registers: what a multiprocessor has for four images of 3×32² at a time, or for one of 3×64²
-            num_warps=max(1, min(32, block // 64)), maxnreg=64,
-        )  # fmt: skip
+        with torch.cuda.device_of(u):
+            _chain[(batch,)](
+                u, until.contiguous(), *tables, keys, scratch, out, first, rule.dt,
+                channels, height, width, rule.stencil, rule.smooths, rule.noisy, rule.additive, rule.norm,
+                rule.gamma, block, triton.cdiv(words, block),
+                # 64 registers: what a multiprocessor has for four images of 3×32² at a time, or for one of 3×64²
+                num_warps=max(1, min(32, block // 64)), maxnreg=64,
+            )  # fmt: skip
     return out

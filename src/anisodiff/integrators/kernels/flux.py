@@ -99,9 +99,10 @@ def edge_weights(u: Tensor, inv_lambda: Tensor) -> tuple[Tensor, Tensor]:
     scale = inv_lambda.to(u.dtype).expand(batch).contiguous()
     wy, wx = u.new_empty(batch, channels, height - 1, width), u.new_empty(batch, channels, height, width - 1)
     if batch:
-        _edge_weights[(batch * channels,)](
-            u, scale, wy, wx, channels, height, width, **_launch(height * width)
-        )  # fmt: skip
+        with torch.cuda.device_of(u):
+            _edge_weights[(batch * channels,)](
+                u, scale, wy, wx, channels, height, width, **_launch(height * width)
+            )  # fmt: skip
     return wy, wx
 
 
@@ -112,8 +113,9 @@ def polynomial(wy: Tensor, wx: Tensor, v: Tensor, c: Tensor) -> Tensor:
     c = c.expand(-1, functions, batch)
     out, scratch = torch.empty_like(v), v.new_empty(2 * v.numel())
     if batch:
-        _polynomial[(functions * batch * channels,)](
-            v, wy, wx, c, scratch, out, len(c) - 1, batch * channels, channels, *c.stride(), height, width,
-            **_launch(height * width),
-        )  # fmt: skip
+        with torch.cuda.device_of(v):
+            _polynomial[(functions * batch * channels,)](
+                v, wy, wx, c, scratch, out, len(c) - 1, batch * channels, channels, *c.stride(), height, width,
+                **_launch(height * width),
+            )  # fmt: skip
     return out

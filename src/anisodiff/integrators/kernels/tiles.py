@@ -86,14 +86,15 @@ def walk(
     drifts, squares = torch.empty_like(u), u.new_empty(batch * tiles)
     slopes = None if rule.additive else torch.empty_like(u)
     keys, first = (None, 0) if noise is None else (noise.keys.contiguous(), noise.reserve(steps))
-    for k in range(steps if batch else 0):
-        _drift[(tiles, batch)](
-            u, until, alpha1, inv_lambda1, inv_lambda2, nodes, drifts, slopes, squares, k,
-            size, height, width, rule.stencil, rule.additive, _BLOCK, num_warps=_WARPS,
-        )  # fmt: skip
-        _update[(triton.cdiv((size + 1) // 2, _BLOCK), batch)](
-            u, until, alpha2, nodes, keys, drifts, slopes, squares, k, first, rule.dt,
-            size, rule.noisy, rule.additive, rule.norm, rule.gamma, tiles, triton.next_power_of_2(tiles), _BLOCK,
-            num_warps=_WARPS,
-        )  # fmt: skip
+    with torch.cuda.device_of(u):
+        for k in range(steps if batch else 0):
+            _drift[(tiles, batch)](
+                u, until, alpha1, inv_lambda1, inv_lambda2, nodes, drifts, slopes, squares, k,
+                size, height, width, rule.stencil, rule.additive, _BLOCK, num_warps=_WARPS,
+            )  # fmt: skip
+            _update[(triton.cdiv((size + 1) // 2, _BLOCK), batch)](
+                u, until, alpha2, nodes, keys, drifts, slopes, squares, k, first, rule.dt,
+                size, rule.noisy, rule.additive, rule.norm, rule.gamma, tiles, triton.next_power_of_2(tiles), _BLOCK,
+                num_warps=_WARPS,
+            )  # fmt: skip
     return u
