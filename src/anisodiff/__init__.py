@@ -1,4 +1,4 @@
-"""Anisotropic diffusion, both meanings: Perona–Malik processes as the forward process of a diffusion model.
+"""Diffusion models whose forward process is Perona–Malik anisotropic diffusion plus noise.
 
 The public names are imported when they are first used: ``import anisodiff`` by itself does not even load torch.
 """

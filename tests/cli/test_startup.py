@@ -70,6 +70,15 @@ def test_version_and_help_load_nothing_heavy(words):
     assert done.stdout.endswith("loaded:\n")
 
 
+@pytest.mark.parametrize("words", [(), ("data",)])
+def test_without_a_command_the_help_is_printed_as_it_is(words):
+    done = answer(*words)
+    assert done.returncode == 2
+    lines = done.stderr.splitlines()
+    assert lines[0].startswith("Usage: anisodiff")
+    assert "Commands:" in lines
+
+
 def test_a_typo_is_one_line_with_the_nearest_verb_and_loads_nothing_heavy():
     done = answer("trian")
     assert done.returncode == 2

@@ -73,7 +73,7 @@ class Verbs(TyperGroup):
 
 app = typer.Typer(
     name="anisodiff",
-    help="Anisotropic diffusion, both meanings: Perona-Malik processes as the forward process of a diffusion model.",
+    help="Diffusion models whose forward process is Perona-Malik anisotropic diffusion plus noise.",
     cls=Verbs,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -106,8 +106,11 @@ def run() -> None:
         with in_one_line():
             sys.exit(app(standalone_mode=False))
     except UsageError as error:  # an option that does not exist, a value out of its range
-        if line := " ".join(error.format_message().split()):  # none where the help was printed instead
-            print(f"anisodiff: {line}", file=sys.stderr)
+        text = error.format_message()
+        if type(error).__name__ == "NoArgsIsHelpError":  # the message is the help
+            print(text, file=sys.stderr)
+        elif text:
+            print(f"anisodiff: {' '.join(text.split())}", file=sys.stderr)
         sys.exit(2)
     except RuntimeError as error:
         if "memory" not in str(error):

@@ -138,7 +138,8 @@ class _Run:
             if different := differences(saved.meta, self.about):
                 raise ValueError(f"{self.run} holds another run: {'; '.join(different)}; choose another folder")
             self.hooks.say(
-                f"continuing from {saved.path.name}: {saved.meta['images']} images seen, of {self.config.images}"
+                f"continuing from {saved.path.name}: {saved.meta['images']} images seen, of {self.config.images}, "
+                f"in {self.run}"
             )
             for note in threads_named(saved.meta, self.about):
                 self.hooks.say(note)
