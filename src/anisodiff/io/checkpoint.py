@@ -136,9 +136,8 @@ def find(path: str | Path, say: Callable[[str], None] = lambda _: None) -> Check
     """The checkpoint at ``path``: a checkpoint's own folder, a run (its newest complete one), or a shipped name."""
     path = shipped(path) or Path(path)
     if not path.is_dir():
-        raise ValueError(
-            f"no such folder: {path}; expected that of a run or a checkpoint, or the name {' or '.join(SHIPPED)}"
-        )
+        names = " or ".join(SHIPPED)
+        raise ValueError(f"no such folder: {path}; expected that of a run or a checkpoint, or the name {names}")
     skipped: list[str] = []
     if any((path / name).exists() for name in ("manifest.json", "model.safetensors", "config.json")):
         try:
