@@ -49,7 +49,7 @@ REFERENCE = typer.Option(None, "--reference", "-r", help="Compare with this set.
 FOR = typer.Option(None, "--for", help="Stop cleanly after this wall time, such as 9min.")
 DRY = typer.Option(False, "--dry-run", help="Print runs, time and cost; write nothing.")
 BATCH = typer.Option(None, "--batch", min=1, help="Set the batch size of sampling, in images.")
-COMPILE = typer.Option(False, "--compile/--no-compile", help="torch.compile networks of your own for sampling.")
+COMPILE = typer.Option(False, "--compile/--no-compile", help="Compile networks of your own for sampling (CUDA).")
 
 _ASSUMED = 50_000
 _PARTIAL = re.compile(r"--(?:for|only|stage)(?P<value>=.*)?")  # they change how much one call does, not the results
