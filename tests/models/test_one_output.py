@@ -134,13 +134,13 @@ def test_the_score_alone_is_the_first_of_two_outputs():
     z, (score, tilde) = model.to_coordinates(drawn.state), found["score_and_drift"][0]
     rate = c.alpha1 * c.weight * frequencies(8, 8, F64, images.device)
     drift = (model.modes(drawn.drift) + rate * z) / c.alpha2.square() - model.modes(score - tilde)
-    expected = (c.noise * drift.square()).mean((-3, -2, -1))
+    expected = 0.5 * (c.noise * drift.square()).sum((-3, -2, -1))
     torch.testing.assert_close(found["score_and_drift"][1] - found["score"][1], expected)
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_songs_loss_of_one_output(case):
-    """``noise``: the mean of (√N·error of s̃)², as it stands."""
+    """``noise``: half the sum of (√N·error of s̃)², as Song et al. have it."""
     images = gaussian_images(64, 8)
     process, model = build(images, CASES[case])
     model = model.double()
@@ -151,7 +151,7 @@ def test_songs_loss_of_one_output(case):
     target = model.modes(drawn.target) - (model.modes(drawn.drift) + rate * model.to_coordinates(drawn.state)) / (
         c.alpha2.square()
     )
-    expected = (c.noise * (model.modes(model(drawn.state, t)[1]) - target).square()).mean((-3, -2, -1))
+    expected = 0.5 * (c.noise * (model.modes(model(drawn.state, t)[1]) - target).square()).sum((-3, -2, -1))
     torch.testing.assert_close(model.loss(drawn, t), expected)
 
 
