@@ -32,7 +32,7 @@ def sample(
     grid: Path | None = typer.Option(None, "--grid", help=f"Write the first {SHOWN} images into one PNG."),
     strip: Path | None = typer.Option(None, "--strip", help=f"Draw {FOLLOWED} trajectories from noise into a PNG."),
     animation: Path | None = typer.Option(None, "--animation", help="Animate them: .gif, or .png for APNG."),
-    compile: bool = typer.Option(False, "--compile/--no-compile", help="Compile a network of your own (torch.compile, CUDA)."),
+    compile: bool = typer.Option(False, "--compile/--no-compile", help="Compile a network of your own (CUDA)."),
     precision: str = typer.Option("auto", "--precision", help="Compute in bf16 or fp32; auto: bf16 on CUDA."),
     as_json: bool = common.JSON,
     device: str = common.DEVICE,
