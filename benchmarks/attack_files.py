@@ -43,6 +43,7 @@ def make_world(folder: Path, run: Callable[[list[str], Path], Any]) -> None:
         "sample run --n 4 --steps 2 -o made --device cpu",
         "sample run --n 4 --steps 2 -o made.zip --device cpu",
         "edit run photos/0.png --steps 2 -o edits --device cpu",
+        "solve run photos/0.png --operator deblurring --steps 2 -o solved --device cpu",
         "evaluate made -r data --network none --json report.json --device cpu",
         f"compare ve -o study --images 8 SMALL {STUDIED}",
     ):
@@ -81,6 +82,8 @@ TARGETS: dict[str, tuple[str, str]] = {
     "protocol in sample": ("made/protocol.json", "sample run --n 5 --steps 2 -o made --device cpu"),
     "samples": ("made.zip", f"evaluate made.zip {MEASURE}"),
     "edits": ("edits/edit.json", "edit run photos/1.png --steps 2 -o edits --device cpu"),
+    "solutions": (
+        "solved/solve.json", "solve run photos/1.png --operator deblurring --steps 2 -o solved --device cpu"),
     "report": ("report.json", "evaluate --compare report.json --compare report.json"),
     "study": ("study/results/study.json", "compare --stage page -o study"),
     "training": ("study/results/ve/train.json", "compare --stage page -o study"),

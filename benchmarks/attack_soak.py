@@ -5,27 +5,33 @@
 files   a good file of every format is made, changed at random (bytes, cuts, types, keys, sizes, special files), and
         given to a command that reads it
 lines   random verbs, options and values
-kills   train, sample, compare, edit and data prepare are killed at a random moment and given again: the results must
-        be those of an undisturbed command, byte by byte
+kills   train, sample, compare, edit and data prepare are killed at a random moment of their work and given again: the
+        results must be those of an undisturbed command, byte by byte
 
-Counted are tracebacks, hangs (more than 10 s of work, or 60 s by the clock), memory (more than 1 GB above the idle
-process), and what a refusal has left behind. Trial k of a part is a function of the seed and k alone: `--first`
-continues, and one trial is repeated with `--first K --files 1`. Each trial runs in a process of its own.
+Counted are tracebacks, hangs (more than 10 s, not counting the time for which others had the processor), memory (more
+than 1 GB above the idle process), and what a refusal has left behind. Trial k of a part is a function of the seed and
+k alone: `--first` continues, and one trial is repeated with `--first K --files 1`. Each trial has a process of its
+own. Linux only.
 """
 
 import argparse
+import gc
 import hashlib
+import importlib
 import json
+import mmap
 import os
 import random
 import resource
 import shutil
 import signal
+import struct
 import sys
 import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -35,7 +41,9 @@ import torch
 from anisodiff.cli import main as command_line
 from attack_files import STUDIED, TARGETS, damage, make_world, words_of
 
-SECONDS, WAITED, MEMORY = 10.0, 60.0, 1 << 30
+SECONDS, MEMORY = 10.0, 1 << 30
+LONG = 300.0
+IDLE = mmap.mmap(-1, 8)  # shared with the children: memory of one when it begins
 
 
 @dataclass
@@ -46,41 +54,58 @@ class Outcome:
     said: str
     grown: int
     """Bytes of memory above the idle process."""
+    work: float
+    """Seconds of the processor."""
 
 
-def run(words: list[str], folder: Path, kill_after: float | None = None) -> Outcome:
-    """The command in a child of this process, in ``folder``."""
+def run(
+    words: list[str],
+    folder: Path,
+    kill_after: float | None = None,
+    most: float = SECONDS,
+    modules: Path | None = None,
+) -> Outcome:
+    """The command in a child of this process, in ``folder``; killed after so many seconds of work.
+
+    ``modules``: a file for the names of all modules that were imported at its end.
+    """
     log = folder.parent / f"{folder.name}.log"
     child = os.fork()
     if not child:
-        _as_child(words, folder, log)
-    begin, code = time.monotonic(), None
+        _as_child(words, folder, log, modules)
+    begin, code, work = time.monotonic(), None, 0.0
     while code is None:
         ended, status, usage = os.wait4(child, os.WNOHANG)
-        spent = time.monotonic() - begin
         if ended:
-            idle = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-            grown, code = (usage.ru_maxrss - idle) * 1024, os.waitstatus_to_exitcode(status)
-        elif spent > kill_after if kill_after is not None else spent > WAITED or _work(child) > SECONDS:
-            os.kill(child, signal.SIGKILL)
-            os.waitpid(child, 0)
-            grown, code = 0, "hang" if kill_after is None else "killed"
+            grown = usage.ru_maxrss * 1024 - struct.unpack("q", IDLE[:])[0]
+            code = os.waitstatus_to_exitcode(status)
+            work = usage.ru_utime + usage.ru_stime
+            break
+        work, kept_waiting = _work(child)
+        if kill_after is not None and work > kill_after:
+            grown, code = 0, "killed"
+        elif time.monotonic() - begin - kept_waiting > most:
+            grown, code = 0, "hang"
         else:
             time.sleep(0.002)
+            continue
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
     said = log.read_text(errors="replace")
     log.unlink()
-    return Outcome("traceback" if code == 1 or "Traceback" in said else code, said, grown)
+    return Outcome("traceback" if code == 1 or "Traceback" in said else code, said, grown, work)
 
 
-def _work(child: int) -> float:
-    """Seconds of the processor that a child has used: on a busy machine the clock says nothing."""
-    fields = Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+def _work(child: int) -> tuple[float, float]:
+    """Seconds for which a child had a processor, and for which it waited until others left one."""
+    spent = time.clock_gettime((~child << 3) | 2)  # Linux's clock of the processor time of another process
+    return spent, int(Path(f"/proc/{child}/schedstat").read_text().split()[1]) / 1e9
 
 
-def _as_child(words: list[str], folder: Path, log: Path) -> None:
+def _as_child(words: list[str], folder: Path, log: Path, modules: Path | None) -> None:
     code = 1
     try:
+        IDLE[:] = struct.pack("q", int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize())
         os.chdir(folder)
         stream = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         for number in (1, 2):
@@ -100,7 +125,24 @@ def _as_child(words: list[str], folder: Path, log: Path) -> None:
     finally:
         sys.stdout.flush()
         sys.stderr.flush()
+        if modules is not None:
+            modules.write_text("\n".join(sys.modules))
         os._exit(code)
+
+
+def learn(world: Path) -> None:
+    """Run every command once and import here what it has imported: its children need not do it again."""
+    scratch = world.parent / "scratch"
+    for line in dict.fromkeys([line for _, line in TARGETS.values()] + ["diagnose --qqq", "data show data"]):
+        shutil.copytree(world, scratch, symlinks=True)
+        modules = world.parent / "modules"
+        run(words_of(line), scratch, most=LONG, modules=modules)
+        for name in modules.read_text().splitlines():
+            with suppress(Exception):
+                importlib.import_module(name)
+        _remove(scratch)
+    gc.collect()
+    gc.freeze()  # a collection in a child would copy every page of this process
 
 
 def contents(folder: Path) -> dict[str, str]:
@@ -125,6 +167,7 @@ class Count:
     trials: int = 0
     reached: int = 0
     ends: Counter[str] = field(default_factory=Counter)
+    kinds: Counter[str] = field(default_factory=Counter)
     found: list[dict[str, Any]] = field(default_factory=list)
     largest: int = 0
 
@@ -146,12 +189,12 @@ def try_file(world: Path, scratch: Path, rng: random.Random) -> tuple[str, Words
     return f"{target}, {done}", words, ended, left_behind(before, contents(scratch))
 
 
-VERBS = words_of("train sample edit evaluate compare sweep forward diagnose data demo no-verb")
+VERBS = words_of("train sample edit solve evaluate compare sweep forward diagnose data demo no-verb")
 OPTIONS = words_of("""
     --data -o --out --set --n --steps --seed --seeds --images --sampler --prior --size --process --config --device
     --grid --json --metrics --network --inception --holdout --from --resume --dry-run --batch --strength
     --strengths --edit --stage --only --budget --for --reference --heldout --compare --halving --mask --figure
-    --no-such-option --help
+    --operator --noise --degrade --lpips --no-such-option --help
 """)
 VALUES = words_of("""
     0 -1 1 2 nan inf 1e400 1e-9 true x x= = a=b lr=0 eps=0 process.T=nan network.blocks=1000000 size=0 size=[8,8]
@@ -179,14 +222,13 @@ def try_line(world: Path, scratch: Path, rng: random.Random) -> tuple[str, Words
     return words[0], words, ended, left_behind(before, contents(scratch))
 
 
-KILLED: dict[str, tuple[str, float]] = {
-    "train": ("train ve --data data -o out --images 160 --set checkpoint_every=16 SMALL --device cpu", 3.0),
-    "sample": ("sample run --n 24 --steps 4 -o out.zip --batch 4 --device cpu", 2.0),
-    "edit": ("edit run photos/0.png photos/1.png --steps 4 -o out --device cpu", 2.0),
-    "prepare": ("data prepare photos -o out --size 8", 0.5),
-    "compare": (f"compare ve heat --images 16 -o out SMALL {STUDIED}", 6.0),
+KILLED = {
+    "train": "train ve --data data -o out --images 160 --set checkpoint_every=16 SMALL --device cpu",
+    "sample": "sample run --n 24 --steps 4 -o out.zip --batch 4 --device cpu",
+    "edit": "edit run photos/0.png photos/1.png --steps 4 -o out --device cpu",
+    "prepare": "data prepare photos -o out --size 8",
+    "compare": f"compare ve heat --images 16 -o out SMALL {STUDIED}",
 }
-"""A command, and the seconds in which it is killed."""
 TIMES = ("log.jsonl", "tfevents", ".lock", "page", "train.json", "fresh.json", "made.json", ".npz", "gaussian-2.json")
 """Files that hold measured times or dates; their presence is compared, not their bytes."""
 
@@ -200,28 +242,27 @@ def settled(folder: Path) -> dict[str, str]:
 
 
 class Kills:
-    """The undisturbed results, made when first needed."""
+    """The undisturbed results and the work for them, made when first needed."""
 
     def __init__(self) -> None:
-        self.calm: dict[str, dict[str, str]] = {}
+        self.calm: dict[str, tuple[dict[str, str], float]] = {}
 
     def __call__(self, world: Path, scratch: Path, rng: random.Random) -> tuple[str, Words, Outcome, list[str]]:
         verb = rng.choice(list(KILLED))
-        line, span = KILLED[verb]
-        words = words_of(line)
+        words = words_of(KILLED[verb])
         if verb not in self.calm:
             shutil.copytree(world, scratch, symlinks=True)
-            run(words, scratch, kill_after=300.0)
-            self.calm[verb] = settled(scratch)
+            work = run(words, scratch, most=LONG).work
+            self.calm[verb] = settled(scratch), work
             shutil.rmtree(scratch)
         shutil.copytree(world, scratch, symlinks=True)
-        kills = [rng.uniform(0.02, span) for _ in range(rng.choice((1, 1, 2, 3)))]
-        for moment in kills:
-            run(words, scratch, kill_after=moment)
-        ended = run(words, scratch, kill_after=300.0)
+        expected, work = self.calm[verb]
+        moments = [rng.uniform(0.0, work) for _ in range(rng.choice((1, 1, 2, 3)))]
+        killed = [run(words, scratch, kill_after=moment, most=LONG).code for moment in moments].count("killed")
+        ended = run(words, scratch, most=LONG)
         got = settled(scratch)
-        wrong = [name for name in {*got, *self.calm[verb]} if got.get(name) != self.calm[verb].get(name)]
-        return f"{verb}, {len(kills)} kills", words, ended, sorted(wrong)
+        wrong = [name for name in {*got, *expected} if got.get(name) != expected.get(name)]
+        return f"{verb}, killed {killed} times", words, ended, sorted(wrong)
 
 
 Trial = Callable[[Path, Path, random.Random], tuple[str, Words, Outcome, list[str]]]
@@ -246,6 +287,7 @@ def trials(
         _remove(scratch)
         count.trials, count.reached = count.trials + 1, number + 1
         count.ends[str(ended.code)] += 1
+        count.kinds[what] += 1
         count.largest = max(count.largest, ended.grown)
         wrong = [str(ended.code)] if ended.code in ("traceback", "hang") else []
         wrong += ["memory"] * (ended.grown > MEMORY)
@@ -277,19 +319,11 @@ def main(words: list[str] | None = None) -> int:
     parser.add_argument("--json", type=Path, help="write counts and findings here")
     args = parser.parse_args(words)
     torch.set_num_threads(1)
-    import anisodiff.cli.compare
-    import anisodiff.cli.edit
-    import anisodiff.cli.evaluate
-    import anisodiff.cli.sample
-    import anisodiff.cli.train
-    import anisodiff.experiments
-    import anisodiff.generation
-    import anisodiff.metrics  # noqa: F401  # children share what is imported here
-
     with tempfile.TemporaryDirectory() as folder:
         world = Path(folder) / "world"
         world.mkdir()
-        make_world(world, lambda words, folder: run(words, folder, kill_after=300.0))
+        make_world(world, lambda words, folder: run(words, folder, most=LONG))
+        learn(world)
         parts: list[tuple[str, Trial]] = [("files", try_file), ("lines", try_line), ("kills", Kills())]
         counts = {}
         for part, attempt in parts:
@@ -304,14 +338,14 @@ def main(words: list[str] | None = None) -> int:
             "largest memory": found.largest,
             **{name: sum(name in one["wrong"] for one in found.found)
                for name in ("traceback", "hang", "memory", "left behind")},
-            "findings": found.found,
+            "kinds": dict(sorted(found.kinds.items())), "findings": found.found,
         }
         for part, found in counts.items()
     }  # fmt: skip
     if args.json is not None:
         args.json.write_text(json.dumps({"seed": args.seed, **result}, indent=1))
     for part, found in result.items():
-        print(part, {key: value for key, value in found.items() if key != "findings"})
+        print(part, {key: value for key, value in found.items() if key not in ("kinds", "findings")})
     return int(any(found["findings"] for found in result.values()))
 
 

@@ -55,7 +55,7 @@ def child(config: TrainConfig, dataset: Dataset, run: Path, fatal: int | None) -
         effects += 1
 
     try:
-        train(config, dataset, run, hooks=Hooks(observe=observe), tensorboard=False)
+        train(config, dataset, run, hooks=Hooks(observe=observe), track=())
         os._exit(0)
     except BaseException as error:
         print(f"a run failed: {error!r}", file=sys.stderr)

@@ -55,7 +55,7 @@ def main() -> None:
         stepper = Stepper(plan, model, network, execution, distributed)
         images = Loader(dataset, batch=4, seed=0).batch(0)[0]
         stepper.step(0, images)  # constants are made once
-        train(config, dataset, Path(folder) / "run", tensorboard=False)
+        train(config, dataset, Path(folder) / "run", track=())
         generator = load(Path(folder) / "run", "cpu", dataset)
         generator.sample(1, steps=12)
         found = {

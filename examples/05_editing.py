@@ -37,7 +37,7 @@ def trained(folder: Path, size: int, images: int) -> anisodiff.Generator:
         process="ve", network=network, size=size, images=images, batch=32, lr=1e-3, warm_up=2000, calibration=512,
         ema=["constant(0.99)"], checkpoint_every=0, sample_every=0,
     )  # fmt: skip
-    train(config, dataset, folder / "run", tensorboard=False)
+    train(config, dataset, folder / "run", track=())
     return anisodiff.load(folder / "run", "cpu")
 
 

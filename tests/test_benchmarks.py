@@ -144,3 +144,66 @@ def test_study_two_compares_recipes():
         plan = Plan.of(recipe(run.base).changed(run.changes))
         if run.sampler != "auto":
             build_sampler(run.sampler, plan.process, plan.provided)
+
+
+def test_structure_and_texture(script, tmp_path):
+    """The whole study in its smallest form; a second call finds all of it; other settings are refused."""
+    words = ["--tiny", "--out", str(tmp_path), "--device", "cpu", "--kinds", "median", "--strengths", "0.5", "0.8"]
+    printed = script("structure_texture.py", *words)
+    assert f"wrote {tmp_path / 'README.md'}" in printed
+    rows = json.loads((tmp_path / "results.json").read_text())["rows"]
+    assert {row["run"] for row in rows} == {"input", "cartoon", "cartoon-3", "blur", "ve", "ve-conditional"}
+    assert len(rows) == 1 + 2 * (4 + 2)
+    assert all(0 <= row["edge_f1"] <= 1 and row["sliced_wasserstein"] > 0 for row in rows)
+    assert next(row for row in rows if row["run"] == "input")["edge_f1"] == 1.0
+    told = (tmp_path / "README.md").read_text()
+    assert told.count("| ve |") == 2
+    assert (tmp_path / "median.png").is_file()
+    assert script("structure_texture.py", *words).splitlines()[-1] == f"wrote {tmp_path / 'README.md'}"
+    with pytest.raises(SystemExit, match="holds a study with other settings"):
+        script("structure_texture.py", *words, "--seed", "1")
+
+
+def test_equal_smoothing(script, tmp_path):
+    """Strengths that remove the same share in every way, and the command that compares them."""
+    rng = np.random.default_rng(0)
+    coarse = rng.integers(60, 200, (12, 1, 4, 4)).repeat(2, 2).repeat(2, 3)
+    np.save(tmp_path / "raw.npy", (coarse + rng.integers(-30, 30, (12, 1, 8, 8))).astype(np.uint8))
+    prepare(tmp_path / "raw.npy", tmp_path / "data", size=8, channels=1)
+    words = [str(tmp_path / "data"), "--share", "0.5", "--out", str(tmp_path / "out"), "--dry-run"]
+    *rows, command = script("equal_smoothing.py", *words, "--", "--images", "64").splitlines()
+    assert len(rows) == 7
+    assert all(abs(float(row.rpartition(" ")[2]) - 0.5) < 2e-3 for row in rows)
+    texts = [word.strip("'") for word in command.split("' ") for word in word.split(" '")]
+    runs = [parse_run(text) for text in texts if ";name=" in text]
+    assert len(runs) == 7
+    assert command.endswith("--images 64")
+
+
+def test_starts_and_repeats(script, tmp_path):
+    """Starts of three kinds at two levels of noise, and samples that are repeated."""
+    rng = np.random.default_rng(0)
+    for name in ("train", "test"):
+        np.save(tmp_path / f"{name}.npy", rng.integers(0, 256, (8, 32, 32, 3), dtype=np.uint8))
+        prepare(tmp_path / f"{name}.npy", tmp_path / name, size=32, channels=3)
+    sets = ["--train", str(tmp_path / "train"), "--test", str(tmp_path / "test"), "--device", "cpu"]
+    words = ["starts", "cifar10-tiny", *sets, "--n", "2", "--steps", "3", "--sigmas", "0.87", "1e9"]
+    printed = script("starts.py", *words, "--out", str(tmp_path / "starts"))
+    rows = [json.loads(path.read_text()) for path in sorted((tmp_path / "starts").glob("*.json"))]
+    assert [(row["sigma"], row["start"]) for row in rows] == [
+        (s, kind) for s in (0.87, 1e9) for kind in ("gaussian", "test", "train")
+    ]
+    assert rows[0]["t"] < rows[-1]["t"] == 2.0
+    assert len(printed.splitlines()) == 8
+    np.savez(tmp_path / "made.npz", images=rng.integers(0, 256, (16, 32, 32, 3), dtype=np.uint8))
+    words = ["repeats", str(tmp_path / "made.npz"), "--train", str(tmp_path / "train"), "--device", "cpu"]
+    assert "| an eighth, eight times | 16 |" in script("starts.py", *words, "--out", str(tmp_path / "again"))
+
+
+def test_painted_dataset(script, tmp_path):
+    np.save(tmp_path / "raw.npy", np.random.default_rng(0).integers(0, 256, (3, 8, 8, 3), dtype=np.uint8))
+    prepare(tmp_path / "raw.npy", tmp_path / "data", size=8, channels=3)
+    script("paint_dataset.py", str(tmp_path / "data"), str(tmp_path / "out.npy"), "--paint", "strokes(colors=2)")
+    painted = np.load(tmp_path / "out.npy")
+    assert painted.shape == (3, 8, 8, 3)
+    assert all(len(np.unique(image.reshape(-1, 3), axis=0)) == 2 for image in painted)

@@ -12,6 +12,7 @@ import anisodiff
 from anisodiff.registry import build_sampler
 from anisodiff.schedules import (
     Constant,
+    Cutoff,
     ExponentialToIsotropic,
     Geometric,
     Infinite,
@@ -51,6 +52,8 @@ def test_exponential_ends_isotropic_and_never_overflows():
         Power(1, 1, 2),
         Pulse(30, 1.1, 0.12),
         Pulse(2, 0, 0.5),
+        Cutoff(3, 0.5),
+        Cutoff(3, 1.0, 2.5),
     ],
 )
 @pytest.mark.parametrize(("s", "t"), [(0.0, 2.0), (0.3, 0.3001), (1.7, 2.0), (0.0, 1e-6)])
@@ -70,6 +73,7 @@ numbers = st.floats(1e-6, 1e6)
         st.builds(Geometric, numbers, numbers),
         st.builds(Power, numbers, numbers, st.floats(0.01, 9)),
         st.builds(Pulse, numbers, numbers, numbers),
+        st.builds(Cutoff, numbers, numbers, st.floats(1, 9)),
         st.builds(ExponentialToIsotropic, numbers, numbers),
         st.just(Infinite()),
     )

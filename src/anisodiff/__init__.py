@@ -13,6 +13,7 @@ _PUBLIC = {
     "Equation": "equation",
     "Exponential": "integrators",
     "Generator": "generation",
+    "Guidance": "generation",
     "Images": "generation",
     "Process": "processes",
     "ProcessConfig": "processes",
@@ -28,17 +29,22 @@ _PUBLIC = {
     "noise_scale": "stencils",
     "process": "registry",
     "save_grid": "io.grids",
+    "solve": "editing",
     "train": "generation",
     "transition": "schedules",
 }
 """Public name → the module that defines it."""
+_EXTRA = {"AnisoDiffPipeline": "pipelines.pipeline"}
+"""The same for names that need an extra package: ``from anisodiff import *`` leaves them out."""
 
 __all__ = [*_PUBLIC, "__version__"]  # noqa: PLE0604  (strings, every one)
 
 if TYPE_CHECKING:
     from anisodiff.editing import edit as edit
+    from anisodiff.editing import solve as solve
     from anisodiff.equation import Equation as Equation
     from anisodiff.generation import Generator as Generator
+    from anisodiff.generation import Guidance as Guidance
     from anisodiff.generation import Images as Images
     from anisodiff.generation import load as load
     from anisodiff.generation import train as train
@@ -47,6 +53,7 @@ if TYPE_CHECKING:
     from anisodiff.integrators import TamedEuler as TamedEuler
     from anisodiff.io.grids import save_grid as save_grid
     from anisodiff.metrics import evaluate as evaluate
+    from anisodiff.pipelines.pipeline import AnisoDiffPipeline as AnisoDiffPipeline
     from anisodiff.processes import SPDE as SPDE
     from anisodiff.processes import ClosedForm as ClosedForm
     from anisodiff.processes import Process as Process
@@ -60,9 +67,10 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _PUBLIC:
+    places = {**_PUBLIC, **_EXTRA}
+    if name not in places:
         raise AttributeError(f"module 'anisodiff' has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"anisodiff.{_PUBLIC[name]}"), name)
+    value = getattr(importlib.import_module(f"anisodiff.{places[name]}"), name)
     globals()[name] = value
     return value
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from anisodiff import notation
-from anisodiff.schedules import Constant, Infinite, Pulse, Transition, anisotropy, strength
+from anisodiff.schedules import Constant, Cutoff, Infinite, Pulse, Transition, anisotropy, strength
 from anisodiff.tensors import check_times
 
 
@@ -47,13 +47,17 @@ class Equation:
             if not math.isfinite(value) or value < 0 or (least == ">" and value == 0):
                 raise ValueError(f"{name} must be finite and {least} 0, got {value:g}")
             object.__setattr__(self, name, value)
-        self._check_pulses()
+        self._check_transitions()
 
-    def _check_pulses(self) -> None:
-        if isinstance(self.intensity, Pulse):
+    def _check_transitions(self) -> None:
+        if isinstance(self.intensity, Pulse | Cutoff):
             raise ValueError(
                 f"intensity must not fade, where there is no noise nothing can be learned, got {self.intensity}; "
-                "a pulse is for the diffusivity"
+                "pulse and cutoff are for the diffusivity"
+            )
+        if self.smoothing_end is not None and self.smoothing_end >= self.T:
+            raise ValueError(
+                f"diffusivity: a cutoff ends before T = {self.T:g}, got {self.diffusivity}; a number never ends"
             )
         if isinstance(self.diffusivity, Pulse) and self.diffusivity.width < self.T / 20:
             raise ValueError(
@@ -64,6 +68,11 @@ class Equation:
     def smooths(self) -> bool:
         """Whether there is a drift at all (α1 ≢ 0)."""
         return self.diffusivity != Constant(0.0)
+
+    @property
+    def smoothing_end(self) -> float | None:
+        """The time after which nothing is smoothed (α1 = 0); None where there is none."""
+        return self.diffusivity.jump
 
     @property
     def noisy(self) -> bool:

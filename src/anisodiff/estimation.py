@@ -31,6 +31,7 @@ from anisodiff.statistics import (
     symmetric,
     window_phases,
 )
+from anisodiff.tensors import precise, settled
 
 _BATCH = 512
 _RINGS = 8
@@ -88,9 +89,9 @@ class _Images:
 
     def __init__(self, images: Tensor) -> None:
         self.pixels = images
-        self.mean = images.double().mean((0, 2, 3)).float()
+        self.mean = precise(images).mean((0, 2, 3)).float().to(images.device)
         self.modes = dct2(images - self.mean[:, None, None])
-        self.power = symmetric(self.modes.double().square().mean((0, 1)))
+        self.power = symmetric(precise(self.modes).square().mean((0, 1)))
 
 
 def _tabulate(
@@ -121,10 +122,10 @@ def _tabulate(
     single = {name: value.float().to(device) for name, value in tables.items()}
     if not all(bool(table.isfinite().all()) for table in single.values()):
         raise ValueError(_TOO_QUIET)
-    data = images.power.float()
+    data = images.power.float().to(device)
     axes = principal_axes(images.modes) if settings.channel_pca else channel_axes(images.pixels.shape[1], data)
     return SpectralStatistics(
-        edges=bounds.to(device), phases=phases.to(device), mean=images.mean, data=data, **axes, **single
+        edges=settled(bounds, device), phases=settled(phases, device), mean=images.mean, data=data, **axes, **single
     )
 
 
@@ -134,15 +135,15 @@ def exactly(equation: Equation, pixels: Tensor, settings: EstimationSettings) ->
     like = images.power[None, None]
 
     def row(t: Tensor, _: int) -> _Row:
-        when = t.to(pixels.device).reshape(1)
+        when = t.to(like.device).reshape(1)
         begin = torch.zeros_like(when)
         noise = grid_variance(equation, begin, when, like)[0, 0]
         signal = grid_decay(equation, begin, when, like)[0, 0] ** 2 * images.power
         return _Row(noise, signal, torch.ones_like(noise), 1 / noise, torch.zeros_like(noise))
 
-    # nothing jumps: forty cells carry the statistics, short ones where the noise begins
-    edges = tuple(equation.T * (k / 40) ** 2 for k in range(41))
-    return _tabulate(images, edges, smooth_phases(), row, 1e-8, settings)
+    # nothing else jumps: forty cells carry the statistics, short ones where the noise begins
+    edges = {equation.T * (k / 40) ** 2 for k in range(41)} | {equation.smoothing_end or equation.T}
+    return _tabulate(images, tuple(sorted(edges)), smooth_phases(), row, 1e-8, settings)
 
 
 def of_spde(process: Solved, pixels: Tensor, settings: EstimationSettings) -> SpectralStatistics:
@@ -185,7 +186,7 @@ def from_powers(
 ) -> SpectralStatistics:
     """From ``powers``(images, t, channel means) → S, N [H, W], which is exact for the images it is given."""
     images = _Images(pixels)
-    mean = pixels.double().mean((0, 2, 3))
+    mean = precise(pixels).mean((0, 2, 3))
     parts, phases = torch.split(pixels, 128), window_phases(1)
 
     def row(t: Tensor, _: int) -> _Row:
@@ -207,7 +208,7 @@ class _Sums:
 
     def add(self, name: str, value: Tensor) -> None:
         """``value`` [B, C, H, W]."""
-        self._found[name] = self._found[name] + value.double().sum((0, 1))
+        self._found[name] = self._found[name] + precise(value).sum((0, 1))
 
     def __getitem__(self, name: str) -> Tensor:
         return symmetric(torch.as_tensor(self._found[name]))
@@ -229,7 +230,8 @@ def _at_least(target: Tensor, noise: Tensor, count: int) -> Tensor:
 def _about_a_path(process: Solved, images: Tensor, mean: Tensor, t: Tensor, seed: int) -> _Row:
     """Where a state is a function of its image and noise: u = m + n, b linear in them."""
     sums, count = _Sums(), images.shape[0] * images.shape[1]
-    noise = process.step.noise(process.equation, t.reshape(1).to(images.device), images[:1].double())
+    like = precise(images[:1])
+    noise = process.step.noise(process.equation, t.reshape(1).to(like.device), like)
     for part in torch.split(torch.arange(len(images), device=images.device), _BATCH):
         x0, when, keys = images[part], t.expand(len(part)), combine(seed, 1, part)
         quiet = process.training_pair(x0, when, Silence(keys))

@@ -22,6 +22,7 @@ from torch import Tensor
 
 from anisodiff.dct import dct2, radial_bands
 from anisodiff.processes import Process
+from anisodiff.tensors import precise
 
 Progress = Callable[[int, int], None]
 
@@ -127,16 +128,20 @@ def _verdict(
 
 
 def forgetting(
-    process: Process, images: Tensor, *, seed: int = 0, bands: int = 8, progress: Progress | None = None
-) -> Forgetting:
-    """Measure ``process`` on ``images`` [N, C, H, W] in [0, 1]; N of a few hundred or more gives stable numbers."""
+    process: Process, images: Tensor, *, seed: int = 0, bands: int = 8, replicates: int = 128,
+    progress: Progress | None = None,
+) -> Forgetting:  # fmt: skip
+    """Measure ``process`` on ``images`` [N, C, H, W] in [0, 1]; N of a few hundred or more gives stable numbers.
+
+    ``replicates``: runs of each of a few images, 20 or more, which tell whether U_T given U_0 is Gaussian.
+    """
     from scipy.stats import kurtosis, normaltest
 
     count, height, width = len(images), images.shape[-2], images.shape[-1]
     if count < 2:
         raise ValueError(f"at least 2 images are needed, got {count}")
     bands = min(bands, max(2, min(height, width) // 2 + 1))
-    replicates, probes = 128, min(4, count)
+    probes = min(4, count)
     done, total = 0, 2 * count + replicates * probes
 
     def tick(number: int) -> None:
@@ -148,7 +153,7 @@ def forgetting(
     generator = torch.Generator(images.device).manual_seed(seed)
     first = _terminal(process, images, generator, tick)
     second = _terminal(process, images, generator, tick)
-    modes0, modes1, modes2 = (dct2(v).double() for v in (images, first, second))
+    modes0, modes1, modes2 = (precise(dct2(v)) for v in (images, first, second))
 
     centered1, centered2 = modes1 - modes1.mean(0), modes2 - modes2.mean(0)
     signal = (centered1 * centered2).mean((0, 1)).cpu()
@@ -159,11 +164,11 @@ def forgetting(
         s, p = float(signal[band == k].sum().clamp(min=0)), float(power[band == k].sum())
         snr.append(s / max(p - s, 1e-300) if s < p else math.inf)
 
-    x, u = images.double() - images.double().mean(), first.double() - first.double().mean()
+    x, u = (precise(v) - precise(v).mean() for v in (images, first))
     correlation = float((x * u).mean() / (x.square().mean() * u.square().mean()).sqrt().clamp(min=1e-300))
 
     repeated = images[:probes].repeat_interleave(replicates, 0)
-    runs = _terminal(process, repeated, generator, tick).double()
+    runs = precise(_terminal(process, repeated, generator, tick))
     standard = runs.reshape(probes, replicates, -1).cpu().numpy()
     noisy = standard.std(1) > 1e-9
     if noisy.any():
@@ -174,13 +179,13 @@ def forgetting(
         rejected, excess = 0.0, 0.0
     channel_means = runs.mean((-2, -1)).reshape(probes, replicates, -1)
     mean_noise = float(channel_means.std(1).mean())
-    shift1, shift2 = ((v - images).double().mean((-2, -1)).flatten() for v in (first, second))
+    shift1, shift2 = (precise(v - images).mean((-2, -1)).flatten() for v in (first, second))
     product = shift1 * shift2  # independent noise: its mean is the squared systematic part
     mean_drift = math.sqrt(max(0.0, float(product.mean())))
     sigma = float(product.mean() / (product.std() / math.sqrt(len(product))).clamp(min=1e-300))
 
     found = _found_again(modes0.flatten(1), modes1.flatten(1), modes2.flatten(1))
-    nearest = torch.cdist(second.double().flatten(1), images.double().flatten(1)).argmin(1).cpu()
+    nearest = torch.cdist(precise(second).flatten(1), precise(images).flatten(1)).argmin(1).cpu()
     pixels = float((nearest == torch.arange(count)).double().mean())
     forgets, verdict, advice = _verdict(
         snr, max(found, pixels), count, drifts=sigma > 4 and mean_drift > 1e-6,

@@ -21,7 +21,7 @@ from torch import Tensor
 from anisodiff.dct import axis_frequencies
 from anisodiff.equation import Equation
 from anisodiff.noise import spectrum
-from anisodiff.tensors import made_once
+from anisodiff.tensors import made_once, moved
 
 _STEP, _REACH = 0.05, 3.5
 """Spacing and reach of the quadrature: 141 nodes; relative error below 1e-8 for ΔA·z up to 8·10³ (tested)."""
@@ -34,14 +34,24 @@ def _tanh_sinh(device: torch.device) -> tuple[Tensor, Tensor]:
     tau = _STEP * torch.arange(-count, count + 1, dtype=torch.float64)
     y = math.pi * torch.sinh(tau)
     left, right = torch.sigmoid(y), torch.sigmoid(-y)
-    return left.to(device), (_STEP * math.pi * torch.cosh(tau) * left * right).to(device)
+    return moved(left, device), moved(_STEP * math.pi * torch.cosh(tau) * left * right, device)
 
 
 def quadrature(equation: Equation, s: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
-    """Masses m and rates c, both [B, Q] float64, with φ(z) = Σ_q m_q e^{−c_q z}, for times s ≤ t, both [B]."""
+    """Masses m and rates c, both [B, Q or 2Q] float64, with φ(z) = Σ_q m_q e^{−c_q z}, for times s ≤ t, both [B]."""
+    end = equation.smoothing_end
+    if end is None:
+        return _piece(equation, s, t, t)
+    between = torch.minimum(torch.maximum(s, torch.full_like(s, end)), t)  # nothing is smooth across the jump of α1
+    pieces = _piece(equation, s, between, t), _piece(equation, between, t, t)
+    return torch.cat([mass for mass, _ in pieces], 1), torch.cat([rate for _, rate in pieces], 1)
+
+
+def _piece(equation: Equation, s: Tensor, e: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
+    """The part of the noise from between ``s`` and ``e`` ≤ ``t``."""
     fraction, weight = _tanh_sinh(t.device)
-    length = (t - s)[:, None]
-    r = torch.minimum(s[:, None] + length * fraction, t[:, None])
+    length = (e - s)[:, None]
+    r = torch.minimum(s[:, None] + length * fraction, e[:, None])
     mass = weight * length * equation.alpha2(r) ** 2
     return mass, 2.0 * equation.smoothing(r, t[:, None].expand_as(r))
 

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from anisodiff.dct import dct2, frequencies, idct2
-from anisodiff.tensors import compiled, triton_at_hand
+from anisodiff.tensors import compiled, precise, triton_at_hand, wide
 
 GOLDEN = 0x9E3779B97F4A7C15
 """2⁶⁴/φ, odd: its multiples are spread evenly."""
@@ -118,9 +118,9 @@ class KeyedNoise:
         return drawn.reshape(like.shape)
 
     def uniform(self) -> Tensor:
-        """One uniform number in (0, 1) a sample, float64 [B]."""
+        """One uniform number in (0, 1) a sample, float64 [B]; on the CPU, where the device has no float64."""
         word = shift_right(keyed_words(self._stream(), 1)[:, 0], 11, 64)
-        return (word.to(torch.float64) + 0.5) * 2.0**-53
+        return (precise(word) + 0.5) * 2.0**-53
 
     def reserve(self, draws: int) -> int:
         """Number of the first of ``draws`` draws that are made elsewhere, of the same words."""
@@ -171,7 +171,7 @@ def white(like: Tensor, source: Randomness) -> Tensor:
 
 def spectrum(height: int, width: int, length: float, dtype: torch.dtype, device: torch.device) -> Tensor:
     """q [H, W], the eigenvalues of Q in DCT order for correlation length ``length`` = ℓ."""
-    q = torch.exp(-0.5 * (length * frequencies(height, width, torch.float64, device).sqrt()).square())
+    q = torch.exp(-0.5 * (length * frequencies(height, width, wide(device), device).sqrt()).square())
     return (q / q.mean()).to(dtype)
 
 

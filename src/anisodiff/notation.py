@@ -85,7 +85,7 @@ def read(text: str, kinds: Mapping[str, type], what: str) -> Any:
         raise ValueError(f"{what}: cannot read {text!r}; write it like {_example(kinds)}")
     word, inside = call.group(1), call.group(2)
     if word not in kinds:
-        raise ValueError(f"{what}: unknown kind {word!r}; {nearest(word, kinds)}")
+        raise ValueError(f"unknown {what} {word!r}; {nearest(word, kinds)}")
     kind = kinds[word]
     names = [f.name for f in dataclasses.fields(kind)]
     given: dict[str, float | str] = {}
@@ -115,8 +115,8 @@ def write(word: str, item: Any) -> str:
     """The text that :func:`read` turns back into ``item``; the end points ``a`` and ``b`` stand without a name."""
     parts = []
     for f in dataclasses.fields(item):
-        if f.metadata.get("law", True):
-            value = getattr(item, f.name)
+        value = getattr(item, f.name)
+        if f.metadata.get("law", True) and not (f.metadata.get("unless_default") and value == f.default):
             text = plain(value) if isinstance(value, float) else str(value)
             parts.append(text if f.name in ("a", "b") else f"{f.name}={text}")
     return f"{word}({', '.join(parts)})" if parts else word
@@ -124,4 +124,4 @@ def write(word: str, item: Any) -> str:
 
 def plain(value: float) -> str:
     """A float in the fewest digits that read back to it; whole numbers without a point."""
-    return str(int(value)) if value == int(value) and abs(value) < 1e15 else repr(value)
+    return str(int(value)) if math.isfinite(value) and value == int(value) and abs(value) < 1e15 else repr(value)

@@ -38,6 +38,7 @@ from anisodiff.models.time_density import draw_times, places_among
 from anisodiff.noise import KeyedNoise, combine
 from anisodiff.priors import GaussianPrior
 from anisodiff.processes.base import Process
+from anisodiff.tensors import moved, precise, wide
 
 LEVELS = 256
 """Values of a byte."""
@@ -165,10 +166,10 @@ class PathBound:
     def path(self, x0: Tensor, keys: Tensor) -> Tensor:
         """The integral, from `count` times, [B]."""
         uniform = KeyedNoise(combine(keys, _TIME)).uniform()
-        total = torch.zeros(len(x0), dtype=torch.float64, device=x0.device)
+        total = torch.zeros(len(x0), dtype=wide(x0.device), device=x0.device)
         for k in range(self.count):
             place = 1 - (2 * (uniform + k) / self.count - 1).abs()
-            t, span = (x.to(x0.device) for x in self.times.at(place))
+            t, span = (moved(x, x0.device) for x in self.times.at(place))
             pair = self.process.training_pair(x0, t, self._noise(keys, _TIME + 1 + k))
             total += span * self.model.path_rate(pair, t) / self.count
         return total
@@ -176,12 +177,12 @@ class PathBound:
     def last(self, x0: Tensor, keys: Tensor) -> Tensor:
         """−ln p(x0 | u_tmin), [B]."""
         when = torch.full((len(x0),), self.t_min, dtype=torch.float64)
-        state = self.process.training_pair(x0, when.to(x0.device), self._noise(keys, _LAST)).state
-        t = when[:1].to(x0.device)
-        mean = self.model.denoised(self.model.to_coordinates(state), t).double()
+        pair = self.process.training_pair(x0, moved(when, x0.device), self._noise(keys, _LAST))
+        t, model = moved(when[:1], x0.device), self.model.conditioned(pair.condition)
+        mean = model.denoised(model.to_coordinates(pair.state), t)
         widths = float(noise_left(self.model, when[:1])) * _WIDTHS
-        each = [byte_probability(x0.double(), mean, float(w), self.levels).sum((-3, -2, -1)) for w in widths]
-        return math.log(len(widths)) - torch.stack(each).logsumexp(0)
+        each = [byte_probability(precise(x0), precise(mean), float(w), self.levels).sum((-3, -2, -1)) for w in widths]
+        return moved(math.log(len(widths)) - torch.stack(each).logsumexp(0), x0.device)
 
     def _noise(self, keys: Tensor, stream: int) -> KeyedNoise:
         kind = _Field if "closed_form" in self.process.capabilities else KeyedNoise

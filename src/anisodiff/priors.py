@@ -20,6 +20,7 @@ from torch import Tensor
 
 from anisodiff.dct import dct2, idct2
 from anisodiff.noise import KeyedNoise, Randomness, white
+from anisodiff.tensors import precise, wide, widened
 
 Images = Tensor | NDArray[np.uint8]
 """[N, C, H, W]: float in [0, 1], or bytes (a memory map will do)."""
@@ -27,7 +28,7 @@ Images = Tensor | NDArray[np.uint8]
 
 def normal_density(xi: Tensor, log_determinant: Tensor | float) -> Tensor:
     """ln of the density of m + C^{1/2} ξ, from ``xi`` [B, …] and ln det C (a number, or [B]), float64 [B]."""
-    xi = xi.double().flatten(1)
+    xi = widened(xi).flatten(1)
     return -0.5 * (xi.square().sum(1) + log_determinant + xi.shape[1] * math.log(2 * math.pi))
 
 
@@ -58,41 +59,48 @@ class GaussianPrior(Prior):
 
     def draw(self, count: int, source: Randomness) -> Tensor:
         """``count`` terminal states [count, C, H, W]."""
-        xi = white(self.mean.expand(count, *self.mean.shape), source)
+        return self.colored(white(self.mean.expand(count, *self.mean.shape), source))
+
+    def colored(self, xi: Tensor) -> Tensor:
+        """The states [B, C, H, W] of white vectors ``xi`` [B, C, H, W]."""
         return idct2(self.mean + torch.einsum("hwcd,bdhw->bchw", self.root, xi))
+
+    def whitened(self, u: Tensor) -> Tensor:
+        """The inverse of `colored`, in double precision."""
+        inverse = torch.linalg.inv(widened(self.root))
+        return torch.einsum("hwcd,bdhw->bchw", inverse, dct2(widened(u)) - widened(self.mean))
 
     def log_density(self, u: Tensor) -> Tensor:
         """ln N(u; mean, covariance) of states [B, C, H, W], float64 [B]."""
-        root = self.root.double()
-        xi = torch.einsum("hwcd,bdhw->bchw", torch.linalg.inv(root), dct2(u.double()) - self.mean.double())
-        return normal_density(xi, 2 * root.diagonal(dim1=-2, dim2=-1).log().sum())
+        root = widened(self.root)
+        return normal_density(self.whitened(u), 2 * root.diagonal(dim1=-2, dim2=-1).log().sum())
 
 
 def fit_gaussian(states: Tensor, low: int = 8) -> GaussianPrior:
     """The prior of simulated terminal states [N, C, H, W]."""
-    modes = dct2(states.double())
+    modes = dct2(precise(states))
     count, channels = modes.shape[:2]
     mean = torch.zeros_like(modes[0])
     mean[:, :low, :low] = modes[:, :, :low, :low].mean(0)
     centered = modes - mean
     power = centered.square().mean((0, 1))
-    covariance = power[:, :, None, None] * torch.eye(channels, dtype=torch.float64, device=states.device)
+    covariance = power[:, :, None, None] * torch.eye(channels, dtype=torch.float64, device=modes.device)
     lows = centered[:, :, :low, :low]
     covariance[:low, :low] = torch.einsum("bchw,bdhw->hwcd", lows, lows) / count
     # of few states it is singular up to rounding: what is added follows its size
     ridge = 1e-12 * (1 + covariance.diagonal(dim1=-2, dim2=-1).mean(-1))[..., None, None]
-    root = torch.linalg.cholesky(covariance + ridge * torch.eye(channels, dtype=torch.float64, device=states.device))
-    return GaussianPrior(mean.float(), root.float())
+    root = torch.linalg.cholesky(covariance + ridge * torch.eye(channels, dtype=torch.float64, device=modes.device))
+    return GaussianPrior(mean.float().to(states.device), root.float().to(states.device))
 
 
 def choose(images: Images, count: int, source: Randomness) -> Tensor:
     """One of the images for every sample, uniformly, float [count, C, H, W] in [0, 1] where the randomness lives."""
     if isinstance(source, KeyedNoise):
-        uniform = source.uniform()
+        where, uniform = source.keys.device, source.uniform()
     else:
-        place = torch.device("cpu") if source is None else source.device
-        uniform = torch.rand(count, dtype=torch.float64, generator=source, device=place)
-    index = (uniform * len(images)).long().clamp(max=len(images) - 1)
+        where = torch.device("cpu") if source is None else source.device
+        uniform = torch.rand(count, dtype=wide(where), generator=source, device=where)
+    index = (uniform * len(images)).long().clamp(max=len(images) - 1).to(where)
     if isinstance(images, Tensor):
         return images[index.to(images.device)].to(index.device)
     return torch.from_numpy(images[index.cpu().numpy()]).to(index.device).float() / 255

@@ -50,7 +50,7 @@ PROCESSES: Mapping[str, Trainable] = MappingProxyType(
     }
 )
 
-PRESETS = ("anisotropic-gentle", "ve", "heat", "anisotropic", "heat-paper", "anisotropic-paper")
+PRESETS = ("anisotropic-gentle", "ve", "cartoon", "heat", "anisotropic", "heat-paper", "anisotropic-paper")
 """Choices of coefficients of the SPDE (`processes.presets`), learned by `models.score.ScoreModel`."""
 DEFAULT_PROCESS = "anisotropic-gentle"
 """What is trained, shown and diagnosed where no process is named: the best anisotropic one known (docs/results)."""
@@ -68,6 +68,7 @@ SAMPLERS: Mapping[str, str] = MappingProxyType(
         "exponential": "samplers.exponential:Exponential",
         "ode": "samplers.ode:Ode",
         "multistep": "samplers.multistep:Multistep",
+        "churn": "samplers.churn:Churn",
         "euler": "samplers.euler:Euler",
         "ancestral": "samplers.ancestral:Ancestral",
         "pc": "samplers.predictor_corrector:PredictorCorrector",
@@ -88,9 +89,12 @@ NETWORKS: Mapping[str, str] = MappingProxyType(
         "tiny": "networks.ncsnpp:ncsnpp_spec",
         "small": "networks.ncsnpp:ncsnpp_spec",
         "base": "networks.ncsnpp:ncsnpp_spec",
+        "diffusers:UNet2DModel": "networks.diffusers_models:diffusers_spec",
+        "diffusers:DiTTransformer2DModel": "networks.diffusers_models:diffusers_spec",
     }
 )
-"""A module class, or a function that resolves a name and keys to a `NetworkSpec`."""
+"""A module class, or a function that resolves a name and keys to a `NetworkSpec`. A network of the user's own has the
+import path ``module:Class`` as its name and is not here (`networks.own`)."""
 
 TRAINED = (*PRESETS, *PROCESSES)
 """Processes that models are trained with."""
@@ -166,10 +170,13 @@ def build_network(
     name: str, size: tuple[int, int], in_channels: int, out_channels: int, keys: Mapping[str, Any]
 ) -> "NetworkSpec":
     """The network ``name`` for images of ``size`` (H, W), before it is built."""
-    if name not in NETWORKS:
-        raise ValueError(f"network.name: unknown {name!r}; {notation.nearest(str(name), NETWORKS)}")
-    found = resolve(NETWORKS[name])
-    make = resolve("networks.base:module_spec")(found) if isinstance(found, type) else found
+    if name in NETWORKS:
+        found = resolve(NETWORKS[name])
+        make = resolve("networks.base:module_spec")(found) if isinstance(found, type) else found
+    elif resolve("networks.own:is_path")(name):
+        make = resolve("networks.own:own_spec")(resolve("networks.own:find")(name))
+    else:
+        raise ValueError(f"network.name: unknown {name!r}; {notation.nearest(str(name), NETWORKS)}, or MODULE:CLASS")
     spec: NetworkSpec = make(name, size, in_channels, out_channels, keys)
     return spec
 

@@ -9,6 +9,7 @@ ever used as 1/λ, so that λ = ∞ (isotropy) is an ordinary zero.
 | `geometric(a, b)` | a·(b/a)^(t/T) | Eq. geometric transition |
 | `power(a, b, r)` | a + (b−a)·(t/T)^r | supplement, figure of the transitions (b) |
 | `pulse(total, center, width)` | total/(4·width·cosh²((t−center)/(2·width))), whose integral is a logistic step | |
+| `cutoff(total, end, r)` | rate of total·(t/end)^r up to the time end, 0 after it | |
 | `exponential(λmin, k)` | λmin·(e^{kT}−1)/(e^{k(T−t)}−1), ∞ at T | supplement, figure of the transitions (a) |
 | `infinite` | ∞ | isotropy |
 
@@ -43,6 +44,11 @@ class Transition(ABC):
         """1/value at times ``t``."""
         return 1.0 / self.value(t, T)
 
+    @property
+    def jump(self) -> float | None:
+        """The time at which the value jumps, where it does; the value there is the limit from the left."""
+        return None
+
 
 def _positive(value: float, what: str, *, zero: bool = False) -> float:
     value = notation.number(value, what)
@@ -51,6 +57,12 @@ def _positive(value: float, what: str, *, zero: bool = False) -> float:
     if value and not 1e-12 <= value <= 1e12:
         raise ValueError(f"{what} must lie in [1e-12, 1e12], got {value:g}")
     return value
+
+
+def _power_gap(x: Tensor, y: Tensor, n: float) -> Tensor:
+    """yⁿ − xⁿ for 0 ≤ x ≤ y, by expm1 of a logarithm."""
+    ratio = torch.where(y > 0, x / torch.where(y > 0, y, 1.0), 0.0)  # in [0, 1]
+    return -(y**n) * torch.expm1(n * torch.log(ratio))
 
 
 @dataclass(frozen=True)
@@ -116,10 +128,8 @@ class Power(Transition):
 
     def integral(self, s: Tensor, t: Tensor, T: float) -> Tensor:
         """a(t−s) + (b−a)·T/(r+1)·[(t/T)^{r+1} − (s/T)^{r+1}], the bracket by expm1 of a logarithm."""
-        x, y, n = s / T, t / T, self.r + 1.0
-        ratio = torch.where(y > 0, x / torch.where(y > 0, y, 1.0), 0.0)  # in [0, 1]
-        bracket = -(y**n) * torch.expm1(n * torch.log(ratio))
-        return self.a * (t - s) + (self.b - self.a) * T / n * bracket
+        n = self.r + 1.0
+        return self.a * (t - s) + (self.b - self.a) * T / n * _power_gap(s / T, t / T, n)
 
     def __str__(self) -> str:
         return notation.write("power", self)
@@ -152,6 +162,37 @@ class Pulse(Transition):
 
     def __str__(self) -> str:
         return notation.write("pulse", self)
+
+
+@dataclass(frozen=True)
+class Cutoff(Transition):
+    """r·total/end·(t/end)^{r−1} for t ≤ end, 0 after it: ∫_0^t = total·(t/end)^r until ``end``, then ``total``."""
+
+    total: float
+    end: float
+    r: float = 1.0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "total", _positive(self.total, "the total of a cutoff"))
+        object.__setattr__(self, "end", _positive(self.end, "the end of a cutoff"))
+        object.__setattr__(self, "r", _positive(self.r, "the order r of a cutoff"))
+        if self.r < 1:
+            raise ValueError(f"the order r of a cutoff must be ≥ 1, got {self.r:g}")
+
+    def value(self, t: Tensor, T: float) -> Tensor:
+        rate = self.r * self.total / self.end * (t.clamp(max=self.end) / self.end) ** (self.r - 1)
+        return torch.where(t <= self.end, rate, 0.0)
+
+    def integral(self, s: Tensor, t: Tensor, T: float) -> Tensor:
+        """total·[(t/end)^r − (s/end)^r], both no later than ``end``, without cancellation."""
+        return self.total * _power_gap(s.clamp(max=self.end) / self.end, t.clamp(max=self.end) / self.end, self.r)
+
+    @property
+    def jump(self) -> float:
+        return self.end
+
+    def __str__(self) -> str:
+        return notation.write("cutoff", self)
 
 
 @dataclass(frozen=True)
@@ -204,6 +245,7 @@ KINDS: dict[str, type[Transition]] = {
     "geometric": Geometric,
     "power": Power,
     "pulse": Pulse,
+    "cutoff": Cutoff,
     "exponential": ExponentialToIsotropic,
     "infinite": Infinite,
 }
@@ -234,15 +276,15 @@ def strength(value: Transition | float | str, what: str) -> Transition:
     """A transition that can be an α: finite and ≥ 0 at all times."""
     found = transition(value, what)
     if isinstance(found, Infinite | ExponentialToIsotropic):
-        raise ValueError(f"{what} must stay finite, got {found}; use a number, geometric, power or pulse")
+        raise ValueError(f"{what} must stay finite, got {found}; use a number, geometric, power, pulse or cutoff")
     return found
 
 
 def anisotropy(value: Transition | float | str, what: str) -> Transition:
     """A transition that can be a λ: > 0 at all times, ∞ allowed."""
     found = transition(value, what)
-    if isinstance(found, Pulse):
-        raise ValueError(f"{what} must stay > 0, but a pulse comes and goes, got {found}; it is for α only")
+    if isinstance(found, Pulse | Cutoff):
+        raise ValueError(f"{what} must stay > 0, got {found}, which vanishes; it is for α only")
     zero = (isinstance(found, Constant) and found.a == 0) or (isinstance(found, Power) and found.a * found.b == 0)
     if zero:
         raise ValueError(f"{what} must stay > 0, got {found}; isotropy is written infinite")

@@ -25,6 +25,7 @@ import torch
 from torch import Tensor
 
 from anisodiff.equation import Equation
+from anisodiff.tensors import moved, precise, settled, wide
 
 _SHORT = (0.04, 0.15, 0.3, 0.5, 0.75, 1.0)
 _POINTS, _MANY = 40, 8
@@ -58,17 +59,17 @@ class SpectralStatistics:
 
     def to(self, device: torch.device) -> "SpectralStatistics":
         """The same on another device."""
-        return SpectralStatistics(**{f.name: getattr(self, f.name).to(device) for f in fields(self)})
+        return SpectralStatistics(**{f.name: settled(getattr(self, f.name), device) for f in fields(self)})
 
     def locate(self, t: Tensor) -> tuple[Tensor, Tensor]:
         """Cell (int64) and phase in (0, 1] of times ``t`` (float64 [B])."""
-        edges = self.edges.to(t.device, torch.float64)
+        edges = self.edges.to(t.device, wide(t.device))
         cell = (torch.searchsorted(edges, t.contiguous()) - 1).clamp(0, len(edges) - 2)
         return cell, (t - edges[cell]) / (edges[cell + 1] - edges[cell])
 
     def at(self, table: Tensor, cell: Tensor, phase: Tensor) -> Tensor:
         """A table at (cell, phase): [B, H, W] (or [B] for a table without frequencies)."""
-        phases = self.phases.to(phase.device)
+        phases = moved(self.phases, phase.device)
         right = torch.searchsorted(phases, phase.contiguous()).clamp(1, len(phases) - 1)
         weight = ((phase - phases[right - 1]) / (phases[right] - phases[right - 1])).clamp(0, 1).to(table.dtype)
         weight = weight.reshape(weight.shape + (1,) * (table.dim() - 2))
@@ -85,12 +86,13 @@ def principal_axes(centered: Tensor) -> dict[str, Tensor]:
 
     An axis points to where most of its numbers are positive: no sign is left to chance.
     """
-    modes = centered.double()
+    modes = precise(centered)
     axes = torch.linalg.eigh(torch.einsum("nchw,ndhw->cd", modes, modes)).eigenvectors.mT.flip(0)
     axes = axes * torch.where(axes.sum(1, keepdim=True) < 0, -1.0, 1.0)
     power = symmetric(rotate_channels(modes, axes).square().mean(0))
     shares = (power / power.mean(0).clamp(min=1e-300)).clamp(min=1e-3)
-    return {"axes": axes.float(), "shares": (shares / shares.mean(0)).float()}
+    found = {"axes": axes, "shares": shares / shares.mean(0)}
+    return {name: value.float().to(centered.device) for name, value in found.items()}
 
 
 def rotate_channels(z: Tensor, axes: Tensor) -> Tensor:

@@ -6,10 +6,45 @@ from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+
+WITHOUT_FLOAT64 = {"mps"}
+"""Kinds of devices that have no float64."""
 
 P = ParamSpec("P")
 R = TypeVar("R")
+M = TypeVar("M", bound=nn.Module)
+
+
+def wide(device: torch.device) -> torch.dtype:
+    """float64; float32 on a device that has none."""
+    return torch.float32 if device.type in WITHOUT_FLOAT64 else torch.float64
+
+
+def widened(x: Tensor) -> Tensor:
+    """``x`` in the widest precision of its device: for times, and for sums that a run only shows."""
+    return x.to(wide(x.device))
+
+
+def precise(x: Tensor) -> Tensor:
+    """``x`` in float64; on the CPU, where its device has none: for what is estimated or measured."""
+    return x.cpu().double() if x.device.type in WITHOUT_FLOAT64 else x.double()
+
+
+def moved(x: Tensor, device: torch.device) -> Tensor:
+    """``x`` on a device; what is float64, in the widest precision there."""
+    return x.to(device, wide(device) if x.dtype == torch.float64 else x.dtype)
+
+
+def settled(x: Tensor, device: torch.device) -> Tensor:
+    """``x`` on a device; what is float64 stays on the CPU where the device has none: edges must not be rounded."""
+    return x.cpu() if x.dtype == torch.float64 and device.type in WITHOUT_FLOAT64 else x.to(device)
+
+
+def place(module: M, device: torch.device) -> M:
+    """``module`` on a device, its weights and buffers as `settled`."""
+    module._apply(lambda x: settled(x, device))  # type: ignore[no-untyped-call]
+    return module
 
 
 def check_state(u: Tensor) -> Tensor:
@@ -36,10 +71,11 @@ def check_images(x0: Tensor) -> Tensor:
 
 def check_times(t: Tensor | float, T: float, batch: int, device: torch.device) -> Tensor:
     """``t`` as float64 [batch]; refuses times outside [0, T] and NaN (the one place that looks at values)."""
-    given = torch.as_tensor(t, dtype=torch.float64, device=device)
+    given = t if isinstance(t, Tensor) else torch.as_tensor(t, dtype=torch.float64, device="cpu")
+    given = given.to(device, wide(device))
     if given.dim() > 1 or (given.dim() == 1 and given.shape[0] != batch):
         raise ValueError(f"t must be one number or one per sample [{batch}], got shape {list(given.shape)}")
-    single = isinstance(t, Tensor) and t.dtype == torch.float32
+    single = given.dtype == torch.float32 or (isinstance(t, Tensor) and t.dtype == torch.float32)
     rounding = 1e-6 if single else 1e-12
     inside = (given >= 0) & (given <= T * (1 + rounding))
     if not bool(inside.all()):
@@ -82,5 +118,5 @@ def compiled(function: Callable[..., Any], wanted: bool) -> Callable[..., Any]:
 def send(values: Tensor, device: torch.device) -> Tensor:
     """``values`` on the device, without waiting: an ordinary copy from the host waits for all that was launched."""
     if device.type != "cuda" or values.is_cuda:
-        return values.to(device)
+        return moved(values, device)
     return values.contiguous().pin_memory().to(device, non_blocking=True)

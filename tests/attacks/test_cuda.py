@@ -85,7 +85,7 @@ def test_kill_and_resume_in_deterministic_mode(dataset, tmp_path):  # noqa: F811
 
 def test_memory_that_ends_in_the_middle_of_a_step(dataset, tmp_path):  # noqa: F811
     config = tiny(process="anisotropic", deterministic=True)
-    train(config, dataset, tmp_path / "calm", device="cuda", tensorboard=False)
+    train(config, dataset, tmp_path / "calm", device="cuda", track=())
     steps: list[int] = []
 
     def shrink() -> bool:
@@ -99,20 +99,20 @@ def test_memory_that_ends_in_the_middle_of_a_step(dataset, tmp_path):  # noqa: F
 
     try:
         with pytest.raises(MemoryError, match="not enough memory for 4 images at a time") as caught:
-            train(config, dataset, tmp_path / "run", device="cuda", hooks=Hooks(stop=shrink), tensorboard=False)
+            train(config, dataset, tmp_path / "run", device="cuda", hooks=Hooks(stop=shrink), track=())
     finally:
         torch.cuda.set_per_process_memory_fraction(1.0)
     assert "\n" not in str(caught.value)
     for step in folder_of(tmp_path / "run").glob("step-*"):
         read(step)
-    outcome = train(config, dataset, tmp_path / "run", device="cuda", tensorboard=False)
+    outcome = train(config, dataset, tmp_path / "run", device="cuda", track=())
     assert outcome.finished
     assert_equal(tmp_path / "run", tmp_path / "calm")
 
 
 def test_nan_in_one_batch(dataset, tmp_path, monkeypatch):  # noqa: F811
     spoil(monkeypatch, (4,))
-    outcome = train(tiny(deterministic=True), dataset, tmp_path, device="cuda", tensorboard=False)
+    outcome = train(tiny(deterministic=True), dataset, tmp_path, device="cuda", track=())
     assert (outcome.finished, outcome.skipped) == (True, 1)
     for step in folder_of(tmp_path).glob("step-*"):
         for name in ("model", "state/weights", "state/optimizer"):

@@ -73,16 +73,16 @@ def test_a_run_that_becomes_nan_ends_with_its_last_good_checkpoint(tmp_path, ima
 
     monkeypatch.setattr(torch.optim.Adam, "step", divided_by_zero)
     with pytest.raises(Diverged, match=r"not finite at step 6 .*not written; last good: step-00000004"):
-        train(TINY, images, run, tensorboard=False)
+        train(TINY, images, run, track=())
     assert [p.name for p in sorted(folder_of(run).iterdir())] == ["step-00000002", "step-00000004"]
     assert read(folder_of(run) / "step-00000004").step == 4
 
 
 def test_a_poisoned_checkpoint_is_passed_over(tmp_path, images):
     run, said = tmp_path / "run", []
-    train(TINY, images, run, tensorboard=False)
+    train(TINY, images, run, track=())
     poison(folder_of(run) / "step-00000006")
-    outcome = train(TINY, images, run, hooks=Hooks(say=said.append), tensorboard=False)
+    outcome = train(TINY, images, run, hooks=Hooks(say=said.append), track=())
     assert any("skipped a damaged checkpoint" in line and "not finite" in line for line in said)
     assert any("continuing from step-00000004" in line for line in said)
     assert outcome.finished
@@ -99,7 +99,7 @@ def test_tensorboard_on_a_full_disk_never_ends_a_run(tmp_path, images, monkeypat
     monkeypatch.setattr(boards.SummaryWriter, fails, full)
     said: list[str] = []
     assert train(TINY, images, tmp_path / "run", hooks=Hooks(say=said.append)).finished
-    (line,) = (line for line in said if "TensorBoard" in line)
+    (line,) = (line for line in said if "tensorboard stopped" in line)
     assert "No space left" in line
 
 
@@ -122,19 +122,19 @@ def test_the_last_save_on_a_disk_of_two_checkpoints(tmp_path):
 
 
 def test_a_dataset_changed_under_a_run_is_noticed(tmp_path, images):
-    train(TINY.changed({"images": 8}), images, tmp_path / "run", tensorboard=False)
+    train(TINY.changed({"images": 8}), images, tmp_path / "run", track=())
     with (images.path / "images.npy").open("r+b") as file:
         file.seek(200)
         file.write(bytes([255 - images.images.reshape(-1)[200 - 128]]))
     with pytest.raises(ValueError, match="damaged or changed"):
-        train(TINY, open_dataset(images.path), tmp_path / "run", tensorboard=False)
+        train(TINY, open_dataset(images.path), tmp_path / "run", track=())
 
 
 def test_another_number_of_threads_is_said(tmp_path, images, monkeypatch):
     said: list[str] = []
-    train(TINY.changed({"images": 8}), images, tmp_path / "run", tensorboard=False)
+    train(TINY.changed({"images": 8}), images, tmp_path / "run", track=())
     monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
-    train(TINY, images, tmp_path / "run", hooks=Hooks(say=said.append), tensorboard=False)
+    train(TINY, images, tmp_path / "run", hooks=Hooks(say=said.append), track=())
     assert any("trained with 1 threads so far, now with 3" in line for line in said)
     assert any("OMP_NUM_THREADS=1" in line for line in said)
 

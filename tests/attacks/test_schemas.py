@@ -13,7 +13,9 @@ import torch
 from anisodiff.data import open_dataset, prepare
 from anisodiff.data.memory import in_memory
 from anisodiff.experiments.layout import read_study
+from anisodiff.experiments.page import _protocol as protocol_lines
 from anisodiff.experiments.results import read_rows
+from anisodiff.experiments.training import given_training
 from anisodiff.generation import load
 from anisodiff.generation.protocol import read_protocol
 from anisodiff.io.schema import either, fields, of, optional, require, rows, table, text, whole
@@ -22,7 +24,10 @@ from anisodiff.metrics.cache import load_arrays, read_key, store_arrays
 from anisodiff.metrics.features import function_network
 from anisodiff.metrics.samples import read_origin
 from anisodiff.pretrained import shipped
+from anisodiff.training import Plan, TrainConfig
+from anisodiff.training.config import completed
 from anisodiff.training.hooks import read_log
+from anisodiff.training.setup import _from_run, describe
 
 ODD = (None, True, -1, 10**30, 0.5, float("nan"), "x", [], [1], {}, {"a": 1})
 
@@ -129,6 +134,22 @@ def test_config_and_manifest_of_a_checkpoint(tmp_path):
     assert survives(read, manifest, writer(place), ODD[::4]) > 15
 
 
+def test_the_network_of_a_checkpoint_to_start_from(tmp_path):
+    shutil.copytree(shipped("cifar10-tiny"), tmp_path / "model")
+    path, place = tmp_path / "model" / "config.json", tmp_path / "model" / "manifest.json"
+    meta, manifest = json.loads(path.read_text()), json.loads(place.read_text())
+    plan = Plan.of(TrainConfig.from_dict(completed(meta["config"])))
+    about = {**describe(plan, None), "data": meta["data"]}
+    assert _from_run(tmp_path / "model", plan, about).tensors
+    for bad in (None, "x", 0, True, [3], 1.5, 10**30, {}):
+        text = json.dumps({**meta, "network": {**meta["network"], "out_channels": bad}}).encode()
+        path.write_bytes(text)
+        files = {**manifest["files"], "config.json": hashlib.sha256(text).hexdigest()}
+        place.write_text(json.dumps({**manifest, "files": files}))
+        with pytest.raises(ValueError, match="out_channels"):
+            _from_run(tmp_path / "model", plan, about)
+
+
 NETWORK = function_network("rows", lambda x: x.float().flatten(1)[:, ::40] / 255, weights="rows")
 
 
@@ -149,6 +170,19 @@ def test_reports_protocols_and_logs(tmp_path):
     }  # fmt: skip
     assert survives(lambda: read_origin(tmp_path / "made"), protocol, writer(place)) > 5
     assert survives(lambda: read_protocol(tmp_path / "made"), protocol, writer(place)) > 20
+    for seeds, says in (
+        ("9-1", "runs backwards"),
+        ("all", "whole numbers"),
+        ("1,1", "each seed once"),
+        ("9" * 40, "2^62"),
+    ):
+        writer(place)({**protocol, "seeds": seeds})
+        for reader in (read_origin, read_protocol):  # the file is named, not the option of the command line
+            with pytest.raises(ValueError, match=r"protocol\.json") as refused:
+                reader(tmp_path / "made")
+            assert says in str(refused.value)
+            assert "seeds: got" in str(refused.value)
+            assert "--seeds" not in str(refused.value)
     line = {"step": 3, "images": 12, "loss": 0.5, "images_per_second": 4.0}
     log = tmp_path / "log.jsonl"
     assert survives(lambda: read_log(tmp_path), line, writer(log)) == 0
@@ -175,6 +209,8 @@ def test_study_and_results(tmp_path):
         for row in read_rows(tmp_path, read_study(tmp_path, "comparison")):
             row.metric("gaussian-5", "fid")
             row.fact("train", "images")
+        study = read_study(tmp_path, "comparison")
+        protocol_lines(read_rows(tmp_path, study), study)
 
     read()
     for name, least in (("study.json", 60), ("ve/train.json", 8), ("ve/gaussian-5.json", 20)):
@@ -198,3 +234,13 @@ def test_cached_statistics_with_an_array_less(tmp_path):
             made = cached_survey(image_set(images), NETWORK, context=context)  # computed again, and replaced
             assert made.count == 12
             assert load_statistics(file, NETWORK).count == 12
+
+
+def test_a_line_of_a_log_without_its_images(tmp_path):
+    """It says nothing of the time; the other lines do."""
+    shutil.copytree(shipped("cifar10-tiny"), tmp_path / "model")
+    good = [{"step": step, "images": 64 * step, "images_per_second": 32.0} for step in (1, 2)]
+    lines = [good[0], {"step": 1}, {"step": 1, "images": None}, good[1]]
+    (tmp_path / "model" / "log.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    facts = given_training(tmp_path / "model")
+    assert facts["seconds"] == facts["images"] / 32.0

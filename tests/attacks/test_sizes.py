@@ -6,6 +6,7 @@ import json
 import os
 import pickle
 import shutil
+import struct
 import tarfile
 import tracemalloc
 import zipfile
@@ -16,7 +17,7 @@ import pytest
 import torch
 from PIL import Image
 
-from anisodiff.data import FashionMnist, array_file, named_source, open_source, prepare
+from anisodiff.data import FashionMnist, array_file, in_memory, named_source, open_dataset, open_source, prepare
 from anisodiff.data.cifar10 import read_batch
 from anisodiff.io.archives import LARGEST_BLOB, blobs
 from anisodiff.io.arrays import LARGEST_PACKED, read_npz
@@ -131,6 +132,44 @@ def test_arrays_that_promise_more_than_they_have(tmp_path):
             array_file(tmp_path / "a.npy")
 
 
+BAD_HEADERS = {
+    "half a dictionary": b"{'descr': '|u1', 'shape': (2, 1, 8, 8",
+    "half a string": b"{'descr': '|u1', 'fort",
+    "half a long string": b'{\'descr\': """|u1',
+    "indented": b"    1\n  2\n",
+    "a type of types": b"{'descr': [('a', 3)], 'fortran_order': False, 'shape': (1,)}",
+    "a list as a key": b"{[1]: 2}",
+    "nested": b"(" * 5000,
+}
+
+
+@pytest.mark.parametrize("text", BAD_HEADERS.values(), ids=BAD_HEADERS)
+def test_a_header_that_python_cannot_parse(tmp_path, text):
+    """NumPy gives it to Python's tokenizer and parser, which have errors of their own."""
+    data = prepare(in_memory(np.zeros((2, 8, 8), np.uint8)), tmp_path / "data", size=8, channels=1).dataset.path
+    bad = b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text
+    (data / "images.npy").write_bytes(bad)
+    with pytest.raises(ValueError, match="it is missing, truncated or damaged; prepare it again") as refused:
+        open_dataset(data)
+    assert "\n" not in str(refused.value)
+    with pytest.raises(ValueError, match="expected the NumPy format"):
+        array_file(data / "images.npy")
+
+
+def test_labels_and_images_of_a_dataset_are_bounded_and_regular(tmp_path):
+    labels = np.arange(2)
+    np.savez(tmp_path / "a.npz", images=np.zeros((2, 8, 8), np.uint8), labels=labels)
+    data = prepare(tmp_path / "a.npz", tmp_path / "data", size=8, channels=1).dataset.path
+    assert open_dataset(data).labels.tolist() == [0, 1]
+    (data / "labels.npy").write_bytes(header((1 << 40,), "<i8") + labels.tobytes())
+    with little_memory(), pytest.raises(ValueError, match=r"cannot read .*labels\.npy"):
+        open_dataset(data)
+    (data / "images.npy").unlink()
+    os.mkfifo(data / "images.npy")
+    with pytest.raises(ValueError, match=r"images.npy is not a regular file"):
+        open_dataset(data)
+
+
 @pytest.mark.parametrize("change", ["version", "method", "flip", "cut", "array"])
 def test_a_damaged_cache_file_is_computed_again(tmp_path, change):
     path = tmp_path / "a.npz"
@@ -163,7 +202,7 @@ def test_pictures_of_other_formats_start_nothing(tmp_path):
     (tmp_path / "a.png").write_text(eps)
     with pytest.raises(DecodeError, match="not an image"):
         decode(lambda: open_image(tmp_path / "a.png"))
-    from anisodiff.editing.job import complete
+    from anisodiff.editing.results import complete
     from anisodiff.generation.job import SampleFolder
 
     assert not complete(tmp_path / "a.png")

@@ -2,6 +2,7 @@
 
 import io
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -12,10 +13,14 @@ import torch
 from PIL import Image
 
 import anisodiff
+from anisodiff.data import prepare
 from anisodiff.io.atomic import atomic, clear_orphans, leaving_nothing
 from anisodiff.io.records import read_json, write_json
 from anisodiff.metrics import Context, FeatureNetwork, evaluate
 from anisodiff.metrics.features import function_network
+from anisodiff.training import TrainConfig
+from anisodiff.training.run_folder import RunDescription, write_run
+from tests.support.children import in_child
 
 
 def photos(folder, count: int = 3):
@@ -36,6 +41,27 @@ def test_what_a_killed_writer_left_is_removed(tmp_path):
         ".made-note.zip",
         ".other-0123abcd.zip",
     ]
+
+
+def test_what_a_killed_preparation_left_goes_at_once(tmp_path):
+    """Killed while it writes: the next one removes its hidden folder and lock, however young they are."""
+    source = photos(tmp_path / "photos")
+
+    def die(done: int, total: int) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    for _ in range(2):
+        assert in_child(lambda: prepare(source, tmp_path / "out", size=8, progress=die)) != 0
+    left = sorted(path.name for path in tmp_path.glob(".out*"))
+    assert [name.endswith(".lock") for name in left] == [False, True]  # of the second one alone
+    prepare(source, tmp_path / "out", size=8)
+    assert list(tmp_path.glob(".out*")) == []
+
+
+def test_what_a_killed_start_of_a_run_left_goes(tmp_path):
+    (tmp_path / ".config-0123abcd.yaml").touch()
+    write_run(tmp_path, RunDescription(config=TrainConfig(), data=tmp_path))
+    assert [path.name for path in tmp_path.iterdir()] == ["config.yaml"]
 
 
 @pytest.mark.parametrize(

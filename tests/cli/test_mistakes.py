@@ -20,7 +20,14 @@ from tests.training.conftest import pixels
         (("demo", "more"), "unexpected extra argument"),
         (("data", "qqq"), "No such command 'qqq'"),
         (("diagnose", "photos", "--json", "folder"), "unexpected extra argument"),
-        (("--qqq",), "No such option: --qqq"),
+        (("--qqq",), "unknown option '--qqq'; see anisodiff --help"),
+        (("train", "--batchsize", "4"), "unknown option '--batchsize'; did you mean '--set batch=…'?"),
+        (("train", "--learning-rate=1"), "did you mean '--set lr=…'?"),
+        (("compare", "--lr", "1"), "did you mean '--set lr=…'?"),
+        (("train", "--epochs", "1"), "did you mean '--images'?"),
+        (("sample", "--batch-size", "4"), "did you mean '--batch'?"),
+        (("data", "prepare", "--sise", "4"), "did you mean '--size'?"),
+        (("forward", "--qqq"), "see anisodiff forward --help"),
     ],
 )
 def test_what_cannot_be_parsed_is_one_line(refused, words, line):
@@ -35,7 +42,7 @@ def test_what_cannot_be_parsed_is_one_line(refused, words, line):
         (("train", "ve", "--data", "data", "--set", "warmup=1"), "did you mean 'warm_up'?"),
         (("train", "qqq"), "valid: cifar10"),
         (("compare", "qqq"), "valid: cifar10"),
-        (("forward", "--process", "qqq"), "ve, heat, "),
+        (("forward", "--process", "qqq"), "ve, cartoon, heat, "),
     ],
 )
 def test_an_unknown_word_gets_a_hint_in_200_characters(command, words, hint):

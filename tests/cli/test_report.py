@@ -5,12 +5,14 @@ from __future__ import annotations
 import io
 import os
 import pty
-import subprocess
 import sys
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from threading import Thread
 
 import numpy as np
+import pytest
 from rich.console import Console
 
 from anisodiff.cli.report import draw_report
@@ -56,7 +58,7 @@ def test_two_columns_with_each_note_once_below() -> None:
         assert flat.count(note) == 1
     assert flat.count("warning") == 2
     assert "k=5, 200 against 10 " not in flat  # what a number is, is said once: in the first column
-    assert " ".join(PROTOCOL.phrases()) in flat
+    assert " ".join(REPORT.phrases()) in flat
 
 
 def test_one_column_where_nothing_was_held_out_and_no_notes_where_there_are_none() -> None:
@@ -66,30 +68,32 @@ def test_one_column_where_nothing_was_held_out_and_no_notes_where_there_are_none
     assert max(len(line.rstrip()) for line in text.splitlines()) <= 60
 
 
-def test_a_terminal_gets_the_table_and_a_pipe_markdown(tmp_path: Path) -> None:
+def test_a_terminal_gets_the_table_and_a_pipe_markdown(
+    command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for seed, name in enumerate(("samples", "reference")):
         np.savez(tmp_path / f"{name}.npz", images=random_images(12, seed=seed).permute(0, 2, 3, 1).numpy())
     made = evaluate(tmp_path / "samples.npz", tmp_path / "reference.npz", metrics=("spectrum", "edges"))
     (tmp_path / "a.json").write_text(made.to_json())
-    words = [sys.executable, "-m", "anisodiff", "evaluate"]
-    words += ["samples.npz", "-r", "reference.npz", "--metrics", "spectrum,edges", "--device", "cpu"]
+    words = ["evaluate", "samples.npz", "-r", "reference.npz", "--metrics", "spectrum,edges", "--device", "cpu"]
     words += ["--compare", "a.json"]
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("TERM", "dumb")
     ours, theirs = pty.openpty()
-    environment = {**os.environ, "COLUMNS": "80", "TERM": "dumb"}
-    child = subprocess.Popen(words, stdout=theirs, stderr=subprocess.PIPE, cwd=tmp_path, env=environment)
-    os.close(theirs)
-    seen = b""
-    while True:
-        try:
-            part = os.read(ours, 65536)
-        except OSError:  # the other side is closed
-            break
-        if not part:
-            break
-        seen += part
+    seen = bytearray()
+
+    def read() -> None:
+        with suppress(OSError):  # the other side is closed
+            while part := os.read(ours, 65536):
+                seen.extend(part)
+
+    reader = Thread(target=read)
+    reader.start()
+    with monkeypatch.context() as terminal, os.fdopen(theirs, "w") as stream:
+        terminal.setattr(sys, "stdout", stream)
+        assert command(*words)[0] == 0
+    reader.join(60)
     os.close(ours)
-    assert child.wait() == 0, child.stderr.read()
-    child.stderr.close()
     lines = seen.decode().replace("\r", "").splitlines()
     assert max(map(len, lines)) <= 80
     assert not any(line.startswith("|") for line in lines)
@@ -97,6 +101,7 @@ def test_a_terminal_gets_the_table_and_a_pipe_markdown(tmp_path: Path) -> None:
     shown = f"{made['spectrum_error'].value:.4g}"
     starts = [line.split()[:2] for line in lines if line.startswith(" spectrum_error")]
     assert starts == [["spectrum_error", shown], ["spectrum_error", f"{made['spectrum_error'].value:.6g}"]]
-    piped = subprocess.run(words, capture_output=True, text=True, check=True, cwd=tmp_path)
-    assert piped.stdout.startswith("| metric ")
-    assert "| metric           | samples" in piped.stdout
+    code, out, _ = command(*words)
+    assert code == 0
+    assert out.startswith("| metric ")
+    assert "| metric           | samples" in out

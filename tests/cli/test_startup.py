@@ -13,6 +13,7 @@ import anisodiff
 from anisodiff.cli import names
 from anisodiff.cli.main import VERBS
 from anisodiff.data import NAMED
+from anisodiff.training.config import ELSEWHERE, FIELDS
 from anisodiff.training.recipes import RECIPES
 
 HEAVY = ("torch", "numpy", "PIL", "matplotlib", "scipy")
@@ -51,7 +52,9 @@ def test_type_checkers_see_every_public_name_where_it_is_defined():
     tree = ast.parse(Path(anisodiff.__file__).read_text(encoding="utf-8"))
     (block,) = (node for node in tree.body if isinstance(node, ast.If))
     seen = {(alias.asname, line.module) for line in block.body for alias in line.names}
-    assert seen == {(name, f"anisodiff.{module}") for name, module in anisodiff._PUBLIC.items()}
+    assert seen == {
+        (name, f"anisodiff.{module}") for name, module in {**anisodiff._PUBLIC, **anisodiff._EXTRA}.items()
+    }
 
 
 def test_importing_the_package_leaves_the_environment_alone():
@@ -109,6 +112,7 @@ def test_the_shell_completes_verbs_recipes_and_processes(line, expected):
 def test_names_that_are_listed_and_completed_are_all_there_are():
     assert set(names.RECIPES) == set(RECIPES)
     assert set(names.DATASETS) == set(NAMED)
+    assert {key: key for key in FIELDS} | ELSEWHERE == names.SETTINGS
 
 
 def test_threads_sleep_while_they_wait_unless_the_user_says_otherwise():

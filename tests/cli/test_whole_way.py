@@ -10,6 +10,7 @@ import numpy as np
 from PIL import Image
 
 from anisodiff.data import open_dataset
+from tests.support.children import interruptible
 
 SMALL = [
     word
@@ -38,9 +39,9 @@ def photographs(path, count=60):
 def test_from_a_folder_to_numbers(command, tmp_path):
     photographs(tmp_path / "photos")
     words = [sys.executable, "-m", "anisodiff", "train", "--data", "photos", "--holdout", "10%", "-o", "run"]
-    child = subprocess.Popen(
-        [*words, "--device", "cpu", *SMALL], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    )
+    words += ["--device", "cpu", *SMALL]
+    with interruptible():
+        child = subprocess.Popen(words, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     begin = time.monotonic()
     while not (tmp_path / "run" / "checkpoints").is_dir():
         assert child.poll() is None, child.stdout.read()

@@ -276,3 +276,15 @@ def test_names_that_are_no_utf8_are_written_legibly(tmp_path: Path) -> None:
     assert "in-\\udce9" in done.message
     done.message.encode()  # can be printed
     assert not prepare(os.fsdecode(root), tmp_path / "out").made
+
+
+def test_pictures_that_are_enlarged_are_told(tmp_path):
+    (tmp_path / "photos").mkdir()
+    for name, size in (("a", (1, 1)), ("b", (9, 12)), ("c", (20, 7)), ("d", (8, 8))):
+        Image.new("RGB", size, "red").save(tmp_path / "photos" / f"{name}.png")
+    made = prepare(tmp_path / "photos", tmp_path / "data", size=8)
+    assert ", 2 enlarged (the smallest from 1×1) (" in made.message
+    assert open_dataset(tmp_path / "data").describe() in made.message
+    (tmp_path / "photos" / "a.png").unlink()
+    (tmp_path / "photos" / "c.png").unlink()
+    assert "enlarged" not in prepare(tmp_path / "photos", tmp_path / "other", size=8).message

@@ -314,7 +314,7 @@ MISTAKES = [
     ([*GOOD, "--mask", "black.png"], "the mask is black and keeps every pixel"),
     ([*GOOD, "--mask", "wide.png"], "the mask has 24×16 pixels, ramp has 8×8"),
     ([*GOOD, "--restore"], "--restore needs --t or --strength"),
-    ([*GOOD, "--restore", "--t", "1", "--strokes", "3"], "drop --strokes, --repeats and --sweep"),
+    ([*GOOD, "--restore", "--t", "1", "--strokes", "3"], "drop --strokes, --paint, --repeats and --sweep"),
     ([*GOOD, "--figure", "f.jpg"], "--figure must end in .png"),
     ([*GOOD, "--figure", "ramp.png"], "--figure ramp.png is one of the pictures given, and would overwrite it"),
     ([*GOOD, "--sweep", "./ramp.png"], "is one of the pictures given, and would overwrite it"),
@@ -339,7 +339,7 @@ def shelf(runs, data, tmp_path_factory):
 
     place = tmp_path_factory.mktemp("shelf")
     spoil(find(runs("heat")).path, place)
-    train(tiny(process={"preset": "heat", "T": 1.0}, images=4), data, place / "shorter", tensorboard=False)
+    train(tiny(process={"preset": "heat", "T": 1.0}, images=4), data, place / "shorter", track=())
     save(place / "ramp.png", pixels(3)[2, 0])
     save(place / "wide.png", wide())
     save(place / "black.png", np.zeros((8, 8), np.uint8))

@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+import sys
 
 import numpy as np
 import pytest
@@ -297,3 +298,24 @@ def test_a_mistake_is_one_line(refused, words, line, tmp_path):
     given = words if words == ("--stage", "page") else (*more, *words)
     assert refused("compare", *given, says=line) == ""
     assert not (tmp_path / "out").exists()
+
+
+def test_weights_are_asked_for_only_where_something_is_measured(command, monkeypatch, tmp_path):
+    """At a terminal: training and sampling need no feature network."""
+    asked = []
+
+    def confirm(question: str, **options: object) -> bool:
+        asked.append(question)
+        return False
+
+    monkeypatch.setattr("typer.confirm", confirm)
+    words = ["compare", "ve", *SETTINGS, "--data", "data", "--device", "cpu", "--n", 12, "--images", 8, "--steps", 4]
+    for stream in ("stdin", "stderr"):
+        monkeypatch.setattr(getattr(sys, stream), "isatty", lambda: True)
+    for stage in ("train", "sample,page"):
+        assert command(*words, "--stage", stage)[0] == 0
+        assert asked == []
+    command(*words, "--stage", "evaluate")
+    assert "download" in asked.pop()
+    command(*words, "--stage", "train", "--track", 1, out=tmp_path / "tracked")
+    assert "download" in asked.pop()

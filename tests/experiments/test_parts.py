@@ -28,7 +28,9 @@ from anisodiff.io.records import write_json
 from anisodiff.runtime.durations import parse_span
 from anisodiff.runtime.progress import lines, stages
 from anisodiff.training import Plan, loop
+from anisodiff.training.config import scaled
 from anisodiff.training.picking import Machine
+from anisodiff.training.recipes import recipe
 from anisodiff.training.step import Stepper
 from tests.training.conftest import tiny
 
@@ -270,6 +272,18 @@ def test_runs_share_all_but_the_method(prepared):
     assert not own.flip
 
 
+def test_a_short_comparison_has_a_short_warm_up_as_a_short_training_has(prepared):
+    chosen = [parse_run(text) for text in ("ve", "heat:warm_up=24")]
+    full = configs(chosen, prepared, {}, CPU)[0]
+    short, given = configs(chosen, prepared, {}, CPU, images=full.images // 10)
+    assert short.warm_up == scaled(full, {"images": full.images // 10}).warm_up == full.warm_up // 10
+    assert given.warm_up == 24
+    assert configs(chosen, prepared, {"warm_up": 32}, CPU, images=400)[0].warm_up == 32
+    published = [parse_run(text) for text in ("cifar10-ve", "cifar10-heat-dissipation")]
+    for config, base in zip(configs(published, prepared, {}, CPU, own=True, images=10**6), published):
+        assert config.warm_up == scaled(recipe(base.base), {"images": 10**6}).warm_up
+
+
 def test_the_prior_of_a_run_is_that_of_its_method(prepared, tmp_path):
     texts = (
         "ve",
@@ -315,7 +329,7 @@ def begin(out, name="a"):
 
 
 def run_of(name, **more):
-    return {"run": name, "training": name, "text": "ve", "seed": 0, **more}
+    return {"run": name, "training": name, "text": "ve", "seed": 0, "config": {}, **more}
 
 
 def test_a_study_grows_but_does_not_change(tmp_path):

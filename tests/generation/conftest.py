@@ -28,7 +28,7 @@ def runs(data, tmp_path_factory):
     def run(process: str):
         if process not in made:
             made[process] = tmp_path_factory.mktemp(process) / "run"
-            train(tiny(process=process), data, made[process], hooks=Hooks(fit_prior=fit_prior), tensorboard=False)
+            train(tiny(process=process), data, made[process], hooks=Hooks(fit_prior=fit_prior), track=())
         return made[process]
 
     return run

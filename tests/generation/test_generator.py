@@ -93,7 +93,7 @@ def test_a_callback_sees_the_way_from_noise_to_image(runs):
 
 def test_where_the_noise_stops_at_edges_auto_is_a_sampler_that_can_follow_it(data, tmp_path):
     process = {"preset": "anisotropic-paper", "noise_anisotropy": 1.0, "step": "tamed(dt=0.1)"}
-    train(tiny(process=process), data, tmp_path, hooks=Hooks(fit_prior=fit_prior), tensorboard=False)
+    train(tiny(process=process), data, tmp_path, hooks=Hooks(fit_prior=fit_prior), track=())
     generator = anisodiff.load(tmp_path, "cpu")
     route = generator.route(steps=25)
     assert str(route.sampler).startswith("euler(")
@@ -121,7 +121,7 @@ def test_a_checkpoint_without_a_prior_fits_one_to_images(runs, data, tmp_path):
     from anisodiff.training import train
     from tests.training.conftest import tiny
 
-    train(tiny(images=4), data, tmp_path / "bare", tensorboard=False)
+    train(tiny(images=4), data, tmp_path / "bare", track=())
     with pytest.raises(ValueError, match="no fitted prior, images are needed"):
         anisodiff.load(tmp_path / "bare", "cpu").sample(1)
     start = anisodiff.load(tmp_path / "bare", "cpu", data).start("gaussian")

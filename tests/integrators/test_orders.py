@@ -82,9 +82,9 @@ def exponential_path(eq: Equation, windows: int, dw: torch.Tensor) -> torch.Tens
 
 TABLE = [
     # step          λ2         strong  weak   paths
-    ("tamed", math.inf, 1.0, 1.0, 400),
-    ("tamed", 0.3, 0.5, 1.0, 3000),
-    ("exponential", math.inf, 1.0, 1.0, 160),
+    ("tamed", math.inf, 1.0, 1.0, 200),
+    ("tamed", 0.3, 0.5, 1.0, 1500),
+    ("exponential", math.inf, 1.0, 1.0, 80),
 ]
 
 

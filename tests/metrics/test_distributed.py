@@ -1,8 +1,6 @@
 from __future__ import annotations
 
-import multiprocessing
 import os
-import socket
 import sys
 from pathlib import Path
 
@@ -14,6 +12,7 @@ from anisodiff.cli import main
 from anisodiff.metrics import Context, Report, Settings, evaluate, function_network, image_set, survey
 from anisodiff.runtime.distributed import Distributed
 from tests.metrics.conftest import Process, random_images, save_folder, save_network
+from tests.support.children import together
 
 
 def quadrants(images: torch.Tensor) -> torch.Tensor:
@@ -37,10 +36,8 @@ def command(folder: Path, name: str) -> None:
     main.app(standalone_mode=False)
 
 
-def work(rank: int, port: int, folder: Path) -> None:
-    torch.set_num_threads(1)
-    os.environ |= {"RANK": f"{rank}", "LOCAL_RANK": f"{rank}", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
-    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": f"{port}", "XDG_CACHE_HOME": str(folder / "cache")}
+def work(rank: int, folder: Path) -> None:
+    os.environ["XDG_CACHE_HOME"] = str(folder / "cache")
     command(folder, "both")  # joins the processes, as under torchrun
     distributed = Distributed(torch.device("cpu"))
     assert (distributed.rank, distributed.world) == (rank, 2)
@@ -55,16 +52,7 @@ def test_two_processes_find_what_one_finds(
     save_network(tmp_path / "tiny.pt")
     save_folder(random_images(45, seed=1), tmp_path / "samples")
     save_folder(random_images(50, seed=2), tmp_path / "reference")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    context = multiprocessing.get_context("fork")  # torch is imported already
-    processes = [context.Process(target=work, args=(rank, port, tmp_path)) for rank in range(2)]
-    for process in processes:
-        process.start()
-    for process in processes:
-        process.join(120)
-    assert [process.exitcode for process in processes] == [0, 0]
+    together(lambda rank: work(rank, tmp_path))
     assert capfd.readouterr().out.count("| fid ") == 1  # one of them speaks
     alone = measure(tmp_path / "alone")
     for rank in range(2):

@@ -34,7 +34,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
         prepare(folder.with_name(f"{name}.npy"), folder.with_name(name), size=8, channels=1)
     config = tiny(images=8)
     dataset = prepare(folder.with_name("data.npy"), folder.with_name("data"), size=8, channels=1).dataset
-    train(config, dataset, folder, tensorboard=False, hooks=Hooks(fit_prior=fit_prior))
+    train(config, dataset, folder, track=(), hooks=Hooks(fit_prior=fit_prior))
     for name in parts:
         shutil.rmtree(folder / name, ignore_errors=True)
         shutil.move(folder.with_name(name), folder / name)

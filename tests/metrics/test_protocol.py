@@ -5,7 +5,7 @@ from dataclasses import fields, replace
 import pytest
 
 from anisodiff.metrics import Generation, Protocol, Report, Value, comparison_table
-from anisodiff.metrics.protocol import LABELS, WHICH_SAMPLES, few_samples_note
+from anisodiff.metrics.protocol import LABELS, WHICH_SAMPLES, Settings, few_samples_note
 
 PROTOCOL = Protocol(
     samples="run-a",
@@ -96,6 +96,23 @@ def test_table_and_line_carry_everything() -> None:
         assert part in table
     unknown = replace(PROTOCOL, nfe=None, prior=None, seed=None).line()
     assert "NFE unknown, prior unknown, seed unknown" in unknown
+
+
+def test_settings_of_what_was_not_measured_are_not_told() -> None:
+    protocol = replace(PROTOCOL, settings=Settings(seed=3).describe())
+
+    def told(*names: str) -> tuple[str, ...]:
+        return Report(protocol=protocol, values=tuple(Value(name=name, value=1.0) for name in names)).phrases()
+
+    assert told("fid", "spectrum_error") == replace(protocol, settings="").phrases()
+    assert not any("seed 3" in phrase for phrase in told("fid"))
+    assert "KID blocks of 1000, seed 3" in told("fid", "kid_heldout")
+    assert "k=5, PRDC on at most 10000, 10 FID blocks, seed 3" in told("fid_infinity", "precision")
+    every = ("precision", "kid", "fid_infinity", "is[x]", "sliced_wasserstein", "closer_to_training_pixels")
+    assert told(*every) == protocol.phrases()
+    assert replace(REPORT, protocol=replace(PROTOCOL, settings="k=3")).phrases()[2] == "k=3"  # of another version
+    both = [replace(REPORT, protocol=protocol), Report(protocol=protocol, values=REPORT.values[:1])]
+    assert "warning" not in comparison_table(both, ["all", "fid alone"])  # what is told decides nothing
 
 
 def test_small_things() -> None:

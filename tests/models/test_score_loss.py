@@ -158,7 +158,7 @@ def test_modes_without_signal_have_no_more_weight_than_their_signal():
     assert float(target.square().mean((0, 1))[silent].mean()) > 3  # their targets are mostly shape
     errors = []
     for known in (silent, ~silent):  # a network that knows these modes' targets, and nothing else
-        model.residuals = lambda z, c, key=None, known=known: (target * known, torch.zeros_like(z))
+        model.residuals = lambda z, c, key=None, labels=None, known=known: (target * known, torch.zeros_like(z))
         errors.append(float(model.loss(drawn, t).mean()))
     assert errors[0] > 0.75  # as much as their share of the signal
     assert errors[1] < 0.5
@@ -170,7 +170,10 @@ def test_without_drift_the_measured_loss_is_that_of_the_closed_form():
     losses = []
     for name, step in (("ve", "exact"), ("anisotropic", "exponential(windows=1)")):
         process, model = build(name, images, **noise, step=step)
-        model.residuals = lambda z, c, key=None: (0.3 * z / c.power.sqrt(), None)  # wrong, but the same for both
+        model.residuals = lambda z, c, key=None, labels=None: (
+            0.3 * z / c.power.sqrt(),
+            None,
+        )  # wrong, but the same for both
         found = []
         for level in (0.3, 0.8, 1.3):  # beyond, the error of V is as large as the signal
             t = torch.full((2000,), level, dtype=F64)

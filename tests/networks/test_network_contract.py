@@ -1,6 +1,7 @@
 """What every registered network must do, whatever it is made of."""
 
 import json
+from importlib.util import find_spec
 
 import pytest
 import torch
@@ -17,10 +18,20 @@ TABLE = {
     "tiny": {**_SMALL, "dropout": 0.2},
     "small": _SMALL,
     "base": _SMALL,
-}
+    "diffusers:UNet2DModel": {
+        "block_out_channels": [8, 16], "down_block_types": ["DownBlock2D", "AttnDownBlock2D"], "dropout": 0.2,
+        "up_block_types": ["AttnUpBlock2D", "UpBlock2D"], "layers_per_block": 1, "norm_num_groups": 4,
+    },
+    "diffusers:DiTTransformer2DModel": {
+        "num_attention_heads": 2, "attention_head_dim": 8, "num_layers": 2, "patch_size": 4, "dropout": 0.2,
+    },
+}  # fmt: skip
 """Name → keys that make it small enough for a test."""
 SIZE = {"cifar10": 32, "cifar10-deep": 32, "celeba64": 64, "lsun256": 256}
-every_network = pytest.mark.parametrize("name", TABLE)
+_EXTRA = pytest.mark.skipif(find_spec("diffusers") is None, reason="diffusers is not installed")
+every_network = pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=_EXTRA if name.startswith("diffusers:") else ()) for name in TABLE]
+)
 
 
 def spec(name: str, outputs: int = 2):

@@ -56,17 +56,17 @@ def test_defaults_are_part_of_what_is_stored():
 
 
 def test_it_trains_and_resumes_and_its_default_may_be_named(dataset, tmp_path):  # noqa: F811
-    train(tiny(network="toy", images=8), dataset, tmp_path, tensorboard=False)
+    train(tiny(network="toy", images=8), dataset, tmp_path, track=())
     again = tiny(network={"name": "toy", "width": 4}, images=12)
-    assert train(again, dataset, tmp_path, tensorboard=False).step == 3
+    assert train(again, dataset, tmp_path, track=()).step == 3
 
 
 def test_another_architecture_with_equal_arguments_is_refused(dataset, tmp_path):  # noqa: F811
-    train(tiny(network="toy", images=8), dataset, tmp_path / "run", tensorboard=False)
+    train(tiny(network="toy", images=8), dataset, tmp_path / "run", track=())
     with pytest.raises(ValueError, match=r"network\.name was 'toy', now 'other'"):
-        train(tiny(network="other", images=12), dataset, tmp_path / "run", tensorboard=False)
+        train(tiny(network="other", images=12), dataset, tmp_path / "run", track=())
     with pytest.raises(ValueError, match="cannot start from another network: name differ"):
-        train(tiny(network="other"), dataset, tmp_path / "new", start=tmp_path / "run", tensorboard=False)
+        train(tiny(network="other"), dataset, tmp_path / "new", start=tmp_path / "run", track=())
 
 
 @pytest.mark.parametrize(
@@ -83,18 +83,18 @@ def test_mistakes_are_named_before_any_work(changes, says):
 
 
 def test_only_an_ncsnpp_gets_a_second_output_or_published_weights(dataset, tmp_path):  # noqa: F811
-    train(tiny(process="ve", network="toy", images=4), dataset, tmp_path / "run", tensorboard=False)
+    train(tiny(process="ve", network="toy", images=4), dataset, tmp_path / "run", track=())
     wide = tiny(process="anisotropic", network="toy")
     with pytest.raises(ValueError, match=r"that needs an NCSN.., got network 'toy'"):
-        train(wide, dataset, tmp_path / "wide", start=tmp_path / "run", tensorboard=False)
+        train(wide, dataset, tmp_path / "wide", start=tmp_path / "run", track=())
     (tmp_path / "file.pth").write_bytes(b"")
     with pytest.raises(ValueError, match=r"that needs an NCSN.., got network 'toy'"):
         train(tiny(process="ve", network="toy", parameterization="ve"), dataset, tmp_path / "published",
-              start=tmp_path / "file.pth", tensorboard=False)  # fmt: skip
+              start=tmp_path / "file.pth", track=())  # fmt: skip
 
 
 def test_a_network_that_reads_values_as_it_is_built_is_loaded(dataset, tmp_path):  # noqa: F811
-    train(tiny(network="reading", images=4), dataset, tmp_path, tensorboard=False)
+    train(tiny(network="reading", images=4), dataset, tmp_path, track=())
     weights = load_model(tmp_path).model.network_state()
     assert weights["convolutions.0.weight"].shape == (4, 1, 3, 3)
 

@@ -34,7 +34,7 @@ def test_ve_keeps_its_noise_levels_for_any_horizon():
     for T in (1.0, 2.0, 5.0):
         process = anisodiff.process("ve", 4, T=T, sigma_min=0.02, sigma_max=90)
         assert process.variance(x0, 0.0, T)[0, 0, 0, 0].item() == pytest.approx(90**2 - 0.02**2)
-    with pytest.raises(ValueError, match="only ve and anisotropic-gentle have them"):
+    with pytest.raises(ValueError, match="sigma_max: only ve and anisotropic-gentle and cartoon have it"):
         anisodiff.process("heat", 4, sigma_max=90)
     with pytest.raises(ValueError, match="sigma_min < sigma_max"):
         anisodiff.process("ve", 4, sigma_max=0.001)
@@ -77,7 +77,7 @@ def test_compiling_is_a_switch_outside_the_identity():
         ("heat", {"noise_anisotropy": 0.1}, "step='tamed'"),
         ("heat", {"stencil": "paper"}, "stencil='flux'"),
         ("heat", {"stencil": "spectral"}, "unknown stencil"),
-        ("heat", {"step": "heun"}, "unknown kind 'heun'"),
+        ("heat", {"step": "heun"}, "unknown step 'heun'; valid: tamed"),
         ("heat", {"step": "tamed(h=0.1)"}, "no 'h'"),
         ("heat", {"T": 0}, "T must be"),
         ("heat", {"T": "long"}, "expected a number"),

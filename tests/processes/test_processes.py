@@ -27,6 +27,9 @@ EQUATIONS = [
     ("anisotropic", {"step": "exponential(windows=3)"}),
     ("anisotropic", {"step": "signal(windows=3)", "correlation_length": 0.7}),
     ("heat", {"diffusivity": "power(0, 8, 2.5)", "correlation_length": 1.0}),
+    ("heat", {"diffusivity": "cutoff(2, 0.8)"}),
+    ("anisotropic", {"diffusivity": "cutoff(2, 0.8, r=3)", "step": "exponential(windows=2)"}),
+    ("ve", {"condition": "median(radius=1)"}),
 ]
 """Rows that solve the SPDE, with any coefficients."""
 TABLE = [
@@ -114,7 +117,7 @@ def test_channels_and_samples_do_not_mix(name, overrides):
 def test_identity_is_plain_and_rebuilds_the_process(name, overrides):
     process = anisodiff.process(name, 8, **overrides)
     identity = json.loads(json.dumps(process.identity()))
-    assert tuple(identity) == KEYS
+    assert (*identity, *(() if process.conditional else ("condition",))) == KEYS
     assert ProcessConfig(**identity).build() == process
     assert anisodiff.process(name, 8, **{**overrides, "T": 1.25}).identity() != identity
 

@@ -68,7 +68,7 @@ def mixture(count: int, seed: int) -> Tensor:
 
 
 class Mlp(nn.Module):
-    def __init__(self, outputs: int, width: int = 128) -> None:
+    def __init__(self, outputs: int, width: int = 96) -> None:
         super().__init__()
         sizes = [SIZE * SIZE + 9, width, width, width]
         layers = [part for a, b in pairwise(sizes) for part in (nn.Linear(a, b), nn.SiLU())]
@@ -81,10 +81,10 @@ class Mlp(nn.Module):
 
 
 def trained(name: str) -> tuple[Process, ScoreModel]:
-    """800 steps of 256 out of 16,384 draws, Adam with one cycle of its rate."""
+    """600 steps of 256 out of 16,384 draws, Adam with one cycle of its rate."""
     kind, overrides = PROCESSES[name]
     process = anisodiff.process(kind, SIZE, **overrides)
-    pool, steps = 1 << 14, 800
+    pool, steps = 1 << 14, 600
     statistics = process.estimate_statistics(mixture(300, 1))
     with torch.random.fork_rng():
         torch.manual_seed(0)
@@ -97,8 +97,8 @@ def trained(name: str) -> tuple[Process, ScoreModel]:
     times = draw_times(*model.time_density(mean=-0.5, std=1.4, t_min=DT), noise.uniform())
     t = process.snap_to_grid(times)
     drawn = process.training_pair(mixture(pool, 2), t, noise)
-    optimizer = torch.optim.Adam(network.parameters(), lr=3e-3, betas=(0.9, 0.99))
-    rate = torch.optim.lr_scheduler.OneCycleLR(optimizer, 3e-3, total_steps=steps)
+    optimizer = torch.optim.Adam(network.parameters(), lr=4e-3, betas=(0.9, 0.99), fused=True)
+    rate = torch.optim.lr_scheduler.OneCycleLR(optimizer, 4e-3, total_steps=steps)
     g = torch.Generator().manual_seed(3)
     for _ in range(steps):
         k = torch.randint(pool, (256,), generator=g)

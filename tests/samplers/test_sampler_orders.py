@@ -5,7 +5,7 @@ import torch
 
 import anisodiff
 from anisodiff import Equation
-from anisodiff.samplers import Ancestral, Euler, Exponential, Multistep, Ode, Sampler
+from anisodiff.samplers import Ancestral, Churn, Euler, Exponential, Multistep, Ode, Sampler
 from anisodiff.samplers.ancestral import ancestral_step
 from anisodiff.samplers.exponential import exponential_step
 from tests.support.exact_score import F64, Impulses, Oracle, data, gaps, oracle, propagated
@@ -51,6 +51,8 @@ TABLE = [
     (Ode(), ("noise", "heat", "one window", "windows"), 2),
     (Ode(grid="adapted"), ("heat",), 2),
     (Multistep(), ("noise", "heat", "one window"), 2),
+    (Churn(), ("noise", "heat", "one window"), 1),
+    (Churn(eta=0.3), ("noise",), 1),
     (Ancestral(), ("noise", "heat"), 1),
     (Euler(drift="flux", norm="none", tames="all"), ("noise", "heat"), 1),
     (Euler(drift="projected", norm="none", tames="all"), ("windows", "reverse_drift"), 1),

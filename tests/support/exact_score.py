@@ -79,7 +79,7 @@ class Oracle(ScoreModel):
         self.law, self.made = law, 0
 
     def residuals(
-        self, z: Tensor, c: Coefficients, dropout_key: Tensor | None = None
+        self, z: Tensor, c: Coefficients, dropout_key: Tensor | None = None, labels: Tensor | None = None
     ) -> tuple[Tensor, Tensor | None]:
         self.made += 1
         edges = self.statistics_edges

@@ -80,7 +80,7 @@ def dataset(tmp_path_factory) -> Dataset:
 def calm(dataset, tmp_path_factory):
     """A run that nobody disturbs."""
     folder = tmp_path_factory.mktemp("calm")
-    train(tiny(), dataset, folder, tensorboard=False)
+    train(tiny(), dataset, folder, track=())
     return folder
 
 

@@ -56,9 +56,9 @@ def calls(monkeypatch) -> dict[str, list[int]]:
     seen: dict[str, list[int]] = {"taken": [], "prepared": [], "made": []}
     prepare, step, iterate = Stepper.prepare, Stepper.step, Loader.iterate
 
-    def noted_prepare(self, k, images):
+    def noted_prepare(self, k, images, labels=None):
         seen["prepared"].append(k)
-        return prepare(self, k, images)
+        return prepare(self, k, images, labels)
 
     def noted_step(self, k, images):
         seen["made"].append(k)
@@ -90,7 +90,7 @@ def test_a_stop_leaves_the_state_of_the_steps_made(dataset, tmp_path, calls, how
             os.kill(os.getpid(), signal.SIGINT)
         return how == "asked"
 
-    outcome = train(config, dataset, tmp_path / "run", hooks=Hooks(stop=stop), tensorboard=False)
+    outcome = train(config, dataset, tmp_path / "run", hooks=Hooks(stop=stop), track=())
     assert (outcome.finished, outcome.step) == (False, 4)
     assert calls == {name: [0, 1, 2, 3] for name in ("taken", "prepared", "made")}
     saved, made = find(tmp_path / "run"), run_steps(config, dataset, 4)
@@ -101,9 +101,9 @@ def test_a_stop_leaves_the_state_of_the_steps_made(dataset, tmp_path, calls, how
             assert torch.equal(found[name], value), f"{file}: {name}"
     for seen in calls.values():
         seen.clear()
-    assert train(config, dataset, tmp_path / "run", tensorboard=False).finished
+    assert train(config, dataset, tmp_path / "run", track=()).finished
     assert calls == {name: [4, 5, 6, 7, 8, 9] for name in ("taken", "prepared", "made")}
-    train(config, dataset, tmp_path / "calm", tensorboard=False)
+    train(config, dataset, tmp_path / "calm", track=())
     assert_equal(tmp_path / "run", tmp_path / "calm")
 
 
@@ -118,6 +118,6 @@ def test_images_that_cannot_be_read_end_a_run_after_the_steps_before_them(datase
 
     monkeypatch.setattr(loop_module.Loader, "iterate", until_the_disk_fails)
     with pytest.raises(OSError, match="cannot read"):
-        train(tiny(), dataset, tmp_path, tensorboard=False)
+        train(tiny(), dataset, tmp_path, track=())
     assert calls["made"] == calls["prepared"] == list(range(6))
     assert find(tmp_path).step == 6  # checkpoints after steps 3, 6, 9

@@ -22,14 +22,14 @@ every_baseline = pytest.mark.parametrize("name", PROCESSES)
 @every_baseline
 def test_half_precision_follows_the_cpu(name, data, tmp_path):  # noqa: F811
     for device, changes in (("cpu", {}), ("cuda", {"precision": "bf16"})):
-        train(config(name, log_every=20, **changes), data, tmp_path / device, device=device, tensorboard=False)
+        train(config(name, log_every=20, **changes), data, tmp_path / device, device=device, track=())
     cpu, cuda = (read_log(tmp_path / device)[-1]["loss"] for device in ("cpu", "cuda"))
     assert cuda == pytest.approx(cpu, rel=0.02)
 
 
 @every_baseline
 def test_the_device_does_not_matter_in_single_precision(name, data, tmp_path):  # noqa: F811
-    train(config(name), data, tmp_path, hooks=Hooks(fit_prior=fit_prior), tensorboard=False)
+    train(config(name), data, tmp_path, hooks=Hooks(fit_prior=fit_prior), track=())
     found = [anisodiff.load(tmp_path, device, precision="fp32").sample(8, steps=12) for device in ("cuda", "cpu")]
     here, there = (to_pixels(images).astype(int) for images in found)
     assert np.abs(here - there).max() <= 1

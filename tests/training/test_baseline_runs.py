@@ -40,7 +40,7 @@ def trained(data, tmp_path_factory):  # noqa: F811
             made[name] = tmp_path_factory.mktemp(name) / "run"
             for images in (8, 20):
                 part = dataclasses.replace(config(name), images=images)
-                train(part, data, made[name], hooks=Hooks(fit_prior=fit_prior), tensorboard=False)
+                train(part, data, made[name], hooks=Hooks(fit_prior=fit_prior), track=())
         return made[name]
 
     return run
@@ -48,7 +48,7 @@ def trained(data, tmp_path_factory):  # noqa: F811
 
 @every_baseline
 def test_continuing_is_bitwise_equal_to_never_having_stopped(name, data, trained, tmp_path):  # noqa: F811
-    train(config(name), data, tmp_path / "calm", hooks=Hooks(fit_prior=fit_prior), tensorboard=False)
+    train(config(name), data, tmp_path / "calm", hooks=Hooks(fit_prior=fit_prior), track=())
     assert_equal(trained(name), tmp_path / "calm")
     records = read_log(trained(name))
     assert records[-1]["images"] == 20
@@ -116,7 +116,7 @@ def test_edits_keep_what_the_mask_keeps(name, trained, data):  # noqa: F811
 def test_a_batch_may_be_cut(name, data, tmp_path):  # noqa: F811
     whole = config(name, batch=8, precision="fp64")
     outcomes = [
-        train(dataclasses.replace(whole, accumulation=parts), data, tmp_path / str(parts), tensorboard=False)
+        train(dataclasses.replace(whole, accumulation=parts), data, tmp_path / str(parts), track=())
         for parts in (1, 2)
     ]
     assert outcomes[0].loss == pytest.approx(outcomes[1].loss, rel=1e-9)
@@ -125,7 +125,7 @@ def test_a_batch_may_be_cut(name, data, tmp_path):  # noqa: F811
 def test_it_learns(data, tmp_path):  # noqa: F811
     """Flow matching: the loss falls below that of the best constant velocity field, E|ξ|² + E|2x − 1|²."""
     long = tiny(process="flow-matching", images=320, batch=16, lr=1e-2, warm_up=80, log_every=160)
-    train(long, data, tmp_path, tensorboard=False)
+    train(long, data, tmp_path, track=())
     images = torch.from_numpy(data.images[:].copy()).float() / 255
     constant = 1 + float((2 * images - 1).square().mean())
     losses = [record["loss"] for record in read_log(tmp_path)]

@@ -31,10 +31,10 @@ def switches():
 def test_cuda_continuing_is_bitwise_equal_in_deterministic_mode(dataset, tmp_path, process, monkeypatch):
     monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     config = tiny(process=process, deterministic=True)
-    train(config, dataset, tmp_path / "calm", device="cuda", tensorboard=False)
+    train(config, dataset, tmp_path / "calm", device="cuda", track=())
     for images in (12, 28, 40):
         part = dataclasses.replace(config, images=images)
-        train(part, dataset, tmp_path / "run", device="cuda", tensorboard=False)
+        train(part, dataset, tmp_path / "run", device="cuda", track=())
     assert_equal(tmp_path / "run", tmp_path / "calm")
 
 
@@ -42,7 +42,7 @@ def test_cuda_in_bfloat16_learns_as_in_float32(dataset, tmp_path):
     last = {}
     for precision in ("fp32", "bf16"):
         config = tiny(process="anisotropic", precision=precision, images=800, log_every=400)
-        train(config, dataset, tmp_path / precision, device="cuda", tensorboard=False)
+        train(config, dataset, tmp_path / precision, device="cuda", track=())
         last[precision] = [record["loss"] for record in read_log(tmp_path / precision)]
     assert last["bf16"][-1] == pytest.approx(last["fp32"][-1], rel=0.1)
 
@@ -50,14 +50,14 @@ def test_cuda_in_bfloat16_learns_as_in_float32(dataset, tmp_path):
 def test_cuda_compiled_networks_are_the_same(dataset, tmp_path):
     for compiled in (False, True):
         config = tiny(images=20, log_every=20, compile=compiled)
-        train(config, dataset, tmp_path / str(compiled), device="cuda", tensorboard=False)
+        train(config, dataset, tmp_path / str(compiled), device="cuda", track=())
     plain, compiled = (read_log(tmp_path / str(word))[-1]["loss"] for word in (False, True))
     assert compiled == pytest.approx(plain, rel=2e-3)
 
 
 def test_cuda_agrees_with_the_cpu(dataset, tmp_path):
     for device in ("cpu", "cuda"):
-        train(tiny(images=20, log_every=20), dataset, tmp_path / device, device=device, tensorboard=False)
+        train(tiny(images=20, log_every=20), dataset, tmp_path / device, device=device, track=())
     cpu, cuda = (read_log(tmp_path / device)[-1]["loss"] for device in ("cpu", "cuda"))
     assert cuda == pytest.approx(cpu, rel=2e-3)
 
@@ -270,5 +270,5 @@ def test_cuda_steps_of_one_process_are_recorded(changes, recorded, dataset, tmp_
     monkeypatch.setattr(
         Replay, "_capture", lambda self, places, real=Replay._capture: made.append(1) or real(self, places)
     )
-    train(tiny(**changes), dataset, tmp_path, device="cuda", tensorboard=False)
+    train(tiny(**changes), dataset, tmp_path, device="cuda", track=())
     assert bool(made) == recorded

@@ -6,9 +6,8 @@ import pytest
 import torch
 
 from anisodiff.io.checkpoint import Store, folder_of
-from anisodiff.training import Hooks, newest, read_log, train
+from anisodiff.training import Hooks, newest, train
 from anisodiff.training.estimate import estimate
-from anisodiff.training.hooks import Log
 from anisodiff.training.model import Execution
 from anisodiff.training.step import Stepper
 from tests.training.conftest import assert_equal, tiny
@@ -23,7 +22,7 @@ def test_a_grid_that_cannot_be_made_does_not_end_a_run(dataset, calm, tmp_path, 
         raise error
 
     hooks = Hooks(on_interval=fail, say=said.append)
-    assert train(tiny(sample_every=8), dataset, tmp_path, hooks=hooks, tensorboard=False).finished
+    assert train(tiny(sample_every=8), dataset, tmp_path, hooks=hooks, track=()).finished
     assert_equal(tmp_path, calm)
     told = [line for line in said if line.startswith("no samples at step")]
     assert len(told) == 5
@@ -39,23 +38,6 @@ def test_checkpoints_are_ordered_by_number(dataset, calm, tmp_path):
     store = Store(tmp_path, good={"step-99999998", "step-99999999", "step-100000000"})
     store._prune(keep=2)
     assert sorted(p.name for p in folder_of(tmp_path).iterdir()) == ["step-100000000", "step-99999999"]
-
-
-def test_tensorboard_keeps_the_last_line_before_a_restart(tmp_path):
-    pytest.importorskip("tensorboard")
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    for start, steps in ((0, (2, 4, 6)), (4, (6, 8))):  # stopped after step 6, continued from a checkpoint at step 4
-        log = Log(tmp_path, start, tensorboard=True)
-        for step in steps:
-            log.write({"step": step, "loss": float(10 * start + step)})
-        log.close()
-        made = max((tmp_path / "tensorboard").iterdir(), key=lambda path: path.stat().st_mtime_ns)
-        made.rename(made.with_name(f"events.out.tfevents.{start}"))  # a second apart they would sort as written
-    board = EventAccumulator(str(tmp_path / "tensorboard"))
-    board.Reload()
-    assert [(e.step, e.value) for e in board.Scalars("loss")] == [(2, 2.0), (4, 4.0), (6, 46.0), (8, 48.0)]
-    assert [(r["step"], r["loss"]) for r in read_log(tmp_path)] == [(2, 2.0), (4, 4.0), (6, 46.0), (8, 48.0)]
 
 
 FULL = (
@@ -84,7 +66,7 @@ def test_too_little_memory_is_one_line_with_a_remedy(dataset, tmp_path, monkeypa
 
     monkeypatch.setattr(Stepper, "step", fail)
     with pytest.raises(MemoryError) as told:
-        train(tiny(**changes), dataset, tmp_path, tensorboard=False)
+        train(tiny(**changes), dataset, tmp_path, track=())
     assert remedy in str(told.value)
     assert "\n" not in str(told.value)
     monkeypatch.setattr(Execution, "forward", fail)
@@ -98,4 +80,4 @@ def test_other_failures_are_left_as_they_are(dataset, tmp_path, monkeypatch):
 
     monkeypatch.setattr(Stepper, "step", fail)
     with pytest.raises(RuntimeError, match="shapes do not match"):
-        train(tiny(), dataset, tmp_path, tensorboard=False)
+        train(tiny(), dataset, tmp_path, track=())

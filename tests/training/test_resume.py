@@ -35,9 +35,9 @@ def test_keeps_the_last_two(calm):
 @pytest.mark.parametrize("process", ["heat", "anisotropic"])
 def test_continuing_is_bitwise_equal_to_never_having_stopped(dataset, tmp_path, process):
     config = tiny(process=process)
-    train(config, dataset, tmp_path / "calm", tensorboard=False)
+    train(config, dataset, tmp_path / "calm", track=())
     for images in (4, 12, 28, 40):
-        train(dataclasses.replace(config, images=images), dataset, tmp_path / "run", tensorboard=False)
+        train(dataclasses.replace(config, images=images), dataset, tmp_path / "run", track=())
     assert_equal(tmp_path / "run", tmp_path / "calm")
 
 
@@ -50,18 +50,18 @@ def test_ctrl_c_saves_and_exits(dataset, calm, tmp_path):
             if len(done) == 2:
                 os.kill(os.getpid(), number)
 
-        outcome = train(tiny(), dataset, tmp_path, hooks=Hooks(on_log=ask), tensorboard=False)
+        outcome = train(tiny(), dataset, tmp_path, hooks=Hooks(on_log=ask), track=())
         assert not outcome.finished
         assert newest(tmp_path).step == outcome.step
-    assert train(tiny(), dataset, tmp_path, tensorboard=False).finished
+    assert train(tiny(), dataset, tmp_path, track=()).finished
     assert_equal(tmp_path, calm)
     assert [record["step"] for record in read_log(tmp_path)] == sorted({r["step"] for r in read_log(tmp_path)})
 
 
 def test_a_fault_at_every_write(dataset, tmp_path):
     """The n-th effect on the disk fails, for every n: the run goes on, and ends where it would have."""
-    config = tiny(images=28, ema="constant(0.9)")
-    train(dataclasses.replace(config, images=20), dataset, tmp_path / "half", tensorboard=False)
+    config = tiny(process="ve", images=28, ema="constant(0.9)")
+    train(dataclasses.replace(config, images=20), dataset, tmp_path / "half", track=())
 
     def continued(name: str, fatal: int) -> tuple[Path, list[str], list[str]]:
         """A run from step 5 on, whose effect number ``fatal`` fails; its effects, and what it said."""
@@ -74,7 +74,7 @@ def test_a_fault_at_every_write(dataset, tmp_path):
                 raise OSError(5, "Input/output error")  # of a full disk: tests/attacks
 
         hooks = Hooks(observe=observe, say=said.append)
-        assert train(config, dataset, run, hooks=hooks, tensorboard=False).finished
+        assert train(config, dataset, run, hooks=hooks, track=()).finished
         return run, seen, said
 
     calm, effects, _ = continued("undisturbed", 0)
@@ -92,13 +92,13 @@ def test_a_fault_at_every_write(dataset, tmp_path):
 
 
 def test_a_failing_last_write_is_one_clear_line(dataset, tmp_path):
-    train(tiny(images=20), dataset, tmp_path, tensorboard=False)
+    train(tiny(images=20), dataset, tmp_path, track=())
 
     def fail(name: str):
         raise OSError(28, "No space left on device")
 
     with pytest.raises(OSError, match=r"step 10: No space left on device; last good: step-00000005"):
-        train(tiny(), dataset, tmp_path, hooks=Hooks(observe=fail), tensorboard=False)
+        train(tiny(), dataset, tmp_path, hooks=Hooks(observe=fail), track=())
     assert newest(tmp_path).step == 5
 
 
@@ -118,7 +118,7 @@ def test_a_damaged_newest_checkpoint_is_passed_over(dataset, calm, tmp_path, dam
         read(last)
     assert find(run).step == 9
     said: list[str] = []
-    train(tiny(), dataset, run, hooks=Hooks(say=said.append), tensorboard=False)
+    train(tiny(), dataset, run, hooks=Hooks(say=said.append), track=())
     assert any("damaged" in line and "step-00000010" in line for line in said)
     assert any("continuing from step-00000009" in line for line in said)
     assert_equal(run, calm)
@@ -130,7 +130,7 @@ def test_nothing_whole_is_not_overwritten(dataset, calm, tmp_path):
     for step in folder_of(run).iterdir():
         (step / "manifest.json").unlink()
     with pytest.raises(ValueError, match=r"no checkpoint of .* is complete"):
-        train(tiny(), dataset, run, tensorboard=False)
+        train(tiny(), dataset, run, track=())
     with pytest.raises(ValueError, match=r"manifest.json is missing: the checkpoint is incomplete"):
         find(run)
 
@@ -149,7 +149,7 @@ def test_nothing_whole_is_not_overwritten(dataset, calm, tmp_path):
 def test_another_run_is_refused_by_name(dataset, calm, changes, words):
     before = {path: path.read_bytes() for path in folder_of(calm).rglob("*") if path.is_file()}
     with pytest.raises(ValueError, match=words):
-        train(tiny().changed(changes), dataset, calm, tensorboard=False)
+        train(tiny().changed(changes), dataset, calm, track=())
     assert before == {path: path.read_bytes() for path in folder_of(calm).rglob("*") if path.is_file()}
 
 
@@ -157,23 +157,23 @@ def test_other_data_are_refused(dataset, calm):
     pixels = 255 - dataset.images
     other = dataclasses.replace(dataset, images=pixels, fingerprint=fingerprint(pixels))
     with pytest.raises(ValueError, match=rf"data.fingerprint was .* now '{other.fingerprint}"):
-        train(tiny(), other, calm, tensorboard=False)
+        train(tiny(), other, calm, track=())
     with pytest.raises(ValueError, match="the data are 1×8×8"):
-        train(tiny(channels=3), dataset, calm, tensorboard=False)
+        train(tiny(channels=3), dataset, calm, track=())
 
 
 def test_length_and_intervals_may_change(dataset, calm, tmp_path):
     run = tmp_path / "run"
     shutil.copytree(calm, run)
     longer = tiny(images=48, log_every=4, checkpoint_every=0, accumulation=2)
-    assert train(longer, dataset, run, tensorboard=False).step == 12
+    assert train(longer, dataset, run, track=()).step == 12
 
 
 def test_never_and_in_use(dataset, calm):
     with pytest.raises(ValueError, match=r"already holds a run \(step-00000010\)"):
-        train(tiny(), dataset, calm, resume=False, tensorboard=False)
+        train(tiny(), dataset, calm, resume=False, track=())
     with alone(calm), pytest.raises(ValueError, match="in use by another run"):
-        train(tiny(), dataset, calm, tensorboard=False)
+        train(tiny(), dataset, calm, track=())
 
 
 def test_what_a_checkpoint_says_and_loads(dataset, calm):
@@ -216,8 +216,8 @@ def test_hooks_see_the_averaged_model_and_keep_the_prior(dataset, tmp_path):
 
     config = tiny(sample_every=20)
     hooks = Hooks(on_interval=look, fit_prior=lambda process, images: {"mean": images.mean(0)})
-    train(dataclasses.replace(config, images=20), dataset, tmp_path, hooks=hooks, tensorboard=False)
-    train(config, dataset, tmp_path, hooks=Hooks(on_interval=look), tensorboard=False)
+    train(dataclasses.replace(config, images=20), dataset, tmp_path, hooks=hooks, track=())
+    train(config, dataset, tmp_path, hooks=Hooks(on_interval=look), track=())
     assert sorted(seen) == [5, 10]
     loaded = load_model(tmp_path)
     torch.testing.assert_close(loaded.model(u, t)[0], seen[10])
@@ -253,7 +253,7 @@ def on_log(record):  # the disk is full between steps 4 and 8
     resource.setrlimit(resource.RLIMIT_FSIZE, (6000 if full else hard, hard))
 
 hooks = Hooks(on_log=on_log, say=lambda line: print(line, flush=True))
-print(train(tiny(), open_dataset(sys.argv[1]), sys.argv[2], hooks=hooks, tensorboard=False).finished)
+print(train(tiny(), open_dataset(sys.argv[1]), sys.argv[2], hooks=hooks, track=()).finished)
 """
 
 

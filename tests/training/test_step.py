@@ -139,7 +139,7 @@ def spoil(monkeypatch, bad):
 
 def test_one_bad_batch_does_not_stop_a_run(dataset, tmp_path, monkeypatch):
     spoil(monkeypatch, (3, 6))
-    outcome = train(tiny(), dataset, tmp_path, tensorboard=False)
+    outcome = train(tiny(), dataset, tmp_path, track=())
     assert (outcome.finished, outcome.skipped, outcome.step) == (True, 2, 10)
     assert read_log(tmp_path)[-1]["skipped"] == 2
     assert all(value.isfinite().all() for value in everything(tmp_path).values())
@@ -150,7 +150,7 @@ def test_many_bad_batches_stop_a_run_and_say_where(dataset, tmp_path, monkeypatc
     with pytest.raises(
         Diverged, match=r"non-finite loss in 5 steps in a row, last in step 9 for t from .* noise level from"
     ) as told:
-        train(tiny(), dataset, tmp_path, tensorboard=False)
+        train(tiny(), dataset, tmp_path, track=())
     assert everything(tmp_path)  # the checkpoint of step 3 or 6 stands
     # a run cannot be continued with another lr or precision: the way that is left must be named
     assert "a new run --from this one" in str(told.value)
@@ -183,14 +183,14 @@ def test_it_learns(tmp_path):
         batch=16, images=16 * 80, warm_up=160, lr=2e-3, calibration=32, log_every=320, checkpoint_every=0,
         flip=False, level_mean=0.0, level_std=0.5,
     )  # fmt: skip
-    train(config, dataset, tmp_path / "run", tensorboard=False)
+    train(config, dataset, tmp_path / "run", track=())
     losses = [record["loss"] for record in read_log(tmp_path / "run")]
     assert losses[-1] < 0.7 * losses[0]
 
 
 def test_the_log_says_what_it_should(dataset, tmp_path):
     shown = []
-    train(tiny(), dataset, tmp_path, hooks=Hooks(on_log=shown.append), tensorboard=False)
+    train(tiny(), dataset, tmp_path, hooks=Hooks(on_log=shown.append), track=())
     records = read_log(tmp_path)
     assert [record["step"] for record in records] == [2, 4, 6, 8, 10]
     last = records[-1]

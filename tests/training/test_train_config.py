@@ -122,14 +122,16 @@ def test_every_recipe_is_complete(name):
     else:
         assert name.startswith(f"{data}-{'song' if config.parameterization == 've' else preset}")
     noise = {}
-    if preset in ("ve", DEFAULT_PROCESS):
+    if preset in ("ve", "cartoon", DEFAULT_PROCESS):
         noise = {"celeba64": {"sigma_max": 90}, "lsun256": {"sigma_max": 380}}.get(data, {})
     side, dataset = {"cifar10": (32, "cifar10"), "celeba64": (64, "celeba"), "lsun256": (256, "lsun")}[data]
     assert config.size == (side, side)
     assert config.dataset == dataset
     assert dataset in NAMED
     assert plan.process.identity() == process(preset, side, **noise).identity()
-    assert plan.network.arguments["out_channels"] == (6 if preset in ("anisotropic", DEFAULT_PROCESS) else 3)
+    assert plan.network.arguments["out_channels"] == (
+        6 if preset in ("anisotropic", "cartoon", DEFAULT_PROCESS) else 3
+    )
     assert config.channel_pca == (preset in PRESETS and config.parameterization == "residual")
     assert 0 < config.log_every <= config.checkpoint_every <= config.sample_every < config.images
     assert config.flip == (name != "cifar10-heat-dissipation")

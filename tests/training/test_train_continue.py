@@ -17,6 +17,7 @@ from anisodiff.training import Hooks, TrainConfig, find, read_log, train
 from anisodiff.training.config import scaled
 from anisodiff.training.recipes import recipe
 from anisodiff.training.run_folder import NAME, read_run
+from tests.support.children import interruptible
 from tests.training.conftest import SMALL, assert_equal, folder, tiny
 
 CPU = ("--device", "cpu")
@@ -92,7 +93,7 @@ def test_a_run_killed_before_its_first_checkpoint_begins_again(train_command, tm
 
 
 def test_python_writes_the_description_too(dataset, tmp_path):
-    train(tiny(images=4), dataset, tmp_path / "run", tensorboard=False)
+    train(tiny(images=4), dataset, tmp_path / "run", track=())
     found = read_run(tmp_path / "run")
     assert found.config == tiny(images=4)
     assert found.data == dataset.path
@@ -210,7 +211,9 @@ def test_ctrl_c_before_the_first_step_says_how_to_continue(tmp_path):
     source = str(Path(__file__).parents[2] / "src")
     env = os.environ | {"PYTHONPATH": source, "OMP_NUM_THREADS": "1"}
     run = [sys.executable, "-m", "anisodiff"]
-    with subprocess.Popen([*run, *words], cwd=tmp_path, env=env, stderr=subprocess.PIPE, text=True) as child:
+    with interruptible():
+        child = subprocess.Popen([*run, *words], cwd=tmp_path, env=env, stderr=subprocess.PIPE, text=True)
+    with child:
         assert child.stderr is not None
         for line in child.stderr:
             if "measuring the preconditioning on 12 images, 200000 draws in all" in line:
@@ -223,6 +226,27 @@ def test_ctrl_c_before_the_first_step_says_how_to_continue(tmp_path):
     described = read_run(tmp_path / "run")
     assert described.data == tmp_path / "run" / "data"
     assert described.config.calibration == 200000
+
+
+def test_a_dry_run_says_what_would_become_of_the_run_there(train_command, tmp_path):
+    photos(tmp_path)
+    words = ("train", "heat", "--data", "photos", *CPU, "--images", 4)
+    assert "holds a run" not in train_command(*words, "--dry-run", settings=TINY).output
+    assert train_command(*words, settings=TINY).exit_code == 0
+    steps = {path.name for path in (tmp_path / "run" / "checkpoints").iterdir()}
+    for more, says in (
+        ((), "this command would continue it"),
+        (("--images", 8), "this command would continue it"),
+        (("--set", "lr=0.5"), "would be refused (lr was "),
+        (("--resume", "never"), "would be refused (--resume never"),
+    ):
+        told = train_command(*words, *more, "--dry-run", settings=TINY)
+        assert told.exit_code == 0, told.output
+        (line,) = (line for line in told.output.splitlines() if "holds a run" in line)
+        assert says in line, line
+        real = train_command(*words, *more, settings=TINY)
+        assert bool(real.exit_code) == ("refused" in line), real.output
+    assert steps <= {path.name for path in (tmp_path / "run" / "checkpoints").iterdir()}
 
 
 def test_small_sets_are_told(train_command, tmp_path):
@@ -250,7 +274,7 @@ def test_the_first_grid_comes_by_the_clock_and_changes_nothing(dataset, calm, tm
         first_after=1e-9,
         progress=lambda stage, done, total, note="": stages.__setitem__(stage, note),
     )
-    train(tiny(sample_every=36), dataset, tmp_path, hooks=hooks, tensorboard=False)
+    train(tiny(sample_every=36), dataset, tmp_path, hooks=hooks, track=())
     assert steps == [1, 2, 9]
     assert_equal(tmp_path, calm)
     assert list(stages) == ["checking the images", "calibrating", "training"]

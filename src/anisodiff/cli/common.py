@@ -14,6 +14,8 @@ from anisodiff.runtime.progress import Progress
 from anisodiff.runtime.progress import progress as progress_on
 
 if TYPE_CHECKING:
+    from anisodiff.generation.reverse import Route
+    from anisodiff.models.guidance import Guidance
     from anisodiff.processes import Process
 
 console = Console(stderr=True, markup=False, emoji=False)
@@ -25,9 +27,13 @@ CONFIG = typer.Option(None, "--config", help="Read keys of the process from a YA
 SET = typer.Option([], "--set", help="Override a key, as KEY=VALUE; repeatable.")
 SEED = typer.Option(0, "--seed", min=0, help="Set the random seed.")
 JSON = typer.Option(False, "--json", help="Print the result as JSON.")
-CHECKPOINT = typer.Argument(..., help="Load a run, a checkpoint, or the shipped cifar10-tiny.")
+CHECKPOINT = typer.Argument(..., help="Load a run, a checkpoint, cifar10-tiny or hub:OWNER/NAME.")
 NFE = typer.Option(50, "--steps", help="Set the NFE (network evaluations) of each image.")
 SAMPLER = typer.Option("auto", "--sampler", help="Choose the sampler; auto: the model's default.")
+TRUST = typer.Option(False, "--trust-code", help="Import the network class that the model names.")
+CLASS = typer.Option(None, "--class", help="Choose a class, several (cat,dog), all, data or none.")
+GUIDANCE = typer.Option(1.0, "--guidance", help="Set the guidance weight; others than 1 cost 2 NFE.")
+INTERVAL = typer.Option(None, "--guidance-interval", help="Guide only for σ/σ_data from LO to HI: 0.2,5.")
 ANIMATIONS = (".gif", ".png", ".apng")
 DEVICE = typer.Option("auto", "--device", help="Run on auto, cpu, cuda, cuda:N, gpu or mps.")
 
@@ -65,6 +71,27 @@ def pick_process(name: str, config: Path | None, overrides: list[str], size: int
     keys |= settings(overrides)
     title = name if not keys else f"{name} with {', '.join(f'{k} = {v}' for k, v in keys.items())}"
     return title, build_process(name, size, keys, "--set")
+
+
+def guidance(weight: float, interval: str | None) -> "Guidance":
+    """The values of ``--guidance`` and ``--guidance-interval LO,HI``."""
+    from anisodiff.models.guidance import Guidance
+
+    if interval is None:
+        return Guidance(weight=weight)
+    try:
+        low, high = (float(part) for part in interval.split(","))
+    except ValueError:
+        raise ValueError(f"--guidance-interval: got {interval!r}, expected two numbers like 0.2,5") from None
+    return Guidance(weight=weight, interval=(low, high))
+
+
+def describe_classes(route: "Route", given: str | None) -> str:
+    """One line: the classes of the samples, and their guidance."""
+    unasked = "; choose with --class" if given is None else ""
+    if route.classes is None:
+        return f"classes: none, images as of all classes{unasked}"
+    return f"classes: {route.classes}, {route.guidance}{unasked}"
 
 
 def progress(what: str) -> AbstractContextManager[Progress]:

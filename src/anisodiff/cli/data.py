@@ -35,6 +35,7 @@ def prepare(
     max_skipped: int = typer.Option(
         None, "--max-skipped", min=0, help="Skip at most this many bad images; default 10 or 1 %."
     ),
+    classes: bool = typer.Option(False, "--classes", help="Take each subfolder of a path for a class."),
     overwrite: bool = typer.Option(False, "--overwrite", help="Replace another dataset in the folder."),
     as_json: bool = common.JSON,
 ) -> None:
@@ -46,7 +47,7 @@ def prepare(
     """
     from anisodiff.data import prepare as prepare_images
 
-    source = _source(name, path, split)
+    source = _source(name, path, split, labels=classes)
     with common.progress("preparing") as tick:
         made = prepare_images(
             source, output, size=size, channels=channels, max_skipped=max_skipped, overwrite=overwrite, progress=tick
@@ -55,7 +56,8 @@ def prepare(
     if as_json:
         facts = {
             "path": str(dataset.path), "made": made.made, "images": len(dataset), "channels": dataset.channels,
-            "size": list(dataset.size), "fingerprint": dataset.fingerprint, "skipped": dataset.meta["skipped"],
+            "size": list(dataset.size), "classes": list(dataset.classes),
+            "fingerprint": dataset.fingerprint, "skipped": dataset.meta["skipped"],
         }  # fmt: skip
         typer.echo(json.dumps(facts, indent=2))
         return
@@ -65,7 +67,7 @@ def prepare(
     common.wrote(dataset.path)
 
 
-def _source(name: str, path: Path | None, split: str | None) -> "Source":
+def _source(name: str, path: Path | None, split: str | None, *, labels: bool) -> "Source":
     """A named set at its path, or the images at a path."""
     from anisodiff.data import NAMED, named_source, open_source
 
@@ -82,4 +84,4 @@ def _source(name: str, path: Path | None, split: str | None) -> "Source":
         )
     if split is not None:
         raise ValueError(f"--split is for sets given by name, got a path, {name}; give the folder of that part alone")
-    return open_source(name)
+    return open_source(name, labels=labels)

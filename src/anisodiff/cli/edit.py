@@ -12,6 +12,7 @@ from anisodiff.cli import common
 
 if TYPE_CHECKING:
     from anisodiff.editing.editor import Editor
+    from anisodiff.editing.painters import Paint
     from anisodiff.editing.sweep import Sweep
 
 STRENGTH, SWEPT, MOST = 0.7, 4, 100_000
@@ -22,6 +23,7 @@ def edit(
     checkpoint: Path = common.CHECKPOINT,
     images: list[Path] = typer.Argument(..., metavar="IMAGE…", help="Read images, or folders of images."),
     strokes: int | None = typer.Option(None, "--strokes", help="Paint each image in this many colors first."),
+    paint: str | None = typer.Option(None, "--paint", help="Paint each image so first, such as flat(colors=8)."),
     smooth: int = typer.Option(0, "--smooth", help="Merge specks within this radius, in pixels."),
     position: float = typer.Option(0.0, "--position", help="Weight position against color: 0 color alone, 1 much."),
     t: str | None = typer.Option(None, "--t", help="Diffuse to this time in (t_min, T]; several: 0.4,0.8."),
@@ -32,6 +34,10 @@ def edit(
     candidates: int = typer.Option(1, "--candidates", "-n", help="Make this many results per image."),
     mask: Path | None = typer.Option(None, "--mask", help="Edit where this image is white; keep black exactly."),
     restore: bool = typer.Option(False, "--restore", help="Take the image as the state at --t; only reverse."),
+    classes: str | None = common.CLASS,
+    guidance: float = common.GUIDANCE,
+    interval: str | None = common.INTERVAL,
+    cartoon: bool = typer.Option(False, "--cartoon", help="Take the image as smoothed already; give it texture."),
     steps: int = common.NFE,
     sampler: str = common.SAMPLER,
     seed: int = common.SEED,
@@ -39,6 +45,7 @@ def edit(
     figure: Path | None = typer.Option(None, "--figure", help="Draw inputs and results: .png, .pdf or .svg."),
     also: list[Path] = typer.Option([], "--also", help="Add a checkpoint to the figure; repeatable."),
     sweep: Path | None = typer.Option(None, "--sweep", help="Draw results at eight strengths: .png."),
+    trust_code: bool = common.TRUST,
     as_json: bool = common.JSON,
     device: str = common.DEVICE,
 ) -> None:
@@ -49,6 +56,8 @@ def edit(
     Choose a strength by eye: anisodiff edit run painting.png --sweep sweep.png
 
     Restore: anisodiff edit run noisy.png --restore --t 0.6 --candidates 8
+
+    A model of the process cartoon: anisodiff edit run drawing.png --cartoon --candidates 4
     """
     from anisodiff.editing.editor import open_editor
     from anisodiff.editing.figures import editing_figure
@@ -57,37 +66,46 @@ def edit(
     from anisodiff.io.figures import save_figure
     from anisodiff.runtime.devices import pick_device
 
-    asked = _asked(t, strength)
-    _check(restore, strokes, smooth, position, repeats, candidates, asked, sweep)
+    asked, guided = _asked(t, strength), common.guidance(guidance, interval)
+    painter = Painter(paint=_paint(paint, strokes, smooth, position))
+    _check(restore, painter.paint is not None, repeats, candidates, asked, sweep)
+    if cartoon and (restore or mask is not None or repeats > 1 or sweep is not None):
+        raise ValueError("--cartoon starts from the image as it is: drop --restore, --mask, --repeats and --sweep")
     _check_files(out, figure, sweep, also, [*images, *([] if mask is None else [mask])])
     say: Callable[[str], None] = lambda line: typer.echo(line, err=as_json)  # noqa: E731
-    painter = Painter(colors=strokes, smooth=smooth, position=position)
     where, seeds = pick_device(device), tuple(range(seed, seed + candidates))
     editors = [
-        open_editor(path, images, mask, painter, where, say if path is checkpoint else None)
+        open_editor(path, images, mask, painter, where, say if path is checkpoint else None, trust_code=trust_code)
         for path in (checkpoint, *also)
     ]
     main, swept = editors[0], None
-    times = [editor.times(asked) for editor in editors] if asked is not None else []
+    times = [editor.times(asked) for editor in editors] if asked is not None and not cartoon else []
+    if cartoon:
+        times = [editor.cartoon_times(asked) for editor in editors]
     # a sweep inside of out is drawn last: out must be a folder of edits first
     within = sweep is not None and out.resolve() in sweep.resolve().parents
     if sweep is not None:
         with common.progress("sweep, images") as tick:
-            swept = main.sweep(seeds[:SWEPT], SWEPT, steps=steps, sampler=sampler, repeats=repeats, progress=tick)
+            swept = main.sweep(
+                seeds[:SWEPT], SWEPT, steps=steps, sampler=sampler, repeats=repeats, classes=classes, guidance=guided,
+                progress=tick,
+            )  # fmt: skip
         if not within:
             _draw_sweep(main, swept, sweep, steps)
-    if asked is None:
+    if asked is None and not cartoon:
         say(f"strength {STRENGTH:.2f}: the default")
         times = [editor.times(("strength", (STRENGTH,))) for editor in editors]
     configs = [
         EditConfig(
             times=each, seeds=seeds, steps=steps, sampler=sampler, repeats=repeats, restore=restore,
-            strokes=painter.description,
+            cartoon=cartoon, strokes=painter.description, classes=classes, guidance=guided,
         )
         for each in times
     ]  # fmt: skip
     for editor, config in zip(editors, configs):
         say(editor.line(config))
+    if main.generator.classes:
+        say(common.describe_classes(configs[0].route(main.generator, configs[0].times[0]), classes))
     try:
         with common.progress("network evaluations") as tick:
             done = write_edits(main.generator, main.pictures, configs[0], out, mask=main.mask, say=say, progress=tick)
@@ -130,19 +148,29 @@ def _asked(t: str | None, strength: str | None) -> tuple[str, tuple[float, ...]]
     return None
 
 
+def _paint(text: str | None, strokes: int | None, smooth: int, position: float) -> "Paint | None":
+    """How the images are painted; --strokes N is short for --paint "strokes(colors=N)"."""
+    from anisodiff.editing.painters import Strokes, read_paint
+
+    if text is not None and (strokes is not None or smooth or position):
+        raise ValueError('--paint excludes --strokes, --smooth and --position: write --paint "strokes(colors=8, …)"')
+    if strokes is None and (smooth or position):
+        raise ValueError("--smooth and --position need --strokes: give the number of colors")
+    if strokes is not None:
+        return Strokes(colors=strokes, smooth=smooth, position=position)
+    return None if text is None else read_paint(text, "--paint")
+
+
 def _check(
-    restore: bool, strokes: int | None, smooth: int, position: float, repeats: int, candidates: int, asked: Any,
-    sweep: Path | None,
+    restore: bool, painted: bool, repeats: int, candidates: int, asked: Any, sweep: Path | None,
 ) -> None:  # fmt: skip
     """Checks that need no file."""
     if not 1 <= candidates <= MOST:
         raise ValueError(f"--candidates: got {candidates}, expected 1 to {MOST:,} for every image")
     if repeats < 1:
         raise ValueError(f"--repeats: got {repeats}, expected 1 or more")
-    if strokes is None and (smooth or position):
-        raise ValueError("--smooth and --position need --strokes: give the number of colors")
-    if restore and (strokes is not None or repeats > 1 or sweep is not None):
-        raise ValueError("--restore starts from the image itself: drop --strokes, --repeats and --sweep")
+    if restore and (painted or repeats > 1 or sweep is not None):
+        raise ValueError("--restore starts from the image itself: drop --strokes, --paint, --repeats and --sweep")
     if restore and asked is None:
         raise ValueError("--restore needs --t or --strength: the time at which the image is a state")
 

@@ -49,6 +49,9 @@ def evaluate(
     steps: int = typer.Option(50, "--steps", min=1, help="For a model: set the NFE of each sample."),
     sampler: str = typer.Option("auto", "--sampler", help="For a model: choose the sampler."),
     prior: str = typer.Option("auto", "--prior", help="For a model: choose the prior."),
+    classes: str | None = common.CLASS,
+    guidance: float = common.GUIDANCE,
+    interval: str | None = common.INTERVAL,
     images: Path | None = typer.Option(None, "--images", help="For a model: images that a prior starts from."),
     seed: int = typer.Option(0, "--seed", min=0, help="For a model: set the first seed."),
     batch: int | None = typer.Option(None, "--batch", min=1, help="Set the batch size, in images."),
@@ -68,6 +71,7 @@ def evaluate(
     Metrics: fid, kid, is (Inception score), prdc (precision, recall, density, coverage), sliced (Wasserstein),
     spectrum, edges, memorization (with held-out images or --sheet). sliced, spectrum and edges need no network:
     --network none takes these. bits (per dimension, of a model; only where named) needs no samples either.
+    class-fid (only where named) is the FID of each class, where samples and reference have classes.
 
     Example: anisodiff evaluate run
 
@@ -89,7 +93,7 @@ def evaluate(
     from anisodiff.runtime.devices import pick_device
     from anisodiff.runtime.distributed import Distributed
 
-    wanted, earlier = _metrics(metrics), [_read_report(path) for path in others]
+    wanted, earlier = _metrics(metrics), [read_report(path) for path in others]
     if sheet is not None and sheet.suffix.lower() != ".png":
         raise ValueError(f"--sheet must end in .png, got {sheet}")
     for path in filter(None, (json_file, sheet)):
@@ -101,6 +105,11 @@ def evaluate(
     if samples is None:
         raise ValueError("expected a run or model, or a folder, zip or npz of images, to measure")
     model = is_model(samples)
+    guided = common.guidance(guidance, interval)
+    if not model and (classes is not None or guided.acts):
+        raise ValueError(
+            f"--class and --guidance belong to a model: {samples} is none, its protocol says how it was made"
+        )
     if not model and images is not None:
         raise ValueError(f"--images belongs to a model: it is what a prior starts from; {samples} is none")
     if not model and reference is None:
@@ -143,8 +152,11 @@ def evaluate(
                 from anisodiff.metrics.samples import generate_samples
 
                 count = n or COUNTS.get(where.type, COUNTS["cpu"])
-                config = SamplingConfig(steps=steps, sampler=sampler, prior=prior, batch=batch or generated)
-                generator = load(samples, device=where, images=images, say=say)
+                config = SamplingConfig(
+                    steps=steps, sampler=sampler, prior=prior, classes=classes, guidance=guided,
+                    batch=batch or generated,
+                )  # fmt: skip
+                generator = load(samples, device=where, images=images, trust_code=trust_code, say=say)
                 if n is None:
                     say(f"{count} samples are the default on this device ({where.type}): change it with --n")
                 made = generate_samples(
@@ -176,7 +188,7 @@ def evaluate(
             count = n or BITS.get(where.type, BITS["cpu"])
             if n is None:
                 say(f"bits of {count} images are the default on this device ({where.type}): change it with --n")
-            generator = load(samples, device=where, images=images, precision="fp32", say=say)
+            generator = load(samples, device=where, images=images, precision="fp32", trust_code=trust_code, say=say)
             fit = own_fit(samples, generator.size, generator.channels)
             against, *apart = (_opened(item, fit, no_network(where), Settings(), context) for item in sets)
             settings = BitsSettings(images=count, seed=seed, batch_size=batch or generated)
@@ -249,7 +261,8 @@ def _metrics(text: str | None) -> tuple[str, ...] | None:
     return check_metrics(tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip())))
 
 
-def _read_report(path: Path) -> "Report":
+def read_report(path: Path) -> "Report":
+    """The report in a file of ``--json``."""
     from anisodiff.io.archives import read_regular
     from anisodiff.metrics import Report
 

@@ -1,9 +1,7 @@
 """A feature network from the command line: a name, a file, or a function of the user's own."""
 
 import hashlib
-import importlib
 import inspect
-import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -18,6 +16,7 @@ if TYPE_CHECKING:
     import torch
 
     from anisodiff.metrics import FeatureNetwork
+    from anisodiff.metrics.weights import PublishedWeights
 
 INPUTS = ("inception", "imagenet", "unit")
 NETWORK = typer.Option("inception", "--network", help="Use inception, dinov2, a .pt or .onnx file, or MODULE:FUNC.")
@@ -25,7 +24,7 @@ WEIGHTS = typer.Option(None, "--inception", "--weights", help="Read Inception's 
 INPUT = typer.Option(None, "--input", help=f"Scale the network input: {', '.join(INPUTS)}.")
 TF32 = typer.Option(False, "--tf32", help="Use TF32 on CUDA: twice as fast, FID ± 1e-4.")
 DOWNLOAD = typer.Option(False, "--download", help="Download Inception's weights if they are not here.")
-TRUST = typer.Option(False, "--trust-code", help="Run the code of a TorchScript --network (.pt).")
+TRUST = typer.Option(False, "--trust-code", help="Run a .pt --network; import a model's own network.")
 TORCHSCRIPT = (".pt", ".pth", ".ts", ".torchscript")
 
 
@@ -34,22 +33,15 @@ def _imported(text: str, device: "torch.device", size: tuple[int, int]) -> "Feat
 
     It is identified by its code and by its output for one fixed image: the code does not show which weights it reads.
     """
-    from anisodiff.io.archives import one_line
     from anisodiff.metrics.backbones import probe_image, probe_values
     from anisodiff.metrics.features import function_network
+    from anisodiff.networks.own import imported
 
-    module_name, _, name = text.partition(":")
-    here = os.getcwd()
-    sys.path.insert(0, here)
+    module, function = imported(text, f"--network {text}")
     try:
-        module = importlib.import_module(module_name)
-        function: Any = getattr(module, name)
         code = inspect.getsourcefile(module)
-    except Exception as error:  # a module may raise anything while it is imported
-        reason = f"{type(error).__name__}: {one_line(error)}"
-        raise ValueError(f"--network {text}: cannot import that function ({reason})") from error
-    finally:
-        sys.path.remove(here)
+    except TypeError:  # a module without a file
+        code = None
     if not callable(function):
         raise ValueError(f"--network {text}: expected a function uint8 [B,3,H,W] → float [B,D], got {function!r}")
     network = function_network(text, function, device=device)
@@ -93,14 +85,23 @@ class Choice:
 
     def asked(self) -> "Choice":
         """The choice after a person at a terminal was asked to allow a download, where one is needed."""
-        from anisodiff.metrics.weights import INCEPTION, cached_file, named_file
+        from anisodiff.metrics.weights import INCEPTION
 
-        if self.download or self.name != "inception" or named_file(self.weights) or cached_file().exists():
+        if self.name != "inception":
             return self
-        if not (sys.stdin.isatty() and sys.stderr.isatty()):
-            return self
-        question = f"{INCEPTION.name} is not here: download {INCEPTION.size // 10**6} MB?"
-        return replace(self, download=typer.confirm(question, err=True))
+        return replace(self, download=allowed(INCEPTION, self.weights, self.download))
+
+
+def allowed(published: "PublishedWeights", file: Path | None, download: bool) -> bool:
+    """Whether weights may be fetched: as the options say, or as a person at a terminal says who needs them."""
+    from anisodiff.metrics.weights import cached_file, named_file
+
+    if download or named_file(file, published) or cached_file(published).exists():
+        return download
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        return False
+    question = f"{published.name} is not here: download {published.size // 10**6} MB?"
+    return typer.confirm(question, err=True)
 
 
 def network_for(
@@ -113,7 +114,7 @@ def network_for(
     """
     from anisodiff.metrics import no_network
     from anisodiff.metrics.evaluation import uses_features
-    from anisodiff.metrics.values import METRICS, OF_FEATURES
+    from anisodiff.metrics.values import METRICS, OF_FEATURES, ONLY_NAMED
     from anisodiff.metrics.weights import WeightsNotFound
 
     if not uses_features(metrics) or choice.name == "none":
@@ -123,7 +124,7 @@ def network_for(
     except WeightsNotFound:
         if metrics is not None:
             raise
-        left_out = ", ".join(m for m in METRICS if m in OF_FEATURES)
+        left_out = ", ".join(m for m in METRICS if m in OF_FEATURES and m not in ONLY_NAMED)
         how = "give its weights with --inception FILE or --download"
         say(f"left out: {left_out}, which need a feature network; {how}")
         return no_network(device)

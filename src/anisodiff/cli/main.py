@@ -1,5 +1,6 @@
 """The entry of the command line: one table of verbs. A verb's module is imported when the verb runs."""
 
+import difflib
 import importlib
 import io
 import os
@@ -9,7 +10,7 @@ from typing import Any, NamedTuple
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from anisodiff.cli.names import LIST_OF_PROCESSES, LIST_OF_RECIPES
+from anisodiff.cli.names import LIST_OF_PROCESSES, LIST_OF_RECIPES, SETTINGS
 from anisodiff.notation import nearest
 from anisodiff.runtime.errors import in_one_line
 from anisodiff.version import __version__
@@ -33,10 +34,16 @@ VERBS = {
     "train": Verb("train:train", "Train a model, or resume its training.", LIST_OF_RECIPES),
     "sample": Verb("sample:sample", "Generate images with a trained model."),
     "edit": Verb("edit:edit", "Edit, restore, or paint images from strokes."),
+    "solve": Verb("solve:solve", "Inpaint, enlarge, deblur, or colorize images."),
     "evaluate": Verb("evaluate:evaluate", "Compute FID and other metrics of samples."),
+    "share": Verb("share:share", "Write a model with its card, or push it to the Hub."),
+    "studio": Verb("studio:studio", "Open the local web page: design, generate, paint, watch."),
     "compare": Verb("compare:compare", "Train and compare several methods on one page.", LIST_OF_RECIPES),
     "sweep": Verb("sweep:sweep", "Train one method with many values of its settings.", LIST_OF_RECIPES),
 }
+
+TRAINS = ("train", "compare", "sweep")
+"""Verbs whose --set takes the keys of a run."""
 
 
 def load(name: str) -> Any:
@@ -94,6 +101,25 @@ def _main(
     pass
 
 
+def _unknown_option(error: Any) -> str:
+    """The line for an option that does not exist: the nearest one, or the key of --set; empty for other errors."""
+    given, context = getattr(error, "option_name", None), getattr(error, "ctx", None)
+    if type(error).__name__ != "NoSuchOption" or given is None or context is None:
+        return ""
+    options = [word for option in context.command.params for word in option.opts if word.startswith("--")]
+    known = {_letters(word): word for word in ("--help", *options)}
+    if context.command.name in TRAINS:
+        keys = {_letters(word): known.get(key, f"--set {key}=…") for word, key in SETTINGS.items()}
+        known = keys | known
+    close = difflib.get_close_matches(_letters(given), known, n=1)
+    remedy = f"did you mean {known[close[0]]!r}?" if close else f"see {context.command_path} --help"
+    return f"unknown option {given!r}; {remedy}"
+
+
+def _letters(word: str) -> str:
+    return word.replace("-", "").replace("_", "").lower()
+
+
 def run() -> None:
     """Run the command line; errors of the user are one line on standard error and exit code 2."""
     # Threads of a convolution should sleep while they wait for each other. OpenMP lets them spin by default: a step
@@ -106,7 +132,7 @@ def run() -> None:
         with in_one_line():
             sys.exit(app(standalone_mode=False))
     except UsageError as error:  # an option that does not exist, a value out of its range
-        text = error.format_message()
+        text = _unknown_option(error) or error.format_message()
         if type(error).__name__ == "NoArgsIsHelpError":  # the message is the help
             print(text, file=sys.stderr)
         elif text:

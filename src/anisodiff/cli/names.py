@@ -12,6 +12,18 @@ RECIPES = tuple(
     for size in sizes
 )
 
+_KEYS = """
+    process network dataset size channels parameterization learns channel_pca weighting times level_mean level_std
+    t_min batch accumulation lr betas eps warm_up clip ema flip dequantize seed images precision compile recompute
+    deterministic calibration log_every checkpoint_every sample_every classes label_dropout shard
+"""
+SETTINGS = {key: key for key in _KEYS.split()} | {
+    "learning_rate": "lr", "batch_size": "batch", "epochs": "images", "steps": "images", "resolution": "size",
+    "image_size": "size", "model": "network", "dropout": "network.dropout", "warmup": "warm_up", "ema_decay": "ema",
+    "labels": "classes", "num_classes": "classes", "class_dropout": "label_dropout",
+}  # fmt: skip
+"""Keys of a run, and what other trainers call them."""
+
 LIST_OF_PROCESSES = f"Processes: {', '.join(TRAINED)}; figures of the paper: gallery-…, design-…."
 LIST_OF_RECIPES = (
     f"Recipes: {{cifar10,celeba64,lsun256}}[-PROCESS]; cifar10[-PROCESS]-{{base,small,tiny}}. "

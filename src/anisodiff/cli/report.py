@@ -74,7 +74,7 @@ def draw_report(report: "Report", console: "Console") -> None:
                 grid.add_row(*row)
             console.print(grid)
             console.print()
-    for phrase in report.protocol.phrases():
+    for phrase in report.phrases():
         console.print(phrase)
 
 

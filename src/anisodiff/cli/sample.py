@@ -28,12 +28,16 @@ def sample(
     sampler: str = common.SAMPLER,
     prior: str = typer.Option("auto", "--prior", help="Start: auto, gaussian, simulate, conditional, heldout."),
     images: Path | None = typer.Option(None, "--images", help="Read the images that a prior starts from."),
+    classes: str | None = common.CLASS,
+    guidance: float = common.GUIDANCE,
+    interval: str | None = common.INTERVAL,
     batch: int | None = typer.Option(None, "--batch", help="Set images per batch; pixels may differ by one level."),
     grid: Path | None = typer.Option(None, "--grid", help=f"Write the first {SHOWN} images into one PNG."),
     strip: Path | None = typer.Option(None, "--strip", help=f"Draw {FOLLOWED} trajectories from noise into a PNG."),
     animation: Path | None = typer.Option(None, "--animation", help="Animate them: .gif, or .png for APNG."),
     compile: bool = typer.Option(False, "--compile/--no-compile", help="Compile a network of your own (CUDA)."),
     precision: str = typer.Option("auto", "--precision", help="Compute in bf16 or fp32; auto: bf16 on CUDA."),
+    trust_code: bool = common.TRUST,
     as_json: bool = common.JSON,
     device: str = common.DEVICE,
 ) -> None:
@@ -41,8 +45,10 @@ def sample(
 
     Example: anisodiff sample run --out faces --n 64 --steps 50
 
-    Samplers: exponential, ode, multistep and euler; for ve and heat also ancestral, for ve also pc.
+    Samplers: exponential, ode, multistep, churn and euler; for ve and heat also ancestral, for ve also pc.
     Baselines have their own.
+
+    Of a class, guided: anisodiff sample run --class cat --guidance 1.5
 
     For a benchmark: anisodiff sample run --out samples.npz --seeds 0-49999
 
@@ -57,14 +63,17 @@ def sample(
         out, grid = Path("samples"), grid or Path("samples.png")
     check_out(out)
     _check_pictures(out, grid, strip, animation)
-    chosen = _seeds(n, seeds, seed)
+    chosen, guided = _seeds(n, seeds, seed), common.guidance(guidance, interval)
     distributed = Distributed(pick_device(device))
     leads = distributed.leads  # only the first process prints; on standard error if standard output is JSON
     say: Callable[[str], None] = lambda line: typer.echo(line, err=as_json) if leads else None  # noqa: E731
-    generator = load(checkpoint, distributed.device, images, compile=compile, precision=precision, say=say)
+    generator = load(
+        checkpoint, distributed.device, images, compile=compile, precision=precision, trust_code=trust_code, say=say
+    )
     if compile and distributed.device.type != "cuda":
         say(f"--compile has no effect on {distributed.device.type}")
-    route, start = generator.route(sampler, steps), generator.start(prior)
+    config = SamplingConfig(steps=steps, sampler=sampler, prior=prior, classes=classes, guidance=guided, batch=batch)
+    route, start = config.route(generator), generator.start(prior)
     if images is not None and start.pool is None:
         raise ValueError(
             f"prior {start.name!r} is in the checkpoint and needs no images: drop --images, "
@@ -76,7 +85,8 @@ def sample(
     if note := start.note(leakage):
         say(note)
     say(f"sampler {route.sampler}: {route.nfe} NFE per image")
-    config = SamplingConfig(steps=steps, sampler=sampler, prior=prior, batch=batch)
+    if generator.classes:
+        say(common.describe_classes(route, classes))
     try:
         with common.progress(f"{len(chosen)} images, network evaluations") as tick:
             outcome = write_samples(
@@ -143,7 +153,8 @@ def _draw_paths(
 
     seen: list[SamplingStep] = []
     generator.sample_seeds(
-        seeds, steps=config.steps, sampler=config.sampler, prior=config.prior, batch=len(seeds),
+        seeds, steps=config.steps, sampler=config.sampler, prior=config.prior, classes=config.classes,
+        guidance=config.guidance, batch=len(seeds),
         callback=lambda step: seen.append(step._replace(state=step.state.cpu())),
     )  # fmt: skip
     states = [step.state for step in seen]

@@ -72,6 +72,8 @@ class Asked:
     batch: int | None
     compile: bool
     device: str
+    measures: bool = True
+    """Whether this call needs the feature network."""
 
     def settings(self, **more: Any) -> "StudySettings":
         """The settings of the study; ``more``: those that only one of the verbs has."""
@@ -174,12 +176,24 @@ def _opened(
     fixed: Mapping[str, Any] | None, points: Mapping[str, Any] | None, dry: bool,
 ) -> Iterator[OpenStudy]:  # fmt: skip
     from anisodiff import experiments
+    from anisodiff.io.checkpoint import find
+    from anisodiff.io.hub import is_hub
+    from anisodiff.networks.own import trust
     from anisodiff.runtime.devices import pick_device
     from anisodiff.training.picking import Machine
 
     deadline, overrides = deadline_of(asked), common.settings(asked.overrides)
+    for typed in (overrides, *(one.changes for one in runs)):
+        trust(typed)
+    if asked.network.trust_code:
+        for one in runs:
+            for path in filter(None, (one.base if one.checkpoint else None, one.start)):
+                if is_hub(path) or Path(path).is_dir():
+                    trust(find(path).meta["config"])
     dataset = open_data(runs, asked, dry=dry)
-    configs = experiments.configs(runs, dataset, overrides, Machine.of(pick_device(asked.device)), own=own)
+    configs = experiments.configs(
+        runs, dataset, overrides, Machine.of(pick_device(asked.device)), own=own, images=settings.budget.images
+    )
     experiments.check_runs(runs, configs, dataset)
     entries = experiments.seed_runs(runs, configs, settings, asked.out)
     described = experiments.describe_runs(entries)
@@ -192,7 +206,7 @@ def _opened(
         experiments.open_study(asked.out, kind, {**known, **more}, described, command=command(), dry=dry)
 
     hold({})
-    if not dry:
+    if asked.measures and not dry:
         asked = replace(asked, network=asked.network.asked())
     with stages(common.console) as tell:
         study = _study(asked, settings, dataset, deadline, tell, hold)

@@ -64,10 +64,14 @@ def train(
     output: Path = common.output(Path("run"), "Write checkpoints and log into this folder."),
     file: Path = typer.Option(None, "--config", help="Read the keys from a YAML file, or from another run."),
     overrides: list[str] = typer.Option([], "--set", help="Override a key, e.g. --set lr=1e-4; repeatable."),
+    network: str = typer.Option(None, "--network", help="Choose a network: a name, or MODULE:CLASS of your own."),
+    trust_code: bool = common.TRUST,
     resume: str = typer.Option("auto", "--resume", help="auto: resume if a run exists. never: fail if one exists."),
     start: Path = typer.Option(None, "--from", help="Start from the weights of a run or score_sde file."),
     images: int = typer.Option(None, "--images", min=0, help="Train for this many images; 0: only set up the run."),
     holdout: str = typer.Option(None, "--holdout", help="Keep images aside, e.g. 10% or 500: not trained on."),
+    track: str = typer.Option(None, "--track", help="Log to tensorboard, wandb, both by a comma, or none."),
+    classes: bool = typer.Option(False, "--classes", help="Learn classes: subfolders, or labels of the set."),
     dry_run: bool = typer.Option(False, "--dry-run", help="Print config, memory and time; train nothing."),
     as_json: bool = common.JSON,
     seed: int = typer.Option(None, "--seed", min=0, help="Set the random seed of the run."),
@@ -79,6 +83,10 @@ def train(
 
     Your own images: anisodiff train --data photos/ --output run
 
+    Your own network: anisodiff train --data photos/ --network my_module:MyUNet --set network.width=64
+
+    Classes, one a subfolder: anisodiff train --data photos/ --classes --output run
+
     Fine-tuning: anisodiff train cifar10 --data cifar10 --from checkpoint_24.pth --output run
 
     On several GPUs: accelerate launch -m anisodiff train …, or torchrun --nproc-per-node 8 -m anisodiff train …
@@ -88,39 +96,57 @@ def train(
         raise ValueError(f"unknown --resume {resume!r}; {notation.nearest(resume, ('auto', 'never'))}")
     leads = os.environ.get("RANK", "0") == "0"  # only the first of several processes prints
     common.console.quiet = not leads
-    changes = common.settings(overrides)
+    changes = ({} if network is None else {"network": network}) | common.settings(overrides)
     changes |= {key: value for key, value in (("seed", seed), ("images", images)) if value is not None}
+    if classes:
+        changes.setdefault("classes", "auto")
     if start is not None and start.is_file():  # a published network: keep its inputs and outputs
         changes = {"parameterization": "ve", "channel_pca": False, **changes}
     if start is not None and not start.is_file():
         from anisodiff.io.checkpoint import find
+        from anisodiff.io.hub import is_hub
 
-        find(start)  # before hours of preparing
+        there = find(start).path  # before hours of preparing
+        start = there if is_hub(start) else start  # a run's description names folders alone
     refused = leaving_nothing(output, "config.yaml", ".lock")
     with refused, _stopped_in_one_line(output), stages(common.console, shown=leads) as tell:
         tell("starting", 0, None)
         from anisodiff.cli import dry_run as dry
         from anisodiff.io.checkpoint import folder_of
+        from anisodiff.networks import own
         from anisodiff.runtime.devices import pick_device
         from anisodiff.training.loop import train as run_training
         from anisodiff.training.preview import showing
         from anisodiff.training.run_folder import NAME, RunDescription, read_run
+        from anisodiff.training.setup import with_classes
+        from anisodiff.training.trackers import parse
 
+        tracked = None if track is None else parse(track)  # before hours of preparing
         where, begun = pick_device(device), not dry_run and any(folder_of(output).glob("step-*"))
         command = _Command(
             data=data, output=output, changes=changes, start=start, holdout=holdout, dry=dry_run, tell=tell,
             saved=read_run(output) if begun or (output / NAME).is_file() else None, begun=begun, device=where,
         )  # fmt: skip
+        own.trust(changes)  # what was typed here; not what a file says, unless it is allowed
+        if trust_code:
+            _trust_files(command, file)
+        if network is not None and begun and command.saved is not None:
+            changes["network"] = own.again(network, command.saved.config.network)
         job = _job(name, file, command)
+        if job.dataset is not None:
+            job = job._replace(config=with_classes(job.config, job.dataset))
         if dry_run:
             found = dry.measured(job.config, job.dataset, where, tell)
+            if any(folder_of(output).glob("step-*")):
+                found[1].append(_of_the_run_there(name, file, command, resume))
         else:
             assert job.dataset is not None
             _note(command, job, job.dataset.path)
             hooks = showing(output, job.config, tell=tell, say=_say, began=began)
             outcome = run_training(
-                job.config, job.dataset, output, device=where, resume=resume == "auto", start=job.start, hooks=hooks
-            )
+                job.config, job.dataset, output, device=where, resume=resume == "auto", start=job.start, hooks=hooks,
+                track=tracked,
+            )  # fmt: skip
     if dry_run:
         run = RunDescription(
             config=job.config, data=job.data, heldout=job.heldout, start=job.start, holdout=holdout or job.holdout
@@ -131,6 +157,40 @@ def train(
             _report(outcome, output, as_json)
         if not outcome.finished:
             raise typer.Exit(130)  # a command behind && must not take the run for whole
+
+
+def _trust_files(command: _Command, file: Path | None) -> None:
+    """Allow the networks that the run, the file of --config and the start name."""
+    from anisodiff.io.checkpoint import find
+    from anisodiff.networks import own
+    from anisodiff.training.run_folder import read_run
+
+    for run in filter(None, (command.saved, None if file is None else read_run(file))):
+        own.trust(run.config.to_dict())
+        if run.start is not None and run.start.is_dir():
+            own.trust(find(run.start).meta["config"])
+    if command.start is not None and not command.start.is_file():
+        own.trust(find(command.start).meta["config"])
+
+
+def _of_the_run_there(name: str, file: Path | None, command: _Command, resume: str) -> str:
+    """What the command without --dry-run would do with the run in the output folder."""
+    from anisodiff.io.checkpoint import find
+    from anisodiff.training.model import Plan
+    from anisodiff.training.run_folder import read_run
+    from anisodiff.training.setup import describe, differences
+
+    try:
+        job = _job(name, file, replace(command, begun=True, saved=read_run(command.output)))
+        saved = find(command.output).meta
+        wanted = describe(Plan.of(job.config), job.dataset)
+        wrong = differences(saved, wanted if job.dataset is not None else {**wanted, "data": saved["data"]})
+    except ValueError as error:
+        wrong = [str(error)]
+    if resume == "never":
+        wrong.insert(0, "--resume never")
+    does = f"be refused ({'; '.join(wrong)}): choose another --output" if wrong else "continue it"
+    return f"{command.output} holds a run: without --dry-run this command would {does}"
 
 
 @contextmanager
@@ -214,7 +274,7 @@ def _described_job(run: "RunDescription", where: str, command: _Command) -> _Job
 
 def _own_job(process: str, command: _Command) -> _Job:
     """For one's own images: choose what was not given, and print the choice."""
-    from anisodiff.data import is_dataset, open_dataset, open_source
+    from anisodiff.data import class_folders, is_dataset, open_dataset, open_source
     from anisodiff.data.splitting import aside_of, is_cut, source_of
     from anisodiff.training.picking import Machine, for_dataset, for_images, for_source
 
@@ -223,11 +283,13 @@ def _own_job(process: str, command: _Command) -> _Job:
         if not command.dry:
             raise ValueError("no data to train on: give a recipe, or --data PATH with your own images")
         return _Job(for_images(50_000, 3, (32, 32), machine, process, changes)[0], None)
-    heldout = None
+    heldout, known = None, 0
     if is_dataset(data) and not is_cut(data, command.output, command.holdout):
         dataset = open_dataset(data)
     else:
-        source, kept = open_source(data) if not is_dataset(data) else source_of(data, command.output), {}
+        learned = changes.get("classes") not in (None, "none", [])
+        source = source_of(data, command.output) if is_dataset(data) else open_source(data, labels=learned)
+        kept = {}
         if is_dataset(data):  # it keeps its size
             kept = {"size": open_dataset(data).size, "channels": open_dataset(data).channels}
         aside = aside_of(command.holdout, command.output, len(source)) or 0
@@ -237,7 +299,8 @@ def _own_job(process: str, command: _Command) -> _Job:
             return _Job(config, None, data, start=command.start)
         _note(command, _Job(config, None, start=command.start), data)
         dataset, heldout = _prepared(source, command, config.size, config.channels)
-    config, words = for_dataset(dataset, machine, process, changes)
+        known = class_folders(source)
+    config, words = for_dataset(dataset, machine, process, changes, known)
     _say(words)
     return _Job(config, dataset, data, heldout, command.start)
 
@@ -256,7 +319,9 @@ def _with_data(config: "TrainConfig", data: Path | None, command: _Command) -> _
     if is_dataset(data):
         source = source_of(data, command.output)
     else:
-        source = named_source(config.dataset, data) if config.dataset else open_source(data)
+        source = (
+            named_source(config.dataset, data) if config.dataset else open_source(data, labels=bool(config.classes))
+        )
     _note(command, _Job(config, None, start=command.start), data)
     dataset, heldout = _prepared(source, command, config.size, config.channels)
     return _Job(config, dataset, data, heldout, command.start)

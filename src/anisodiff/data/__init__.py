@@ -15,13 +15,13 @@ from anisodiff.data.loader import Draw, Loader, draw, permute
 from anisodiff.data.memory import InMemory, in_memory
 from anisodiff.data.named import NAMED, celeba, imagenet, named_source, open_source
 from anisodiff.data.preparing import Prepared, prepare
-from anisodiff.data.source import Pictures, Source, pictures, read_images
+from anisodiff.data.source import Pictures, Source, class_folders, pictures, read_images
 from anisodiff.io.images import DecodeError, Fit
 from anisodiff.io.picture_files import Item
 
 __all__ = [
     "NAMED", "Arrays", "Cifar10", "Dataset", "DecodeError", "Draw", "FashionMnist", "Fit", "Guess", "HuggingFace",
-    "InMemory", "Item", "Loader", "Lsun", "Pictures", "Prepared", "Source", "array_file", "celeba", "draw", "guess",
-    "imagenet", "in_memory", "is_dataset", "named_source", "open_dataset", "open_source", "permute", "pictures",
-    "prepare", "read_images", "verify_images",
+    "InMemory", "Item", "Loader", "Lsun", "Pictures", "Prepared", "Source", "array_file", "celeba", "class_folders",
+    "draw", "guess", "imagenet", "in_memory", "is_dataset", "named_source", "open_dataset", "open_source", "permute",
+    "pictures", "prepare", "read_images", "verify_images",
 ]  # fmt: skip

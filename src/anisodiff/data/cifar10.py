@@ -14,8 +14,6 @@ files (see the tests).
 import functools
 import hashlib
 import json
-import math
-import pickle
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,9 +23,9 @@ from numpy.typing import NDArray
 
 from anisodiff.data.arrays import picture
 from anisodiff.data.source import Source
-from anisodiff.io import pickles
 from anisodiff.io.archives import Blob, blobs, read_blob
 from anisodiff.io.images import DecodeError, decode, open_image
+from anisodiff.io.pickled_arrays import PickledArray, load_arrays
 from anisodiff.io.picture_files import Item
 
 NAMES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
@@ -65,65 +63,17 @@ OFFICIAL = Table(
 )
 
 
-class _DType:
-    """Stand-in for numpy.dtype: remembers its code, ignores its state."""
-
-    def __init__(self, code: str | bytes, *_: object) -> None:
-        self.code = code.decode("latin1") if isinstance(code, bytes) else code
-
-    def __setstate__(self, state: object) -> None:
-        pass
-
-
-class _Array:
-    """Stand-in for numpy.ndarray: keeps bytes and shape of a uint8 array."""
-
-    values: NDArray[np.uint8]
-
-    def __setstate__(self, state: object) -> None:
-        if not (isinstance(state, tuple) and len(state) == 5):
-            raise pickle.UnpicklingError("an array in an unknown layout")
-        _, shape, dtype, fortran, data = state
-        data = data.encode("latin1") if isinstance(data, str) else data
-        ok = isinstance(dtype, _DType) and dtype.code == "u1" and isinstance(data, bytes) and isinstance(shape, tuple)
-        if not (ok and all(isinstance(n, int) and n >= 0 for n in shape) and math.prod(shape) == len(data)):
-            raise pickle.UnpicklingError("an array that is not plain uint8")
-        self.values = np.frombuffer(data, np.uint8).reshape(shape, order="F" if fortran else "C")
-
-
-def _array(*_: object) -> _Array:
-    return _Array()
-
-
-def _encode(text: str, encoding: str = "latin1") -> bytes:
-    return text.encode("latin1")
-
-
-class _NdarrayName:
-    """Stand-in for the class numpy.ndarray where it is only an argument of the constructor."""
-
-
-# A batch can build dicts, lists, numbers, text, and byte arrays: every other name is refused.
-ADMITTED: dict[tuple[str, str], object] = {
-    ("numpy.core.multiarray", "_reconstruct"): _array,
-    ("numpy._core.multiarray", "_reconstruct"): _array,
-    ("numpy", "ndarray"): _NdarrayName,
-    ("numpy", "dtype"): _DType,
-    ("_codecs", "encode"): _encode,
-}
-
-
 def read_batch(data: bytes) -> tuple[NDArray[np.uint8], list[int]]:
     """A pickled batch → pixels [n, 3072] and labels [n]; `ValueError` for anything else."""
     try:
-        content = pickles.load(data, lambda module, name: ADMITTED[module, name], encoding="bytes")
+        content = load_arrays(data, ("u1",), encoding="bytes")
     except ValueError as error:
         raise ValueError(f"no CIFAR-10 batch: {error}") from error
     if not isinstance(content, dict):
         raise ValueError(f"no CIFAR-10 batch: a pickled {type(content).__name__}")
     fields = {k.decode("latin1") if isinstance(k, bytes) else k: v for k, v in content.items()}
     pixels, labels = fields.get("data"), fields.get("labels")
-    values = getattr(pixels, "values", None) if isinstance(pixels, _Array) else None
+    values = getattr(pixels, "values", None) if isinstance(pixels, PickledArray) else None
     if values is None or values.ndim != 2 or values.shape[1] != 3072 or not isinstance(labels, list):
         raise ValueError(f"no CIFAR-10 batch: a dict with {', '.join(sorted(map(str, fields)))}")
     if len(labels) != len(values) or not all(isinstance(v, int) and 0 <= v <= 255 for v in labels):

@@ -1,27 +1,18 @@
 """Sources that need an extra package, imported only when used: LSUN (lmdb), Hugging Face (datasets)."""
 
 import functools
-import importlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from PIL import Image
 
 from anisodiff.data.source import Source
+from anisodiff.extras import need
 from anisodiff.io.archives import existing
 from anisodiff.io.images import DecodeError, open_image
 from anisodiff.io.picture_files import Item
-
-
-def _need(module: str, extra: str) -> ModuleType:
-    """The optional package, or a line that says how to get it."""
-    try:
-        return importlib.import_module(module)
-    except ImportError as error:
-        raise ValueError(f"this source needs the package {module}: pip install 'anisodiff[{extra}]'") from error
 
 
 def stored_items(keys: Iterable[bytes], get: Callable[[bytes], bytes | None]) -> Iterator[Item]:
@@ -44,7 +35,7 @@ class Lsun(Source):
     path: Path
 
     def _open(self) -> Any:
-        lmdb = _need("lmdb", "lsun")
+        lmdb = need("lmdb", "this source", "lsun")
         path = existing(self.path, "an LMDB folder")
         try:
             return lmdb.open(
@@ -87,7 +78,7 @@ class HuggingFace(Source):
     @functools.cached_property
     def _rows(self) -> Any:
         """The table, with pictures left encoded."""
-        datasets = _need("datasets", "datasets")
+        datasets = need("datasets", "this source", "datasets")
         try:
             table = datasets.load_dataset(self.name, self.config, split=self.split, revision=self.revision)
         except Exception as error:  # offline, unknown name, unknown split: the package has many types for these
@@ -107,6 +98,11 @@ class HuggingFace(Source):
     def _label_column(self) -> str | None:
         found = [name for name, feature in self._rows.features.items() if type(feature).__name__ == "ClassLabel"]
         return found[0] if len(found) == 1 else None
+
+    @functools.cached_property
+    def classes(self) -> tuple[str, ...] | None:  # type: ignore[override]  # known once the table is loaded
+        label = self._label_column
+        return None if label is None else tuple(map(str, self._rows.features[label].names))
 
     def describe(self) -> str:
         return f"Hugging Face {self.name} {self.split}, {len(self)} rows"

@@ -158,6 +158,7 @@ class Loader:
         self.threads, self.ahead = threads, ahead
         self._images: NDArray[np.uint8] = np.asarray(dataset.images)  # a view: still the memory map
         self._resident = self._upload(resident_bytes)
+        self._labels = None if dataset.labels is None else torch.from_numpy(dataset.labels).to(self.device)
 
     @property
     def resident(self) -> bool:
@@ -206,7 +207,7 @@ class Loader:
     def _send(self, values: Tensor) -> Tensor:
         """A small host tensor → device, without waiting for it."""
         if self.device.type != "cuda":
-            return values
+            return values.to(self.device)
         return values.pin_memory().to(self.device, non_blocking=True)
 
     def batch(self, k: int) -> tuple[Tensor, Tensor]:
@@ -215,6 +216,10 @@ class Loader:
             raise ValueError(f"got batch {k}: expected k ≥ 0")
         drawn = self.draw(k)
         return self._finish(drawn, None if self.resident else self._gather(drawn))
+
+    def labels(self, index: Tensor) -> Tensor | None:
+        """The classes of the images of a batch, int64 [B], where the dataset has labels: as pure a function."""
+        return None if self._labels is None else self._labels[index]
 
     def _fetch(self, k: int) -> tuple[Draw, Tensor]:
         drawn = self.draw(k)

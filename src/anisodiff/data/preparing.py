@@ -8,11 +8,11 @@ import contextlib
 import errno
 import hashlib
 import json
+import math
 import os
 import secrets
 import shutil
 import struct
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -20,8 +20,20 @@ from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
 
-from anisodiff.data.dataset import FORMAT, VERSION, Dataset, open_dataset, read_meta, shape_line
+from anisodiff.data.dataset import (
+    FORMAT,
+    MOST_CLASSES,
+    VERSION,
+    Dataset,
+    class_names,
+    labels_code,
+    open_dataset,
+    read_meta,
+    shape_line,
+)  # fmt: skip
 from anisodiff.data.guessing import guess
 from anisodiff.data.named import open_source
 from anisodiff.data.source import Source
@@ -33,7 +45,6 @@ from anisodiff.runtime.progress import Progress
 
 HEADER = 128  # bytes, fixed, so that the final count can be written over the first one
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-STALE = 60.0  # seconds an unlocked hidden folder must be old: another process may be about to lock it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,14 +108,21 @@ def prepare(
 
 def _write(source: Source, fit: Fit, folder: Path, skipped: Skipped, progress: Progress | None) -> dict[str, Any]:
     """Images and labels; returns what meta.json says about them."""
-    total, labels = len(source), list[int | None]()
+    total, labels, small = len(source), list[int | None](), list[tuple[int, int]]()
     code = hashlib.sha256()
+
+    def fitted(image: Image.Image) -> NDArray[np.uint8]:
+        pixels = fit(image)
+        if image.height < fit.size[0] or image.width < fit.size[1]:
+            small.append(image.size)
+        return pixels
+
     row_bytes = fit.channels * fit.size[0] * fit.size[1]
     if (free := shutil.disk_usage(folder).free) < total * row_bytes:
         raise OSError(errno.ENOSPC, f"{free / 1e9:.2f} GB free, {total * row_bytes / 1e9:.2f} GB needed")
     with (folder / "images.npy").open("wb", buffering=4 << 20) as file:
         file.write(_header((total, fit.channels, *fit.size)))
-        for item, pixels in skipped.read(_counted(source, total, progress), fit):
+        for item, pixels in skipped.read(_counted(source, total, progress), fitted):
             labels.append(item.label)
             data = pixels.tobytes()
             code.update(data)
@@ -114,8 +132,11 @@ def _write(source: Source, fit: Fit, folder: Path, skipped: Skipped, progress: P
         file.write(_header(shape))
         _sync(file)
     code.update(shape_line(shape))
-    known = [label for label in labels if label is not None]
-    if len(known) == len(labels):
+    most = len(source.classes or ()) or MOST_CLASSES
+    known = [label for label in labels if label is not None and 0 <= label < most]  # others stand for no class
+    labels_kept: dict[str, Any] = {"labels": len(known) == len(labels)}
+    if labels_kept["labels"]:
+        labels_kept["labels_fingerprint"] = labels_code(np.array(known), class_names(source.classes, max(known)))
         with (folder / "labels.npy").open("wb") as file:
             np.save(file, np.array(known, np.int64), allow_pickle=False)
             _sync(file)
@@ -124,8 +145,9 @@ def _write(source: Source, fit: Fit, folder: Path, skipped: Skipped, progress: P
         "version": VERSION,
         "fingerprint": code.hexdigest(),
         "shape": list(shape),
-        "labels": len(known) == len(labels),
+        **labels_kept,
         "seen": total,
+        "enlarged": {"count": len(small), "smallest": list(min(small, key=math.prod))} if small else None,
         "skipped": [{"name": name, "reason": reason} for name, reason in skipped.reasons.items()],
     }
 
@@ -182,24 +204,26 @@ def _partial(out: Path) -> Iterator[Path]:
 
     Its lock lies beside it (NAME.lock), not in it: it is renamed into place while the lock is held.
     """
-    prefix = f".{out.name}.partial-"
+    prefix, held = f".{out.name}.partial-", contextlib.ExitStack()
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         left = {path.name.removesuffix(".lock") for path in out.parent.iterdir() if path.name.startswith(prefix)}
         for old in (out.parent / name for name in left):
             # its owner may remove it at this moment
             with locked(_lock_of(old)) as free, contextlib.suppress(FileNotFoundError):
-                if free and old.is_dir() and time.time() - old.stat().st_mtime > STALE:
+                if free and old.is_dir():
                     shutil.rmtree(old, ignore_errors=True)
         folder = out.parent / f"{prefix}{secrets.token_hex(4)}"
-        folder.mkdir()
+        held.enter_context(locked(_lock_of(folder), wait=10.0))  # a process that tidies up may hold it for a moment
+        folder.mkdir()  # never without its lock: whoever finds it unlocked knows that its process is gone
     except OSError as error:
+        held.close()
         raise ValueError(f"cannot write below {out.parent} ({error.strerror}): choose another folder") from error
-    try:
-        with locked(_lock_of(folder), wait=10.0):  # a process that tidies up may hold it for a moment
+    with held:
+        try:
             yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _lock_of(folder: Path) -> Path:
@@ -214,6 +238,8 @@ def _publish(folder: Path, out: Path, identity: dict[str, Any]) -> None:
     if read_meta(out) is not None:
         os.rename(out, retired)
     try:
+        if out.is_dir() and not any(out.iterdir()):
+            out.rmdir()  # Windows renames onto nothing
         os.rename(folder, out)
     except OSError as error:
         if _already(out, identity, overwrite=True):  # made by another process a moment ago

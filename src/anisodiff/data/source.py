@@ -105,16 +105,44 @@ def class_of(name: str, under: str) -> str:
 
 
 def classes_of(files: PictureFiles, under: str) -> tuple[str, ...]:
-    """The class folders in sorted order; every picture must lie in one, and there must be two at least."""
+    """The class folders in sorted order; every picture must lie in one, and there must be two at least.
+
+    Of a folder that mixes pictures and class folders nobody can tell what the pictures beside them are.
+    """
     found = {class_of(name, under): name for name in reversed(files.names)}
     if stray := found.get(""):
-        raise ValueError(f"{files.path}: {stray} lies in no class folder; expected CLASS/NAME, or leave labels out")
+        raise ValueError(
+            f"{files.path}: {stray} lies in no class folder; expected CLASS/NAME: move it, or train without classes"
+        )
     if len(found) < 2:
-        raise ValueError(f"{files.path}: got one class folder ({min(found)}), expected two or more; see under=")
+        raise ValueError(f"{files.path}: got one class folder ({min(found)}), expected two or more folders")
     return tuple(sorted(found))
+
+
+def class_level(files: PictureFiles, under: str) -> str:
+    """The folder whose subfolders are the classes: ``under``, or below it as long as there is one folder alone."""
+    while True:
+        tops = {class_of(name, under) for name in files.names}
+        below = f"{under}/{min(tops)}".lstrip("/")
+        if len(tops) > 1 or "" in tops or not all(class_of(name, below) for name in files.names):
+            return under
+        under = below
+
+
+def class_folders(source: Source) -> int:
+    """How many classes a source has, or would have if its folders were taken for classes; 0 where they cannot be."""
+    if source.classes is not None or not isinstance(source, Pictures):
+        return len(source.classes or ())
+    try:
+        return len(classes_of(source.files, class_level(source.files, source.under)))
+    except ValueError:
+        return 0
 
 
 def pictures(path: str | Path, *, under: str = "", labels: bool = False) -> Pictures:
     """All pictures of a folder or zip; `under` keeps one subfolder, with `labels` the next one is the class."""
     files = list_pictures(path, under)
-    return Pictures(files=files, under=under, classes=classes_of(files, under) if labels else None)
+    if not labels:
+        return Pictures(files=files, under=under)
+    under = class_level(files, under)
+    return Pictures(files=files, under=under, classes=classes_of(files, under))

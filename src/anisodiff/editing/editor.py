@@ -10,10 +10,12 @@ import torch
 from torch import Tensor
 
 from anisodiff.editing.inputs import Painter, Picture, read_mask, read_pictures
-from anisodiff.editing.job import EditConfig, read_png, result_path
+from anisodiff.editing.job import EditConfig, result_path
+from anisodiff.editing.results import read_png
+from anisodiff.editing.sdedit import cartoon_time
 from anisodiff.editing.strength import report, time_of
 from anisodiff.editing.sweep import Sweep, psnr, sweep
-from anisodiff.generation import Generator, load
+from anisodiff.generation import Generator, Guidance, load
 from anisodiff.runtime.progress import Progress
 
 
@@ -39,22 +41,32 @@ class Editor:
             raise ValueError(f"{self.label}: {error}") from None
         return tuple(dict.fromkeys(min(T, float(f"{t:g}")) for t in found))
 
+    def cartoon_times(self, asked: tuple[str, tuple[float, ...]] | None) -> tuple[float, ...]:
+        """The times at which a cartoon lies on the path: the end of the smoothing, or those given after it."""
+        given = (None,) if asked is None else self.times(asked)
+        try:
+            found = [cartoon_time(self.generator, t) for t in given]
+        except ValueError as error:
+            raise ValueError(f"{self.label}: {error}") from None
+        return tuple(dict.fromkeys(float(f"{t:g}") for t in found))
+
     def line(self, config: EditConfig) -> str:
         """What will be done."""
-        route = self.generator.route(config.sampler, config.steps, config.times[0])
+        route = config.route(self.generator, config.times[0])
         places = ", ".join(report(self.generator.model, t) for t in config.times)
-        what = "restore from" if config.restore else "edit at"
+        what = "restore from" if config.restore else "cartoon at" if config.cartoon else "edit at"
         repeats = "" if config.repeats == 1 else f", {config.repeats} times"
         return f"{self.label}: {what} {places}{repeats}; {route.sampler}, {route.nfe} NFE"
 
     def sweep(
-        self, seeds: Sequence[int], most: int, *, steps: int, sampler: str, repeats: int, progress: Progress
-    ) -> Sweep:
+        self, seeds: Sequence[int], most: int, *, steps: int, sampler: str, repeats: int, classes: str | None,
+        guidance: Guidance, progress: Progress,
+    ) -> Sweep:  # fmt: skip
         """Over strengths, on the first ``most`` pictures."""
         starts = torch.stack([picture.start for picture in self.pictures[:most]])
         return sweep(
             self.generator, starts, seeds=seeds, steps=steps, sampler=sampler, repeats=repeats, mask=self.mask,
-            progress=progress,
+            classes=classes, guidance=guidance, progress=progress,
         )  # fmt: skip
 
     def measured(self, config: EditConfig, out: Path) -> list[dict[str, Any]]:
@@ -70,11 +82,14 @@ class Editor:
 
 def open_editor(
     checkpoint: Path, images: Sequence[Path], mask: Path | None, painter: Painter, device: torch.device,
-    say: Callable[[str], None] | None,
+    say: Callable[[str], None] | None, *, trust_code: bool = False,
 ) -> Editor:  # fmt: skip
-    """Load a checkpoint and read the pictures for it; ``say`` gets a line for every change to them."""
+    """Load a checkpoint and read the pictures for it; ``say`` gets a line for every change to them.
+
+    ``trust_code``: as for `load`.
+    """
     tell = say or (lambda _: None)
-    generator = load(checkpoint, device, say=tell)
+    generator = load(checkpoint, device, trust_code=trust_code, say=tell)
     read = read_pictures(images, generator.channels, generator.size)
     free, doubts = (None, ()) if mask is None else read_mask(mask, read, generator.size)
     pictures = tuple(painter(picture, free) for picture in read)

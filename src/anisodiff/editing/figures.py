@@ -7,7 +7,8 @@ from typing import Any
 from torch import Tensor
 
 from anisodiff.editing.editor import Editor
-from anisodiff.editing.job import EditConfig, read_png, result_path
+from anisodiff.editing.job import EditConfig, result_path
+from anisodiff.editing.results import read_png
 from anisodiff.editing.strength import noise_level, strength_of_t
 from anisodiff.editing.sweep import Sweep
 from anisodiff.io.figures import INK, PALE, canvas, caption
@@ -71,7 +72,7 @@ def editing_figure(
     rows: list[list[Tensor]] = [[picture.photo] for picture in first.pictures[:SHOWN_PICTURES]]
     titles, notes = ["input"], list[str]()
     if config.strokes is not None:
-        titles.append("strokes")
+        titles.append("strokes" if config.strokes.startswith("k-means") else config.strokes.partition("(")[0])
         rows = [[*row, picture.start] for row, picture in zip(rows, first.pictures)]
     total = sum(len(c.times) for c in configs[1:]) * len(rows)
     done = 0
@@ -93,7 +94,7 @@ def editing_figure(
                 progress(done, total)
         notes.append(f"{name}: {caption(editor.generator.process)}")
     repeats = "" if config.repeats == 1 else f", repeated {config.repeats} times"
-    how = "restored" if config.restore else f"SDEdit{repeats}"
-    strokes = "" if config.strokes is None else f", strokes by {config.strokes}"
+    how = "restored" if config.restore else "from a cartoon" if config.cartoon else f"SDEdit{repeats}"
+    strokes = "" if config.strokes is None else f", painted by {config.strokes}"
     notes.insert(0, f"{how}{strokes}; sampler {config.sampler}, {config.steps} NFE; s: strength σ/(σ + σ_data)")
     return comparison_figure(rows, titles, notes)

@@ -12,7 +12,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from anisodiff.editing.strokes import strokes
+from anisodiff.editing.painters import Paint, Strokes
 from anisodiff.io.images import Fit, channels_of, read_image, to_unit
 from anisodiff.io.picture_files import Skipped, list_pictures
 
@@ -26,7 +26,7 @@ class Picture:
     photo: Tensor
     """[C, H, W] in [0, 1], of the model's shape."""
     start: Tensor
-    """The same, or its strokes."""
+    """The same, or its painting."""
     shape: tuple[int, int]
     """(H, W) of the file."""
     notes: tuple[str, ...] = ()
@@ -40,28 +40,27 @@ class Picture:
 
 @dataclass(frozen=True, kw_only=True)
 class Painter:
-    """How photographs become strokes; the same strokes for every seed of an edit."""
+    """How photographs become paintings; the same painting for every seed of an edit."""
 
-    colors: int | None = None
+    paint: Paint | None = None
     """None: the photographs are edited as they are."""
-    smooth: int = 0
-    position: float = 0.0
 
     @property
     def description(self) -> str | None:
         """For the record."""
-        if self.colors is None:
-            return None
-        return f"k-means, {self.colors} colors, position {self.position:g}, smooth {self.smooth}"
+        if isinstance(self.paint, Strokes):
+            how = self.paint
+            return f"k-means, {how.colors} colors, position {how.position:g}, smooth {how.smooth}"
+        return None if self.paint is None else str(self.paint)
 
     def __call__(self, picture: Picture, mask: Tensor | None) -> Picture:
-        """The picture with its strokes to start from; outside a mask the photograph stays."""
-        if self.colors is None:
+        """The picture with its painting to start from; outside a mask the photograph stays."""
+        if self.paint is None:
             return picture
-        made = strokes(picture.photo, self.colors, seed=0, position=self.position, smooth=self.smooth)
-        notes = picture.notes
-        if (found := len(torch.unique(made.flatten(1), dim=1).mT)) < self.colors:
-            notes += (f"{picture.name}: painted in {found} colors, fewer than {self.colors}",)
+        made, notes = self.paint(picture.photo), picture.notes
+        wanted = getattr(self.paint, "colors", 0)
+        if wanted and (found := len(torch.unique(made.flatten(1), dim=1).mT)) < wanted:
+            notes += (f"{picture.name}: painted in {found} colors, fewer than {wanted}",)
         return replace(picture, start=made if mask is None else torch.where(mask, made, picture.photo), notes=notes)
 
 

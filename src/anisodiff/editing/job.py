@@ -8,28 +8,26 @@ Every file is complete or absent.
 """
 
 import hashlib
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-from PIL import Image
 from torch import Tensor
 
 from anisodiff.editing.inputs import Picture
-from anisodiff.editing.sdedit import edit, restore
+from anisodiff.editing.results import Job, Outcome, Task, save_means, save_png
+from anisodiff.editing.sdedit import edit, from_cartoon, restore
 from anisodiff.editing.strength import noise_level, strength_of_t
-from anisodiff.generation import Generator, SamplingStep
-from anisodiff.generation.reverse import Callback, check_seeds
+from anisodiff.generation import Generator
+from anisodiff.generation.protocol import conditions_of
+from anisodiff.generation.reverse import Callback, Route, check_seeds
 from anisodiff.io import records
-from anisodiff.io.atomic import replacing
-from anisodiff.io.grids import to_pixels
-from anisodiff.io.images import DecodeError, decode, open_image
 from anisodiff.io.schema import anything, fields, table
+from anisodiff.models.guidance import Guidance
 from anisodiff.runtime.progress import Progress, no_progress
 
 NAME = "edit.json"
@@ -48,8 +46,13 @@ class EditConfig:
     sampler: str = "auto"
     repeats: int = 1
     restore: bool = False
+    cartoon: bool = False
+    """The pictures are cartoons: see `sdedit.from_cartoon`."""
     strokes: str | None = None
     """A description of how the paintings were made; None: the pictures as they are."""
+    classes: str | None = None
+    """What the results are to show, see `generation.classes`; None: the null label."""
+    guidance: Guidance = Guidance()
 
     def __post_init__(self) -> None:
         if not self.seeds:
@@ -61,30 +64,30 @@ class EditConfig:
             raise ValueError(f"repeats: got {self.repeats}, expected 1 or more")
         if self.restore and (self.repeats > 1 or self.strokes is not None):
             raise ValueError("restoring starts from the picture itself: omit --repeats and --strokes")
+        if self.cartoon and (self.repeats > 1 or self.restore):
+            raise ValueError("a cartoon is where an edit starts: omit --repeats and --restore")
 
     def apply(
         self, generator: Generator, images: Tensor, t: float, seeds: Sequence[int], mask: Tensor | None = None,
         callback: Callback | None = None,
     ) -> Tensor:  # fmt: skip
         """Results [B, C, H, W] of ``images`` [B, C, H, W], one for every seed."""
+        if self.cartoon:
+            if mask is not None:
+                raise ValueError("a cartoon is edited as a whole: omit --mask")
+            return from_cartoon(
+                generator, images, seeds=seeds, t=t, steps=self.steps, sampler=self.sampler, classes=self.classes,
+                guidance=self.guidance, callback=callback,
+            )  # fmt: skip
         how: Callable[..., Tensor] = restore if self.restore else partial(edit, repeats=self.repeats)
         return how(
-            generator, images, seeds=seeds, t=t, steps=self.steps, sampler=self.sampler, mask=mask, callback=callback
-        )
+            generator, images, seeds=seeds, t=t, steps=self.steps, sampler=self.sampler, mask=mask,
+            classes=self.classes, guidance=self.guidance, callback=callback,
+        )  # fmt: skip
 
-
-@dataclass(frozen=True, kw_only=True)
-class EditingOutcome:
-    """What a job has written."""
-
-    path: Path
-    count: int
-    made: int
-    """Results of this call; the others existed."""
-    nfe: int
-    """Of this call, all results together."""
-    seconds: float
-    protocol: dict[str, Any]
+    def route(self, generator: Generator, t: float) -> Route:
+        """The route from ``t`` on."""
+        return generator.route(self.sampler, self.steps, t, classes=self.classes, guidance=self.guidance)
 
 
 def write_edits(
@@ -96,54 +99,34 @@ def write_edits(
     mask: Tensor | None = None,
     say: Callable[[str], None] = lambda _: None,
     progress: Progress = no_progress,
-) -> EditingOutcome:
+) -> Outcome:
     """Every picture at every time with every seed, into a folder; ``progress`` counts NFE."""
-    out, begun = Path(out), time.perf_counter()
-    costs = {t: generator.route(config.sampler, config.steps, t).nfe for t in config.times}
-    protocol = _continued(out, _describe(generator, pictures, config, mask))
-    jobs = [(t, k, seed) for t in config.times for k in range(len(pictures)) for seed in config.seeds]
-    todo = [job for job in jobs if not complete(result_path(out, pictures[job[1]].name, job[0], job[2]))]
-    if len(todo) < len(jobs):
-        say(f"continuing: {len(jobs) - len(todo)} of {len(jobs)} results are already in {out}")
-    total, spent, made = config.repeats * sum(costs[t] for t, _, _ in todo), 0, 0
-    try:
-        records.write_json(out / NAME, protocol)
-        _save_inputs(out, pictures, config)
-        for t in config.times:
-            rows = [(k, seed) for when, k, seed in todo if when == t]
-            for part in (rows[i : i + generator.batch] for i in range(0, len(rows), generator.batch)):
-                callback = _count_nfe(progress, spent, total, costs[t])
-                starts = torch.stack([pictures[k].start for k, _ in part])
-                results = config.apply(generator, starts, t, [seed for _, seed in part], mask, callback)
-                for (k, seed), image in zip(part, results):
-                    save_png(result_path(out, pictures[k].name, t, seed), image)
-                    made += 1
-                spent += len(part) * config.repeats * costs[t]
+    out = Path(out)
+    if not config.cartoon:
+        generator.check_condition(None, 1)
+    costs = {t: config.route(generator, t).nfe for t in config.times}
+    tasks = [
+        Task(path=result_path(out, pictures[k].name, t, seed), picture=k, seed=seed, t=t, cost=costs[t])
+        for t in config.times for k in range(len(pictures)) for seed in config.seeds
+    ]  # fmt: skip
+
+    def make(part: Sequence[Task], callback: Callback) -> Tensor:
+        starts = torch.stack([pictures[task.picture].start for task in part])
+        return config.apply(generator, starts, part[0].t, [task.seed for task in part], mask, callback)
+
+    def after() -> None:
         if config.restore and len(config.seeds) > 1:
-            _save_means(out, pictures, config)
-    except ValueError as error:
-        if not str(error).startswith("cannot write"):
-            raise
-        finished = len(jobs) - len(todo) + made
-        raise ValueError(
-            f"{error}; {finished} finished results are kept: the same command again makes the rest"
-        ) from None
-    return EditingOutcome(
-        path=out, count=len(jobs), made=made, nfe=spent, seconds=time.perf_counter() - begun,
-        protocol=protocol,
+            for t, picture in product(config.times, pictures):
+                made = [result_path(out, picture.name, t, seed) for seed in config.seeds]
+                save_means(made, out / f"t{t:g}-mean" / f"{picture.name}.png")
+
+    job = Job(
+        out=out, kind=RECORD, name=NAME, record=_describe(generator, pictures, config, mask), may_grow=MAY_GROW,
+        tasks=tasks, batch=generator.batch, passes=config.repeats,
     )  # fmt: skip
-
-
-def _count_nfe(progress: Progress, spent: int, total: int, cost: int) -> Callback:
-    """Reports every step of a batch, through all its repeats."""
-    passed = 0
-
-    def report(step: SamplingStep) -> None:
-        nonlocal passed
-        progress(spent + len(step.seeds) * cost * (passed * step.of + step.number) // step.of, total)
-        passed += step.number == step.of
-
-    return report
+    return job.write(
+        make, before=partial(_save_inputs, out, pictures, config), after=after, say=say, progress=progress
+    )
 
 
 def _save_inputs(out: Path, pictures: Sequence[Picture], config: EditConfig) -> None:
@@ -151,13 +134,6 @@ def _save_inputs(out: Path, pictures: Sequence[Picture], config: EditConfig) -> 
         save_png(out / "input" / f"{picture.name}.png", picture.photo)
         if config.strokes is not None:
             save_png(out / "strokes" / f"{picture.name}.png", picture.start)
-
-
-def _save_means(out: Path, pictures: Sequence[Picture], config: EditConfig) -> None:
-    for t in config.times:
-        for picture in pictures:
-            results = [read_png(result_path(out, picture.name, t, seed)) for seed in config.seeds]
-            save_png(out / f"t{t:g}-mean" / f"{picture.name}.png", torch.stack(results).mean(0))
 
 
 def _describe(
@@ -171,11 +147,13 @@ def _describe(
             "process": generator.process.identity(),
             "t_min": generator.plan.config.t_min,
             "size": generator.size,
-            "sampler": str(generator.route(config.sampler, config.steps, config.times[0]).sampler),
+            "sampler": str(config.route(generator, config.times[0]).sampler),
             "steps": config.steps,
             "repeats": config.repeats,
             "restore": config.restore,
+            **({"cartoon": True} if config.cartoon else {}),
             "strokes": config.strokes,
+            **conditions_of(config.route(generator, config.times[0])),
             "mask": None if mask is None else hashlib.sha256(mask.cpu().numpy().tobytes()).hexdigest(),
             "strengths": strengths,
             "noise_levels": {t: noise_level(s) for t, s in strengths.items()},
@@ -189,36 +167,6 @@ def check_out(out: Path) -> None:
     RECORD.check_folder(out, NAME)
 
 
-def _continued(out: Path, new: dict[str, Any]) -> dict[str, Any]:
-    """The record to write: that of ``out`` with more pictures or times; edits made in another way are refused."""
-    check_out(out)
-    old = RECORD.read(out / NAME)
-    if old is not None and (different := records.differences(old, new, may_grow=MAY_GROW)):
-        raise ValueError(f"{out} holds edits made in another way: {'; '.join(different)}; choose another --out")
-    return records.merged(old, new, MAY_GROW)
-
-
 def result_path(out: Path, name: str, t: float, seed: int) -> Path:
     """The file of a result."""
     return out / f"t{t:g}" / f"{name}-{seed:04d}.png"
-
-
-def read_png(path: Path) -> Tensor:
-    """A picture written by `save_png`, [C, H, W] in [0, 1]."""
-    pixels = np.array(decode(lambda: open_image(path)))
-    return torch.from_numpy(pixels.reshape(*pixels.shape[:2], -1)).permute(2, 0, 1).float() / 255
-
-
-def complete(path: Path) -> bool:
-    """Whether a picture exists and can be decoded."""
-    try:
-        return path.is_file() and bool(read_png(path).numel())
-    except DecodeError:
-        return False
-
-
-def save_png(path: Path, image: Tensor) -> None:
-    """Write a picture [C, H, W] in [0, 1], rounded to bytes."""
-    pixels = to_pixels(image[None])[0]
-    with replacing(path) as temporary:
-        Image.fromarray(pixels[..., 0] if pixels.shape[2] == 1 else pixels).save(temporary)

@@ -5,6 +5,10 @@
 x is a painting or a photograph. The larger t, the more is invented. **Restoring** is the reverse process alone: the
 image is taken as a state at t.
 
+**From a cartoon.** With the process `cartoon` the state when the smoothing ends is M + σ ξ, M the smoothed image. A
+picture that is a cartoon already takes the place of M, as it is: u = picture + σ ξ. Smoothing it once more, as SDEdit
+would, gives a state whose M is not the picture. A conditional model sees the picture, and starts from its prior.
+
 **A mask** (1: edit, 0: keep) keeps the other pixels of x exactly. To make the edit fit them, the forward path from x
 is stored at the sampler's own times, and after every reverse step to t' the kept pixels are replaced by those of the
 path at t'. This is replacement as in SDEdit: close to, but not, the law given the kept pixels (see docs/editing.md).
@@ -12,7 +16,7 @@ path at t'. This is replacement as in SDEdit: close to, but not, the law given t
 Everything random in a result is a function of its own seed and of the number of the repeat.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import torch
@@ -20,8 +24,11 @@ from torch import Tensor
 
 from anisodiff.editing.strength import time_of
 from anisodiff.generation import Generator
+from anisodiff.generation.classes import NONE, Chosen
 from anisodiff.generation.images import Images
 from anisodiff.generation.reverse import Callback, Route, Seeds, batches, run_reverse, seeds_of
+from anisodiff.models.base import Model
+from anisodiff.models.guidance import Guidance
 from anisodiff.noise import KeyedNoise, Randomness, combine
 from anisodiff.processes import Process
 from anisodiff.samplers import Sampler
@@ -55,6 +62,12 @@ class MaskedSampler(Sampler):
         held: Tensor = model.to_coordinates(torch.where(self.mask, model.from_coordinates(z), self.path[number]))
         return held
 
+    def evaluations(self, model: Model, times: Tensor) -> int:
+        return self.inner.evaluations(model, times)
+
+    def spent(self, model: Model, times: Tensor, memory: Memory) -> float:
+        return self.inner.spent(model, times, memory.get("inner", {}))
+
     def __str__(self) -> str:
         return str(self.inner)
 
@@ -71,6 +84,8 @@ def edit(
     sampler: str | Sampler = "auto",
     repeats: int = 1,
     mask: Tensor | None = None,
+    classes: Chosen | None = None,
+    guidance: float | Guidance = 1.0,
     batch: int | None = None,
     callback: Callback | None = None,
 ) -> Images:
@@ -78,10 +93,13 @@ def edit(
 
     How far: ``t`` ∈ (t_min, T] or ``strength`` (see `strength`). ``steps``: NFE of each repeat. ``mask``: [H, W],
     [1, H, W] or [B, 1, H, W], edited where it is above ½. ``seeds``: one for every image, the first of them, or a
-    `torch.Generator` that draws the first. Candidates of one image are rows with different seeds.
+    `torch.Generator` that draws the first. Candidates of one image are rows with different seeds. ``classes`` and
+    ``guidance`` as in `Generator.sample`, but the null label unless classes are given.
     """
-    chosen, route = seeds_of(seeds, len(images)), generator.route(sampler, steps, time_of(generator, t, strength))
+    chosen, when = seeds_of(seeds, len(images)), time_of(generator, t, strength)
+    route = generator.route(sampler, steps, when, classes=classes, guidance=guidance)
     _check_images(images, (len(chosen), generator.channels, *generator.size), span=True)
+    generator.check_condition(None, len(chosen))
     if repeats < 1:
         raise ValueError(f"repeats: got {repeats}, expected 1 or more")
     free = None if mask is None else as_mask(mask, len(chosen), generator.size)
@@ -106,6 +124,18 @@ def edit(
     return torch.cat(done).as_subclass(Images)
 
 
+@torch.no_grad()
+def noised(
+    generator: Generator, images: Tensor, *, seeds: Seeds, t: float | None = None, strength: float | None = None
+) -> Tensor:
+    """States [B, C, H, W] from which `edit` starts without a mask, of the same images, seeds and time."""
+    chosen = seeds_of(seeds, len(images))
+    _check_images(images, (len(chosen), generator.channels, *generator.size), span=True)
+    keys = torch.tensor(chosen, dtype=torch.int64, device=generator.device)
+    x, noise = images.to(generator.device, generator.plan.dtype), KeyedNoise(combine(FORWARD, keys, 0))
+    return generator.process.draw(x, time_of(generator, t, strength), noise)
+
+
 def _forward(
     process: Process, x: Tensor, route: Route, mask: Tensor | None, noise: KeyedNoise
 ) -> tuple[Tensor, Route]:
@@ -114,7 +144,7 @@ def _forward(
         return process.draw(x, float(route.times[0]), noise), route
     path = process.path(x, route.times.flip(0).tolist(), noise)[::-1]
     masked = MaskedSampler(inner=route.sampler, path=tuple(path[1:]), mask=mask)
-    return path[0], Route(sampler=masked, times=route.times, nfe=route.nfe)
+    return path[0], replace(route, sampler=masked)
 
 
 def restore(
@@ -127,6 +157,8 @@ def restore(
     steps: int = 50,
     sampler: str | Sampler = "auto",
     mask: Tensor | None = None,
+    classes: Chosen | None = None,
+    guidance: float | Guidance = 1.0,
     batch: int | None = None,
     callback: Callback | None = None,
 ) -> Images:
@@ -138,9 +170,64 @@ def restore(
     chosen, when = seeds_of(seeds, len(images)), time_of(generator, t, strength)
     _check_images(images, (len(chosen), generator.channels, *generator.size), span=False)
     free = None if mask is None else as_mask(mask, len(chosen), generator.size)
-    new = generator.reverse(images, when, seeds=chosen, steps=steps, sampler=sampler, batch=batch, callback=callback)
+    new = generator.reverse(
+        images, when, seeds=chosen, steps=steps, sampler=sampler, classes=classes, guidance=guidance, batch=batch,
+        callback=callback,
+    )  # fmt: skip
     kept = new if free is None else torch.where(free, new, images.to("cpu", torch.float32))
     return kept.as_subclass(Images)
+
+
+def cartoon_time(generator: Generator, t: float | None = None) -> float:
+    """Where a cartoon lies on the path: the end of the smoothing, or a later ``t``; T for a conditional model."""
+    process = generator.process
+    if process.conditional:
+        if t is not None and t < process.T:
+            raise ValueError(f"t: got {t:g}, but a conditional model starts from its prior at T; leave it out")
+        return process.T
+    end = process.smoothing_end
+    if end is None:
+        raise ValueError("the process never ends its smoothing, so no cartoon lies on its path; train 'cartoon'")
+    if t is None or abs(t - end) < 1e-5 * process.T:  # times are written with six digits
+        return end
+    if not end < t <= process.T:
+        raise ValueError(f"t: got {t:g}, expected [{end:g}, {process.T:g}], where nothing is smoothed")
+    return t
+
+
+@torch.no_grad()
+def from_cartoon(
+    generator: Generator,
+    images: Tensor,
+    *,
+    seeds: Seeds,
+    t: float | None = None,
+    steps: int = 50,
+    sampler: str | Sampler = "auto",
+    classes: Chosen | None = None,
+    guidance: float | Guidance = 1.0,
+    batch: int | None = None,
+    callback: Callback | None = None,
+) -> Images:
+    """Images [B, C, H, W] in [0, 1] whose cartoons are ``images`` [B, C, H, W] in [0, 1], one for every seed.
+
+    ``t``: from this time on, later than the end of the smoothing (the default): with more noise more is invented.
+    """
+    chosen, when = seeds_of(seeds, len(images)), cartoon_time(generator, t)
+    _check_images(images, (len(chosen), generator.channels, *generator.size), span=True)
+    if generator.process.conditional:
+        return generator.sample_seeds(
+            chosen, steps=steps, sampler=sampler, classes=NONE if classes is None else classes, guidance=guidance,
+            condition=images, batch=batch, callback=callback,
+        )  # fmt: skip
+    keys = torch.tensor(chosen, dtype=torch.int64)
+    states = generator.process.after_smoothing(
+        images.to("cpu", generator.plan.dtype), when, KeyedNoise(combine(FORWARD, keys, 0))
+    )
+    return generator.reverse(
+        states, when, seeds=chosen, steps=steps, sampler=sampler, classes=classes, guidance=guidance, batch=batch,
+        callback=callback,
+    )  # fmt: skip
 
 
 def as_mask(mask: Tensor, count: int, size: tuple[int, int]) -> Tensor:

@@ -13,7 +13,8 @@ from torch import Tensor
 
 from anisodiff.editing.sdedit import as_mask, edit
 from anisodiff.editing.strength import noise_level, strength_range, time_of
-from anisodiff.generation import Generator, SamplingStep
+from anisodiff.generation import Generator, Guidance, SamplingStep
+from anisodiff.generation.classes import Chosen
 from anisodiff.runtime.progress import Progress, no_progress
 from anisodiff.samplers import Sampler
 
@@ -66,6 +67,8 @@ def sweep(
     sampler: str | Sampler = "auto",
     repeats: int = 1,
     mask: Tensor | None = None,
+    classes: Chosen | None = None,
+    guidance: float | Guidance = 1.0,
     progress: Progress = no_progress,
 ) -> Sweep:
     """Every painting [P, C, H, W] edited at every strength with every seed; ``progress`` counts edited images."""
@@ -89,7 +92,7 @@ def sweep(
     for t in times:
         new = edit(
             generator, rows, seeds=tuple(seeds) * len(paintings), t=t, steps=steps, sampler=sampler, repeats=repeats,
-            mask=mask, callback=watch,
+            mask=mask, classes=classes, guidance=guidance, callback=watch,
         )  # fmt: skip
         gap = torch.where(free, new.double() - rows.double().cpu(), 0.0)
         errors.append(float((gap.square().mean() / share).sqrt()))

@@ -18,6 +18,7 @@ from anisodiff.experiments.training import Pace, given_training, train_under
 from anisodiff.generation import load
 from anisodiff.io.records import write_json
 from anisodiff.metrics import Generation
+from anisodiff.metrics.samples import classes_of
 from anisodiff.training import Plan, TrainConfig, newest
 from anisodiff.training.setup import describe, load_start
 
@@ -181,7 +182,9 @@ class RunEvaluation:
             return True
         if study.deadline.over():
             return False
-        generation = Generation(nfe=protocol["nfe"], prior=column.prior, seed=protocol["seed"])
+        generation = Generation(
+            nfe=protocol["nfe"], prior=column.prior, seed=protocol["seed"], classes=classes_of(protocol)
+        )
         report = study.evaluator().report(chunks.image_set(self.place.name, self.n), generation, limit=self.n)
         save_arrays(self.place.results / f"{column.name}.npz", images=chunks.first(SHOWN))
         write_json(self._result(column.name), {"report": report, "sampling": protocol})

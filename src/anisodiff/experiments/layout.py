@@ -34,12 +34,21 @@ from anisodiff.io.schema import (
 )
 from anisodiff.metrics.protocol import Report
 
-_RUN = fields(
+_DESCRIBED = fields(
     run=text, training=text, text=text, seed=whole(0), of=optional(text), config=optional(table(anything)),
-    start=optional(text), point=optional(table(anything)),
+    checkpoint=optional(text), start=optional(text), point=optional(table(anything)),
 )  # fmt: skip
+
+
+def _run(value: Any, where: str) -> None:
+    """A run: trained by a config, or a checkpoint."""
+    _DESCRIBED(value, where)
+    if value.get("config") is None:
+        fields(checkpoint=text)(value, where)
+
+
 STUDY = records.RecordKind(
-    "anisodiff study", 3, shape=fields(kind=text, command=text, fixed=table(anything), runs=table(_RUN))
+    "anisodiff study", 3, shape=fields(kind=text, command=text, fixed=table(anything), runs=table(_run))
 )
 TRAINED = either(
     fields(failed=text), fields(images=whole(0), seconds=optional(number), steps=optional(whole(0)))

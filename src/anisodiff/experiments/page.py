@@ -240,10 +240,10 @@ def _protocol(rows: Sequence[Row], study: dict[str, Any]) -> str:
         for seed, result in zip(row.seeds, row.results):
             for prior, steps in row.columns:
                 held = result.get(f"{prior}-{steps}") or {}
-                if "report" in held:
+                if held.get("report") is not None:
                     report = Report.of(held["report"])
                     reports.append(report)
-                    samples, _, common = report.protocol.line().partition(" against ")
+                    samples, _, common = report.line().partition(" against ")
                     shared[f"- All against {common}"] = None
                     own.append(f"- {row.label}, training seed {seed}, {held['sampling']['sampler']}: {samples}")
     free = ("nfe", "prior")
@@ -256,7 +256,7 @@ def _protocol(rows: Sequence[Row], study: dict[str, Any]) -> str:
 
 def _config_lines(runs: dict[str, Any]) -> list[str]:
     """The common config, then what each run has of its own."""
-    configs = {name: d["config"] for name, d in runs.items() if "config" in d}
+    configs = {name: d["config"] for name, d in runs.items() if d.get("config") is not None}
     first: dict[str, Any] = next(iter(configs.values()), {})
     common = {key: value for key, value in first.items() if all(c.get(key) == value for c in configs.values())}
 

@@ -14,18 +14,20 @@ import hashlib
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from anisodiff import notation
 from anisodiff.data import Dataset
 from anisodiff.generation import PRIORS
+from anisodiff.io.hub import PREFIX, is_hub
 from anisodiff.pretrained import shipped
 from anisodiff.registry import PROCESSES, TRAINED
-from anisodiff.training.config import TrainConfig
+from anisodiff.training.config import TrainConfig, scaled
 from anisodiff.training.picking import Machine, for_dataset
 from anisodiff.training.recipes import RECIPES, recipe
+from anisodiff.training.setup import with_classes
 
 OWN = ("name", "sampler", "steps", "prior", "n", "from", "of")
 COMMON = (
@@ -87,8 +89,9 @@ class Run:
 
 def parse_run(text: str, more: Mapping[str, Any] | None = None) -> Run:
     """Parse one; ``more`` are further keys, over those of the text."""
-    whole = Path(text).is_dir() or shipped(text) is not None
-    base, _, rest = (text, "", "") if whole else text.partition(":")
+    whole, prefix = Path(text).is_dir() or shipped(text) is not None, PREFIX if is_hub(text) else ""
+    base, _, rest = (text, "", "") if whole else text.removeprefix(prefix).partition(":")
+    base = f"{prefix}{base}"
     if not base.strip():  # as a path it would be the folder one stands in
         raise ValueError(f"run {text!r}: expected a recipe, process or checkpoint first, such as ve")
     keys: dict[str, Any] = {}
@@ -99,7 +102,7 @@ def parse_run(text: str, more: Mapping[str, Any] | None = None) -> Run:
         keys[key.strip()] = value.strip() if key.strip() in OWN else notation.setting(value)
     keys |= more or {}
     own = {key: keys.pop(key) for key in OWN if key in keys}
-    checkpoint = Path(base).is_dir() or shipped(base) is not None
+    checkpoint = is_hub(base) or Path(base).is_dir() or shipped(base) is not None
     if not checkpoint and base not in RECIPES and base not in TRAINED:
         hint = notation.nearest(base, [*RECIPES, *TRAINED])
         raise ValueError(f"run {text!r}: no recipe, process or checkpoint {base!r}; {hint}")
@@ -126,6 +129,7 @@ def parse_run(text: str, more: Mapping[str, Any] | None = None) -> Run:
 
 def _short_name(text: str, checkpoint: bool) -> str:
     """Of a path the last part."""
+    text = text.removeprefix(PREFIX)
     return Path(text.partition(":")[0]).name + text.partition(":")[2] if checkpoint else text
 
 
@@ -156,9 +160,18 @@ def check_names(runs: Sequence[Run]) -> None:
 
 
 def configs(
-    runs: Sequence[Run], dataset: Dataset, common: Mapping[str, Any], machine: Machine, *, own: bool = False
+    runs: Sequence[Run],
+    dataset: Dataset,
+    common: Mapping[str, Any],
+    machine: Machine,
+    *,
+    own: bool = False,
+    images: int | None = None,
 ) -> list[TrainConfig | None]:
-    """The config of each (None for a checkpoint); with ``own`` the recipes keep their own `COMMON` fields."""
+    """The config of each (None for a checkpoint); with ``own`` the recipes keep their own `COMMON` fields.
+
+    ``images``: how many each of them sees, where that is the budget: the warm-up is scaled with it, as in `train`.
+    """
     for keys in (common, *(one.changes for one in runs)):
         for key, instead in (("seed", "--seeds"), ("images", "--images or --budget")):
             if key in keys:
@@ -170,11 +183,13 @@ def configs(
             found.append(None)
             continue
         base = recipe(one.base) if one.base in RECIPES else for_dataset(dataset, machine, one.base)[0]
+        if images is not None:
+            base = replace(base, warm_up=scaled(base, {"images": images}).warm_up)
         if shared is None:
             shared = {key: value for key, value in base.to_dict().items() if key in COMMON}
         config = (base if own else base.changed(shared)).changed(common)
         try:
-            changed = config.changed(one.changes)
+            changed = with_classes(config.changed(one.changes), dataset)
             idle = [key for key in one.changes if key in _OF_SCORES] if changed.process["preset"] in PROCESSES else []
             if idle:
                 raise ValueError(f"{idle[0]}: changes nothing for this process, which has its own; remove it")

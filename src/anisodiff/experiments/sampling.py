@@ -157,6 +157,8 @@ class SampleWriter:
             start, route = generator.start(column.prior), generator.route(sampler, column.steps)
         except ValueError as error:
             raise Failed(str(error)) from None
+        if generator.process.conditional:
+            raise Failed("it makes images from cartoons, not from noise alone: see anisodiff edit --cartoon")
         held = read_json(folder / "protocol.json", MADE)
         first = column.prior not in self._leakage
         if held is None and first:

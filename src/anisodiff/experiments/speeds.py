@@ -107,7 +107,7 @@ def count(plan: Plan) -> tuple[float | None, int]:
     try:
         with torch.device("meta"), torch.no_grad(), FlopCounterMode(display=False) as counter:
             network = plan.network.build()
-            network(torch.empty(1, config.channels, *config.size), torch.empty(1), None, None)
+            network(torch.empty(1, plan.inputs, *config.size), torch.empty(1), None, None)
     except Exception:  # a network of the user's own may read values, which this device does not have
         return None, 0
     parameters = sum(p.numel() for p in network.parameters() if p.requires_grad)

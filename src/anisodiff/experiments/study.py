@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from anisodiff.experiments.layout import Place
 from anisodiff.experiments.runs import FEWEST, Run
 from anisodiff.generation import PRIORS
 from anisodiff.io.checkpoint import find
+from anisodiff.io.hub import is_hub
 from anisodiff.pretrained import shipped
 from anisodiff.registry import build_sampler, own_prior
 from anisodiff.runtime.progress import StageProgress
@@ -106,7 +107,7 @@ def check_runs(runs: Sequence[Run], configs: Sequence[TrainConfig | None], datas
             made, wanted = ("×".join(map(str, (x.channels, *x.size))) for x in (resolved, dataset))
             if config is None and made != wanted:  # no recipe that could be set otherwise
                 raise ValueError(f"it makes images of {made} (channels, height, width), --data has {wanted}")
-            check_data(resolved, dataset)
+            check_data(resolved if config is not None else replace(resolved, classes=()), dataset)
             plan = Plan.of(resolved)
             if one.sampler != "auto":
                 build_sampler(one.sampler, plan.process, plan.provided)
@@ -166,7 +167,7 @@ def foreign_start(entry: SeededRun) -> str | None:
 
 def _code(path: str | None) -> str | None:
     """The sha256 of a checkpoint's weights, or of a file with published ones; None where nothing is there."""
-    if path is None or not (Path(path).exists() or shipped(path) is not None):
+    if path is None or not (is_hub(path) or Path(path).exists() or shipped(path) is not None):
         return None
     if Path(path).is_file():
         with Path(path).open("rb") as file:

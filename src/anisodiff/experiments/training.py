@@ -129,7 +129,7 @@ def train_under(config: TrainConfig, place: Place, pace: Pace, study: Study, *, 
         on_interval=watch.on_interval if pace.track > 1 else None,
     )  # fmt: skip
     try:
-        outcome = train(paced, dataset, place.run, device=device, start=start, hooks=hooks, tensorboard=False)
+        outcome = train(paced, dataset, place.run, device=device, start=start, hooks=hooks, track=())
     except Diverged as error:
         write_json(place.trained, {"failed": str(error)})
         say(f"{place.training}: {error}")
@@ -190,5 +190,5 @@ def given_training(run: Path) -> dict[str, Any]:
     """The same facts of a given checkpoint; its time is that of its log, where there is one."""
     saved = find(run)
     images = int(saved.meta["images"])
-    meter = Meter(record for record in read_log(run) if record["images"] <= images)
+    meter = Meter(record for record in read_log(run) if (record.get("images") or 0) <= images)
     return {"images": images, "steps": saved.step, "seconds": meter.seconds(images) or None, "given": True}

@@ -7,8 +7,9 @@ from anisodiff.generation.priors import PRIORS
 from anisodiff.generation.protocol import read_protocol
 from anisodiff.generation.reverse import SamplingStep, parse_seeds
 from anisodiff.generation.runs import train
+from anisodiff.models.guidance import Guidance
 
 __all__ = [
-    "PRIORS", "Generator", "Images", "SamplingConfig", "SamplingOutcome", "SamplingStep", "load", "parse_seeds",
-    "read_protocol", "train", "write_samples",
+    "PRIORS", "Generator", "Guidance", "Images", "SamplingConfig", "SamplingOutcome", "SamplingStep", "load",
+    "parse_seeds", "read_protocol", "train", "write_samples",
 ]  # fmt: skip

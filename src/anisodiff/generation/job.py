@@ -1,6 +1,7 @@
 """Sampling jobs: images of many seeds, written one by one, resumable, shared among processes.
 
-A job writes SEED.png into a folder (`SampleFolder`), each complete or absent, with the protocol. A .zip, .npz or .png
+A job writes SEED.png, of a class SEED-CLASS.png, into a folder (`SampleFolder`), each complete or absent, with the
+protocol. A .zip, .npz or .png
 (a grid) is made from a folder FILE.parts at the end; the same images give the same bytes.
 """
 
@@ -21,16 +22,18 @@ import numpy as np
 import torch
 from PIL import Image
 
+from anisodiff.generation.classes import ClassChoice
 from anisodiff.generation.generator import Generator
 from anisodiff.generation.priors import Leakage
 from anisodiff.generation.protocol import FILES, NAME, RECORD, describe, differences, path_of, read_protocol
-from anisodiff.generation.reverse import SamplingStep, check_seeds
+from anisodiff.generation.reverse import Route, SamplingStep, check_seeds
 from anisodiff.io.atomic import atomic, clear_orphans, replacing
 from anisodiff.io.checkpoint import alone
 from anisodiff.io.grids import Pixels, save_grid, to_pixels
 from anisodiff.io.images import DecodeError, decode, open_image, whole_png
 from anisodiff.io.records import json_text, write_json
 from anisodiff.io.tensor_files import Observe, unobserved
+from anisodiff.models.guidance import Guidance
 from anisodiff.runtime.distributed import Distributed
 from anisodiff.runtime.progress import Progress, no_progress
 
@@ -44,7 +47,13 @@ class SamplingConfig:
     steps: int = 50
     sampler: str = "auto"
     prior: str = "auto"
+    classes: str | None = None
+    guidance: Guidance = Guidance()
     batch: int | None = None
+
+    def route(self, generator: Generator) -> Route:
+        """The route of a generator that samples so."""
+        return generator.route(self.sampler, self.steps, classes=self.classes, guidance=self.guidance)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,13 +73,17 @@ class SamplingOutcome:
 
 
 class SampleFolder:
-    """A folder of finished samples, SEED.png, with their protocol."""
+    """A folder of finished samples, SEED.png or SEED-CLASS.png, with their protocol."""
 
-    def __init__(self, path: Path, observe: Observe = unobserved) -> None:
-        self.path, self.observe = path, observe
+    def __init__(
+        self, path: Path, observe: Observe = unobserved, choice: ClassChoice | None = None,
+        seeds: Sequence[int] = (),
+    ) -> None:  # fmt: skip
+        self.path, self.observe, self.choice = path, observe, choice
+        self.suffixes = {} if choice is None else choice.suffixes(seeds)
 
     def file(self, seed: int) -> Path:
-        return self.path / f"{seed:08d}.png"
+        return self.path / f"{seed:08d}{self.suffixes.get(seed, '')}.png"
 
     def check(self, protocol: Mapping[str, Any]) -> None:
         """Refuse a folder that holds anything else than a part of the job of ``protocol``."""
@@ -138,7 +151,7 @@ def _zip(folder: SampleFolder, seeds: Sequence[int], protocol: Mapping[str, Any]
 
 
 def _npz(folder: SampleFolder, seeds: Sequence[int], protocol: Mapping[str, Any], out: Path) -> None:
-    """``images`` uint8 [N, H, W, C] and ``seeds`` int64 [N]; one image in memory at a time."""
+    """``images`` uint8 [N, H, W, C], ``seeds`` and, of classes, ``labels`` int64 [N]; one image at a time."""
     with replacing(out) as temporary, zipfile.ZipFile(temporary, "w") as archive:
         with archive.open(_member("images.npy"), "w", force_zip64=True) as stream:
             shape = (len(seeds), *folder.get(seeds[0]).shape)
@@ -153,6 +166,9 @@ def _npz(folder: SampleFolder, seeds: Sequence[int], protocol: Mapping[str, Any]
                 stream.write(pixels.tobytes())
         with archive.open(_member("seeds.npy"), "w") as stream:
             np.lib.format.write_array(stream, np.array(seeds, dtype=np.int64), allow_pickle=False)
+        if folder.choice is not None:
+            with archive.open(_member("labels.npy"), "w") as stream:
+                np.lib.format.write_array(stream, folder.choice.labels(seeds).numpy(), allow_pickle=False)
 
 
 def _grid(folder: SampleFolder, seeds: Sequence[int], protocol: Mapping[str, Any], out: Path) -> None:
@@ -185,14 +201,16 @@ def write_samples(
     """
     out, chosen = Path(out), tuple(sorted(set(check_seeds(seeds))))
     check_out(out)
+    generator.check_condition(None, len(chosen))
     size = generator.batch if config.batch is None else config.batch
     if size < 1:
         raise ValueError(f"batch: got {size}, expected 1 or more")
     begun, distributed = time.perf_counter(), distributed or Distributed(generator.device)
-    start, route = generator.start(config.prior), generator.route(config.sampler, config.steps)
+    start, route = generator.start(config.prior), config.route(generator)
     protocol = describe(generator, start, route, chosen, leakage)
     join = JOINS.get(out.suffix.lower())
-    folder = SampleFolder(out if join is None else out.with_name(f"{out.name}.parts"), observe)
+    parts_of = out if join is None else out.with_name(f"{out.name}.parts")
+    folder = SampleFolder(parts_of, observe, route.classes, chosen)
 
     def missing() -> list[int]:
         todo = folder.begin(protocol, chosen)

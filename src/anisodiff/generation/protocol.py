@@ -13,9 +13,19 @@ from anisodiff.generation.generator import Generator
 from anisodiff.generation.priors import Leakage, NamedPrior
 from anisodiff.generation.reverse import Route, parse_seeds, write_seeds
 from anisodiff.io import records
-from anisodiff.io.schema import fields, text
+from anisodiff.io.schema import Malformed, fields, text
 
-RECORD = records.RecordKind("anisodiff samples", 2, shape=fields(seeds=text))
+
+def _seeds(value: Any, where: str) -> None:
+    """A shape: seeds in the notation of `parse_seeds`."""
+    text(value, where)
+    try:
+        parse_seeds(value, where)
+    except ValueError as error:
+        raise Malformed(str(error)) from None
+
+
+RECORD = records.RecordKind("anisodiff samples", 2, shape=fields(seeds=_seeds))
 NAME = "protocol.json"
 FILES = (".zip", ".npz", ".png")
 """Files that samples are joined into; every other place is a folder."""
@@ -47,6 +57,7 @@ def describe(
             "leakage": None if leakage is None else leakage.as_dict(),
             "channels": generator.channels,
             "size": generator.size,
+            **conditions_of(route),
             "seed": seeds[0],
             "seeds": write_seeds(seeds),
             "count": len(seeds),
@@ -54,6 +65,17 @@ def describe(
             "precision": "bf16" if generator.half else str(generator.plan.dtype).removeprefix("torch."),
         }
     )
+
+
+def conditions_of(route: Route) -> dict[str, Any]:
+    """Classes and guidance, where there are any."""
+    if route.classes is None:
+        return {}
+    return {
+        **route.classes.as_dict(),
+        "guidance": route.guidance.weight,
+        "guidance_interval": route.guidance.interval,
+    }
 
 
 def path_of(out: str | Path) -> Path:

@@ -14,7 +14,9 @@ from typing import Any, NamedTuple, SupportsIndex
 import torch
 from torch import Tensor, nn
 
+from anisodiff.generation.classes import ClassChoice
 from anisodiff.models.base import Model
+from anisodiff.models.guidance import Guidance
 from anisodiff.noise import KeyedNoise, combine
 from anisodiff.runtime.cuda_graphs import Replayed
 from anisodiff.samplers import Sampler, SampleResult
@@ -28,25 +30,25 @@ START, PATH = 1, 2
 """Streams of a seed: the terminal state, and the noise of the reverse process."""
 
 
-def parse_seeds(text: str) -> tuple[int, ...]:
-    """The seeds of a text, ascending."""
-    remedy = f"--seeds expects whole numbers and ranges like 0-49999 or 0-9,20, got {text!r}"
+def parse_seeds(text: str, what: str = "--seeds") -> tuple[int, ...]:
+    """The seeds of a text, ascending; ``what`` names the text where it is refused."""
+    got = f"{what}: got {str(text)[:60]!r}"
     ranges = []
     for part in str(text).split(","):
         first, dash, last = part.strip().partition("-")
         if not first.strip().isdecimal() or (dash and not last.strip().isdecimal()):
-            raise ValueError(remedy)
+            raise ValueError(f"{got}, expected whole numbers and ranges like 0-49999 or 0-9,20")
         low, high = int(first), int(last) if dash else int(first)
         if high < low:
-            raise ValueError(f"{remedy}: {part.strip()} runs backwards")
+            raise ValueError(f"{got}, but {part.strip()} runs backwards: expected ranges like 0-9")
         if high >= LIMIT:
-            raise ValueError(f"seeds must lie below 2^62, got {high}")
+            raise ValueError(f"{what}: got {high}, expected seeds below 2^62")
         ranges.append(range(low, high + 1))
     if (count := sum(map(len, ranges))) > MOST_SEEDS:
-        raise ValueError(f"--seeds {text}: got {count} samples, expected at most {MOST_SEEDS:,}; cut the range")
+        raise ValueError(f"{got}, {count} samples, expected at most {MOST_SEEDS:,}; cut the range")
     found = sorted(seed for part in ranges for seed in part)
     if len(set(found)) < len(found):
-        raise ValueError(f"--seeds {text}: a seed is given twice")
+        raise ValueError(f"{got}, expected each seed once")
     return tuple(found)
 
 
@@ -86,11 +88,25 @@ def seeds_of(given: Seeds, count: int) -> tuple[int, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class Route:
-    """A sampler, its time grid (descending, from the time it starts at), and the NFE per image that they cost."""
+    """A sampler, its time grid (descending, from the time it starts at), the classes and their guidance.
+
+    ``nfe``: network evaluations per image that they cost, two for each guided answer.
+    """
 
     sampler: Sampler
     times: Tensor
     nfe: int
+    classes: ClassChoice | None = None
+    """None: the null label, or a model without classes."""
+    guidance: Guidance = Guidance()
+
+    def view(self, model: Model, seeds: Sequence[int], count: int) -> Model:
+        """The ``model`` for the classes of ``seeds``, guided; further of ``count`` samples repeat the last one."""
+        if self.classes is None:
+            return model
+        labels = self.classes.labels(seeds)
+        filled = torch.cat([labels, labels[-1:].expand(count - len(labels))])
+        return model.given(filled.to(model.level.device), self.guidance)
 
 
 class SamplingStep(NamedTuple):
@@ -135,6 +151,7 @@ def run_reverse(
             callback(SamplingStep(step + 1, len(times) - 1, times[step + 1], state[:few], seeds))
 
     watch(-1, begin)
+    model = route.view(model, seeds, len(begin))
     found = route.sampler.run(model, begin, route.times, KeyedNoise(keys), callback=watch)
     images = found.images[:few]
     if not bool(images.isfinite().all()):

@@ -1,7 +1,7 @@
 """A run from Python, in one call: from images of any kind to a generator."""
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -18,6 +18,7 @@ from anisodiff.data.splitting import aside_of, is_cut, prepare_run, source_of
 from anisodiff.generation.generator import Generator, load
 from anisodiff.generation.images import Images
 from anisodiff.io.checkpoint import folder_of
+from anisodiff.networks import own
 from anisodiff.runtime.devices import pick_device
 from anisodiff.runtime.distributed import Distributed
 from anisodiff.runtime.progress import StageProgress, no_stage_progress, stages
@@ -25,15 +26,17 @@ from anisodiff.training import Plan, TrainConfig, loop
 from anisodiff.training.picking import Machine, for_dataset, for_source
 from anisodiff.training.preview import showing
 from anisodiff.training.run_folder import NAME, RunDescription, read_run
+from anisodiff.training.setup import with_classes
 
 TrainingImages = str | Path | Dataset | Tensor | NDArray[Any]
 """A folder, zip, .npy, .npz or prepared dataset, or images in memory: uint8, or float in [0, 1]."""
 
 
 def train(
-    data: TrainingImages | None = None,
+    data: TrainingImages | Source | None = None,
     output: str | Path = "run",
     *,
+    labels: Tensor | NDArray[Any] | None = None,
     config: TrainConfig | None = None,
     holdout: str | int | None = None,
     device: torch.device | str = "auto",
@@ -41,33 +44,42 @@ def train(
     on_log: Callable[[dict[str, Any]], None] = lambda _: None,
     on_grid: Callable[[Images, int], None] = lambda images, step: None,
     stop: Callable[[], bool] = lambda: False,
+    track: Sequence[str] | None = None,
     **keys: Any,
 ) -> Generator:
     """Train on images of your own, and return the model; how the run ended is its ``outcome``.
 
-    ``data``: a path, a prepared dataset, or images [N, C, H, W], uint8 or in [0, 1]; None continues the run in
-    ``output``. What is not given is picked as by `anisodiff train --data`. ``keys`` are those of `TrainConfig`
-    (``process="ve", images=200_000, lr=1e-4, size=32, seed=1``); they change ``config``, where one is given.
+    ``data``: a path, a prepared dataset, or images [N, C, H, W], uint8 or in [0, 1], with ``labels`` [N] where they
+    have classes; None continues the run in ``output``. What is not given is picked as by `anisodiff train --data`.
+    ``keys`` are those of `TrainConfig` (``process="ve", images=200_000, lr=1e-4, size=32, seed=1``); they change
+    ``config``, where one is given. ``network``: a name, the class of your own, or ``{"name": MyUNet, "width": 64}``.
+    ``classes="auto"`` learns the classes: labels of the set, or subfolders.
     ``holdout``: keep images aside, ``"10%"`` or a number of them; a run that continues keeps what it kept.
 
     Checkpoints, log and grids of samples are written into ``output``; where it holds this run, the run continues.
     ``on_log`` gets each record of the log, ``on_grid`` each grid and its step. ``stop`` is asked after every step:
-    True ends the run with a checkpoint, as Ctrl-C does. ``progress``: a bar on a terminal, unless False.
+    True ends the run with a checkpoint, as Ctrl-C does. ``progress``: a bar on a terminal, unless False. ``track``:
+    ``("tensorboard", "wandb")``, one of them, or ``()``; None: TensorBoard, where it is installed.
     """
     where, folder = pick_device(device), Path(output)
     if config is not None and not isinstance(config, TrainConfig):
         raise ValueError(f"config: got {type(config).__name__}, expected a TrainConfig; single keys go without it")
+    own.trust(keys)  # what was written here; not what a file says
     with _shown(progress) as screen:
         images = _Images(folder, None if holdout is None else str(holdout), screen)
+        if labels is not None:
+            data = _labeled(data, labels)
         run = _described(data, images, config, keys, where)
+        assert run.data is not None
+        dataset = open_dataset(run.data)
+        run = replace(run, config=with_classes(run.config, dataset))
         hooks = showing(
             folder, run.config, tell=screen.tell, say=screen.say, on_log=on_log,
             on_grid=lambda images, step: on_grid(images.as_subclass(Images), step),
         )  # fmt: skip
-        assert run.data is not None
         outcome = loop.train(
-            run.config, open_dataset(run.data), folder, device=where, start=run.start, hooks=replace(hooks, stop=stop)
-        )
+            run.config, dataset, folder, device=where, start=run.start, hooks=replace(hooks, stop=stop), track=track,
+        )  # fmt: skip
     Distributed(where).agree(lambda: None)  # all wait for the last checkpoint
     generator = load(folder, where)
     generator.outcome = outcome
@@ -96,22 +108,24 @@ def _shown(wanted: bool | None) -> Iterator[_Screen]:
 
 
 def _described(
-    data: TrainingImages | None, images: "_Images", config: TrainConfig | None, keys: Mapping[str, Any],
+    data: TrainingImages | Source | None, images: "_Images", config: TrainConfig | None, keys: Mapping[str, Any],
     device: torch.device,
 ) -> RunDescription:  # fmt: skip
     """Config and prepared images: those of the run in the folder, those given, or what suits the images."""
     folder = images.folder
     if data is None or (_begun(folder) and config is None):
         run = read_run(folder)
+        if "network" in keys and config is None:
+            keys = {**keys, "network": own.again(keys["network"], run.config.network)}
         made, given = (config or run.config).changed(keys), run.data if data is None else data
         if given is None:
             raise ValueError(f"{folder / NAME} names no data: give the images")
-        return replace(run, config=made, data=images.prepare(_source(given), made))
+        return replace(run, config=made, data=images.prepare(_source(given, made.classes), made))
     if config is not None:
         made = config.changed(keys)
         Plan.of(made)  # contradictions show before anything is prepared
-        return RunDescription(config=made, data=images.prepare(_source(data), made))
-    source, machine = _source(data), Machine.of(device)
+        return RunDescription(config=made, data=images.prepare(_source(data, made.classes), made))
+    source, machine = _source(data, TrainConfig(classes=keys.get("classes", ())).classes), Machine.of(device)
     if isinstance(source, Dataset):
         made, words = for_dataset(source, machine, **_preset(keys), changes=keys)
     else:
@@ -128,14 +142,22 @@ def _preset(keys: Mapping[str, Any]) -> dict[str, Any]:
     return {"process": name} if isinstance(name, str) else {}
 
 
-def _source(data: TrainingImages | Source) -> Dataset | Source:
+def _labeled(data: TrainingImages | Source | None, labels: Tensor | NDArray[Any]) -> Source:
+    """Images in memory with their labels."""
+    if not isinstance(data, Tensor | np.ndarray):
+        raise ValueError(f"labels: they belong to images in memory, got {type(data).__name__}; a set has its own")
+    return in_memory(data, labels)
+
+
+def _source(data: TrainingImages | Source, classes: tuple[str, ...]) -> Dataset | Source:
+    """A dataset or source of what was given; of a folder with its subfolders as classes, where they are learned."""
     if isinstance(data, Dataset | Source):
         return data
     if isinstance(data, Tensor | np.ndarray):
         return in_memory(data)
     if not isinstance(data, str | Path):
         raise ValueError(f"data: got {type(data).__name__}, expected a path, a dataset, or a tensor of images")
-    return open_dataset(data) if is_dataset(data) else open_source(data)
+    return open_dataset(data) if is_dataset(data) else open_source(data, labels=bool(classes))
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from anisodiff.equation import Equation
 from anisodiff.noise import Randomness
 from anisodiff.statistics import window_phases
 from anisodiff.stencils import Drift
-from anisodiff.tensors import made_once
+from anisodiff.tensors import made_once, moved
 
 
 class LocalKernel(NamedTuple):
@@ -118,4 +118,4 @@ def node_of(nodes: Tensor, t: Tensor) -> Tensor:
 @made_once
 def node_times(equation: Equation, step: TimeStep, device: torch.device) -> Tensor:
     """The time grid of ``step``, float64 [K+1], on a device."""
-    return torch.tensor(step.nodes(equation), dtype=torch.float64).to(device)
+    return moved(torch.tensor(step.nodes(equation), dtype=torch.float64), device)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from anisodiff.stencils.flux import EdgeWeights, apply_edges
-from anisodiff.tensors import made_once
+from anisodiff.tensors import made_once, moved, wide
 
 SPECTRUM = 8.0
 FINE = 1024
@@ -24,7 +24,7 @@ def nodes(degree: int, device: torch.device) -> Tensor:
 
     The extrema of T_n. z = 0 is one of them, where every function here is exact: the channel mean is kept.
     """
-    j = torch.arange(degree + 1, dtype=torch.float64, device=device)
+    j = torch.arange(degree + 1, dtype=wide(device), device=device)
     return SPECTRUM * torch.cos(0.5 * math.pi * j / degree) ** 2
 
 
@@ -36,7 +36,7 @@ def _interpolation(degree: int, device: torch.device) -> Tensor:
     for end in (0, degree):
         matrix[end] *= 0.5
         matrix[:, end] *= 0.5
-    return matrix.to(device)
+    return moved(matrix, device)
 
 
 def coefficients(values: Tensor) -> Tensor:

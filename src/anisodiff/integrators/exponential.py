@@ -4,6 +4,10 @@ Time is cut into fixed windows. Inside a window the edge weights stay w = w(u_s;
 the equation is linear there and U_t given u_s is *exactly* Gaussian with mean e^{ΔA·L}u_s and covariance φ(−L)
 (`gaussian_kernel`). It is unconditionally stable; the only error is the freezing, which vanishes with the windows'
 length.
+
+Two other operators, for studies: with ``blur`` ρ > 0 the gradient is that of the blurred state, w(G_ρ∗u_s) (Catté et
+al. 1992), G_ρ Gaussian with a standard deviation of ρ pixels; ``turned``, it is that of the state turned by 180°,
+whose edges are elsewhere.
 """
 
 import dataclasses
@@ -14,13 +18,14 @@ import torch
 from torch import Tensor
 
 from anisodiff import gaussian_kernel, notation
+from anisodiff.dct import dct2, frequencies, idct2
 from anisodiff.equation import Equation
 from anisodiff.integrators import chebyshev, kernels
 from anisodiff.integrators.base import Frozen, LocalKernel, TimeStep
 from anisodiff.stencils import Drift
 from anisodiff.stencils.flux import EdgeWeights, apply_edges, edge_weights
 from anisodiff.stencils.gradient import per_sample
-from anisodiff.tensors import compiled, made_once
+from anisodiff.tensors import compiled, made_once, moved, widened
 
 
 @made_once
@@ -41,10 +46,10 @@ def window_degree(equation: Equation, s: float, e: float, tolerance: float) -> i
 
 @made_once
 def _windows(equation: Equation, step: "Exponential", device: torch.device) -> tuple[Tensor, tuple[int, ...]]:
-    """1/λ1 at the windows' midpoints [K], on the device, and the degree of each window."""
+    """1/λ1 at the windows' midpoints [K] (of what is smoothed), on the device, and the degree of each window."""
     edges = step.nodes(equation)
-    t = torch.tensor(edges, dtype=torch.float64)
-    inv_lambda = equation.inv_lambda1(0.5 * (t[:-1] + t[1:])).to(device)
+    t = torch.tensor(edges, dtype=torch.float64).clamp(max=equation.smoothing_end or equation.T)
+    inv_lambda = moved(equation.inv_lambda1(0.5 * (t[:-1] + t[1:])), device)
     return inv_lambda, tuple(window_degree(equation, s, e, step.tolerance) for s, e in pairwise(edges))
 
 
@@ -54,7 +59,7 @@ def _whole_window(equation: Equation, s: float, e: float, degree: int, device: t
     z = chebyshev.nodes(degree, torch.device("cpu"))
     begin, end = (torch.full((1,), t, dtype=torch.float64) for t in (s, e))
     root = gaussian_kernel.variance(equation, begin, end, z).sqrt()
-    return _series(torch.stack([gaussian_kernel.decay(equation, begin, end, z), root])).to(device)
+    return moved(_series(torch.stack([gaussian_kernel.decay(equation, begin, end, z), root])), device)
 
 
 def _series(values: Tensor) -> Tensor:
@@ -136,9 +141,9 @@ class FrozenOperator(Frozen):
         f = gaussian_kernel.variance(self.equation, s, t, z).log()
         low, slope = f[:, -1:], (f[:, :1] - f[:, -1:]) / chebyshev.SPECTRUM  # nodes descend from 8 to 0
         rest = self.polynomial(_series((f - low - slope * z)[None]), probe[None])[0]
-        trace = 2 * sum(w.double().sum((-3, -2, -1)) for w in self.weights)
+        trace = 2 * sum(widened(w).sum((-3, -2, -1)) for w in self.weights)
         count = probe[0].numel()
-        return count * low[:, 0] + slope[:, 0] * trace + (probe * rest).double().sum((-3, -2, -1))
+        return count * low[:, 0] + slope[:, 0] * trace + widened(probe * rest).sum((-3, -2, -1))
 
 
 def require_flux(equation: Equation, stencil: str, step: str) -> None:
@@ -152,6 +157,12 @@ def require_flux(equation: Equation, stencil: str, step: str) -> None:
         )
 
 
+def with_smoothing_end(equation: Equation, edges: tuple[float, ...]) -> tuple[float, ...]:
+    """Window ``edges`` with the time at which the smoothing ends, inside the last window, among them."""
+    end = equation.smoothing_end
+    return edges if end is None else (*edges[:-1], end, edges[-1])
+
+
 @dataclass(frozen=True)
 class Exponential(TimeStep):
     """``exponential(windows=10, tolerance=1e-06)``: equal windows; Chebyshev error at most ``tolerance``."""
@@ -159,8 +170,17 @@ class Exponential(TimeStep):
     windows: int = 10
     tolerance: float = 1e-6
     compile: bool = field(default=False, compare=False, metadata={"law": False})
+    blur: float = field(default=0.0, metadata={"unless_default": True})
+    """ρ, in pixels, before gradients are measured."""
+    turned: bool = field(default=False, metadata={"unless_default": True})
+    """Edge weights of the state turned by 180°: a control."""
 
     def __post_init__(self) -> None:
+        blur = notation.number(self.blur, "blur of a step")
+        if not 0 <= blur <= 1e4:
+            raise ValueError(f"blur of a step must lie from 0 to 10,000 pixels, got {blur:g}")
+        object.__setattr__(self, "blur", blur)
+        object.__setattr__(self, "turned", notation.switch(self.turned, "turned"))
         windows = notation.number(self.windows, "windows of a step")
         if not 1 <= windows <= 100_000 or windows != int(windows):
             raise ValueError(f"windows must be a whole number from 1 to 100,000, got {windows:g}")
@@ -187,17 +207,29 @@ class Exponential(TimeStep):
             window_degree(equation, s, e, self.tolerance)
 
     def nodes(self, equation: Equation) -> tuple[float, ...]:
-        """The window edges."""
-        return (*(equation.T * k / self.windows for k in range(self.windows)), equation.T)
+        """The window edges. Where the smoothing ends before T, the windows are even until then; the last goes on."""
+        end = equation.smoothing_end or equation.T
+        return (*(end * k / self.windows for k in range(self.windows)), equation.T)
+
+    def jumps(self, equation: Equation) -> tuple[float, ...]:
+        """The window edges, and where the smoothing ends."""
+        return with_smoothing_end(equation, self.nodes(equation))
 
     def freeze(self, equation: Equation, drift: Drift, u: Tensor, node: int | Tensor) -> FrozenOperator:
         """Edge weights of ``u`` with λ1 at the window's midpoint, which does not depend on t."""
         inv_lambda, degrees = _windows(equation, self, u.device)
-        weights = _weights(u, inv_lambda[node], self.compile)
+        weights = _weights(self._seen(u), inv_lambda[node], self.compile)
         if not isinstance(node, int):
             return FrozenOperator(equation, weights, max(degrees), self.compile, None)
         edges = self.nodes(equation)
         return FrozenOperator(equation, weights, degrees[node], self.compile, (edges[node], edges[node + 1]))
+
+    def _seen(self, u: Tensor) -> Tensor:
+        """What the gradients are measured on."""
+        if self.blur > 0:
+            z = frequencies(u.shape[-2], u.shape[-1], u.dtype, u.device)
+            u = idct2(torch.exp(-0.5 * self.blur**2 * z) * dct2(u))
+        return u.flip(-2, -1).contiguous() if self.turned else u
 
     def compiled(self) -> "Exponential":
         return dataclasses.replace(self, compile=True)

@@ -8,7 +8,9 @@ image has been smoothed: it does not draw the edges of an image that it hides, a
 has smoothed. Given the image the state is Gaussian, so the target of the score has the variance of `ve`'s. The drift
 depends on the image and has to be learned.
 
-The flow of M is that of `exponential`: weights w(M_s; λ1 at the window's midpoint) in windows from s on.
+The flow of M is that of `exponential`: weights w(M_s; λ1 at the window's midpoint) in windows from s on. A window may
+be cut into steps, each with its own weights. The drift jumps at every one of them, by the less the shorter they are;
+statistics and samplers take it as continuous inside a window.
 """
 
 import dataclasses
@@ -24,9 +26,10 @@ from anisodiff.dct import dct2, idct2
 from anisodiff.equation import Equation
 from anisodiff.gaussian_kernel import colored, quadrature
 from anisodiff.integrators.base import Frozen, LocalKernel, TimeStep, node_of, node_times
-from anisodiff.integrators.exponential import Exponential, require_flux
+from anisodiff.integrators.exponential import Exponential, require_flux, with_smoothing_end
 from anisodiff.stencils import Drift
 from anisodiff.stencils.flux import apply_edges
+from anisodiff.tensors import widened
 
 
 def _variance(equation: Equation, s: Tensor, t: Tensor, like: Tensor) -> Tensor:
@@ -80,11 +83,15 @@ class FrozenImage(Frozen):
         """White noise with its modes multiplied."""
         return factor * xi if self.equation.correlation_length == 0 else idct2(factor * dct2(xi))
 
+    def noise(self, xi: Tensor, s: Tensor, t: Tensor) -> Tensor:
+        """What the noise adds between ``s`` and ``t``, from white ``xi``."""
+        return self._shaped(xi, self.root(s, t))
+
     def advance(self, u: Tensor, xi: Tensor | None, s: Tensor, t: Tensor) -> Tensor:
         """U_s + M_t − M_s + noise; where t = s, u to the last bit."""
         moved = u + (self.path(t)[0] - self.path(s)[0])
         if xi is not None and self.equation.noisy:
-            moved = moved + self._shaped(xi, self.root(s, t))
+            moved = moved + self.noise(xi, s, t)
         return torch.where((t > s)[:, None, None, None], moved, u)
 
     def across(self, u: Tensor, xi: Tensor | None) -> Tensor:
@@ -100,28 +107,43 @@ class FrozenImage(Frozen):
 
     def log_determinant(self, probe: Tensor, s: Tensor, t: Tensor) -> Tensor:
         """Of noise that nothing has shaped: exact."""
-        return 2 * probe.shape[1] * self.root(s, t).double().log().sum((-3, -2, -1))
+        return 2 * probe.shape[1] * widened(self.root(s, t)).log().sum((-3, -2, -1))
 
 
 @dataclass(frozen=True)
 class Signal(TimeStep):
-    """``signal(windows=10, tolerance=1e-06)``: Perona–Malik on the image in windows, plus noise."""
+    """``signal(windows=10, tolerance=1e-06, steps=1)``: Perona–Malik on the image in windows, plus noise."""
 
     plain_noise: ClassVar[bool] = True
 
     windows: int = 10
     tolerance: float = 1e-6
+    steps: int = field(default=1, metadata={"unless_default": True})
+    """Of the flow in each window."""
     compile: bool = field(default=False, compare=False, metadata={"law": False})
+    blur: float = field(default=0.0, metadata={"unless_default": True})
+    """As of `exponential`."""
+    turned: bool = field(default=False, metadata={"unless_default": True})
+    """As of `exponential`."""
 
     def __post_init__(self) -> None:
-        flow = self.flow
-        for name in ("windows", "tolerance", "compile"):
-            object.__setattr__(self, name, getattr(flow, name))
+        steps, whole = notation.number(self.steps, "steps of a window"), self._windows(1)
+        if not 1 <= steps <= 1000 or steps != int(steps):
+            raise ValueError(f"steps of a window must be a whole number from 1 to 1000, got {steps:g}")
+        object.__setattr__(self, "steps", int(steps))
+        for name in ("windows", "tolerance", "compile", "blur", "turned"):
+            object.__setattr__(self, name, getattr(whole, name))
+
+    def _windows(self, steps: int) -> Exponential:
+        return Exponential(
+            windows=self.windows * steps, tolerance=self.tolerance, compile=self.compile, blur=self.blur,
+            turned=self.turned,
+        )  # fmt: skip
 
     @property
     def flow(self) -> Exponential:
         """The steps of the image's path."""
-        return Exponential(windows=self.windows, tolerance=self.tolerance, compile=self.compile)
+        return self._windows(self.steps)
 
     def check(self, equation: Equation, stencil: str) -> None:
         """Needs the symmetric stencil and isotropic noise."""
@@ -133,8 +155,8 @@ class Signal(TimeStep):
         return (0.0, equation.T)
 
     def jumps(self, equation: Equation) -> tuple[float, ...]:
-        """The windows of the flow: weights and λ1 change there."""
-        return self.flow.nodes(equation)
+        """The windows: weights and λ1 change there; and where the smoothing ends."""
+        return with_smoothing_end(equation, self._windows(1).nodes(equation))
 
     def noise(self, equation: Equation, t: Tensor, like: Tensor) -> Tensor:
         """q ∫_0^t α2²: nothing has smoothed it."""

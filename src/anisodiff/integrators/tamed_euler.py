@@ -22,7 +22,7 @@ from anisodiff.noise import KeyedNoise, Randomness, correlate
 from anisodiff.statistics import step_phases
 from anisodiff.stencils import Drift
 from anisodiff.stencils.gradient import noise_scale, per_sample
-from anisodiff.tensors import compiled, made_once
+from anisodiff.tensors import compiled, made_once, moved, widened
 
 _CELLS = 20
 NORMS = ("image", "rms", "element", "none")
@@ -69,7 +69,7 @@ def _coefficients(equation: Equation, step: "TamedEuler", device: torch.device) 
     """α1, 1/λ1, α2, 1/λ2 at all nodes, and these, [5][K]: made once, so that a step launches nothing for them."""
     t = torch.tensor(step.nodes(equation), dtype=torch.float64)
     found = equation.alpha1(t), equation.inv_lambda1(t), equation.alpha2(t), equation.inv_lambda2(t), t
-    return tuple(x.to(device) for x in found)
+    return tuple(moved(x, device) for x in found)
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ class FrozenEuler(Frozen):
         if self.scale is None or self.length > 0:
             raise ValueError("a density needs white noise: set intensity > 0 and correlation_length = 0")
         variance = per_sample(t - s, probe) * self.scale.square()
-        return variance.expand(probe.shape).double().log().sum((-3, -2, -1))
+        return widened(variance.expand(probe.shape)).log().sum((-3, -2, -1))
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,12 @@ class TamedEuler(TimeStep):
             raise ValueError(f"unknown taming norm {self.norm!r}; {notation.nearest(str(self.norm), NORMS)}")
 
     def check(self, equation: Equation, stencil: str) -> None:
-        """Integrates everything; only the grid must make sense."""
+        """Integrates everything that is smooth in time; only the grid must make sense."""
+        if equation.smoothing_end is not None:
+            raise ValueError(
+                f"the tamed step cannot stop smoothing between its steps, got diffusivity={equation.diffusivity}; "
+                "set step='signal', 'exponential' or 'exact'"
+            )
         if self.dt > equation.T:
             raise ValueError(f"dt = {self.dt:g} is longer than T = {equation.T:g}; make dt smaller")
         if equation.T / self.dt > 1e6:

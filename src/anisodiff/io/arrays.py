@@ -4,19 +4,26 @@ Nothing is ever unpickled. What a file says of itself is compared with a bound b
 """
 
 import math
+import tokenize
 import zipfile
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from anisodiff.io.archives import one_line, open_zip
+from anisodiff.io.archives import one_line, open_regular, open_zip
 
 LARGEST_PACKED = 1 << 30
 """Bytes that the arrays of a compressed .npz may have; arrays that are stored as they are have no bound."""
+
+BAD_HEADERS = (
+    ValueError, TypeError, SyntaxError, tokenize.TokenError, EOFError, OSError, zlib.error, zipfile.BadZipFile,
+    RecursionError, MemoryError,
+)  # fmt: skip
+"""What NumPy raises for headers that are no header: it reads them with Python's own parser."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +45,7 @@ def read_header(stream: IO[bytes], where: str) -> Header:
         version = np.lib.format.read_magic(stream)
         reader = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
         shape, fortran, dtype = reader(stream)
-    except (ValueError, EOFError, OSError, zlib.error, zipfile.BadZipFile, RecursionError, MemoryError) as error:
+    except BAD_HEADERS as error:
         raise ValueError(
             f"{where} is no readable array ({one_line(error)}): expected the NumPy format; save it again"
         ) from error
@@ -49,6 +56,14 @@ def read_header(stream: IO[bytes], where: str) -> Header:
     if any(n < 0 for n in shape):
         raise ValueError(f"{where} has shape {list(shape)}: damaged")
     return Header(tuple(shape), dtype, fortran)
+
+
+def map_array(path: Path) -> NDArray[Any]:
+    """The array of an .npy as a memory map, read only; a file shorter than its header says is a ValueError."""
+    with open_regular(path) as stream:
+        header = read_header(stream, str(path))
+        order: Literal["C", "F"] = "F" if header.fortran else "C"
+        return np.memmap(stream, header.dtype, "r", stream.tell(), header.shape, order)
 
 
 def read_npz(path: Path, *keys: str) -> dict[str, NDArray[Any]]:

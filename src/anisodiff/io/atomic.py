@@ -67,8 +67,9 @@ def _exists(path: Path) -> bool:
 
 def _write_into(path: Path, source: Path) -> None:
     """Copy into a device or pipe; a pipe that nobody reads is an OSError, and is not waited for."""
-    handle = os.open(path, os.O_WRONLY | getattr(os, "O_NONBLOCK", 0))
-    os.set_blocking(handle, True)
+    handle = os.open(path, os.O_WRONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    if hasattr(os, "O_NONBLOCK"):
+        os.set_blocking(handle, True)
     with source.open("rb") as read, os.fdopen(handle, "wb") as written:
         shutil.copyfileobj(read, written)
 

@@ -17,23 +17,29 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from anisodiff.io import hub
 from anisodiff.io import tensor_files as files
 from anisodiff.io.atomic import leaving_nothing, locked, sync_folder
 from anisodiff.io.records import RecordKind, read_json
-from anisodiff.io.schema import anything, fields, number, optional, require, table, text, whole
+from anisodiff.io.schema import anything, fields, number, optional, require, rows, table, text, whole
 from anisodiff.pretrained import SHIPPED, shipped
 
 MANIFEST = RecordKind("anisodiff checkpoint", 2, shape=fields(files=table(text)))
+_CHANNELS = whole(1, 1 << 16)
 META = fields(
-    step=whole(0), images=whole(0), config=table(anything), process=table(anything), network=fields(name=text),
-    data=fields(fingerprint=text, images=optional(whole(0)), source=optional(text)), threads=optional(whole(1)),
-    training_seconds=optional(number),
+    step=whole(0), images=whole(0), config=table(anything), process=table(anything),
+    network=fields(name=text, in_channels=optional(_CHANNELS), out_channels=optional(_CHANNELS)),
+    data=fields(
+        fingerprint=text, images=optional(whole(0)), source=optional(text), labels=optional(text),
+        class_counts=optional(rows(whole(0))),
+    ),
+    threads=optional(whole(1)), training_seconds=optional(number),
 )  # fmt: skip
 """Of config.json; what it says of the run is checked where it is used."""
 _PARTIAL, _STEP = ".partial-", "step-"
@@ -104,7 +110,7 @@ def read(path: str | Path) -> Checkpoint:
             if name not in manifest["files"]:
                 raise Damaged(f"{path}: manifest.json lists no {name}")
         for name, code in manifest["files"].items():
-            if PurePath(name).is_absolute() or ".." in PurePath(name).parts:
+            if hub.is_outside(name):
                 raise Damaged(f"{path}: manifest.json lists {name}, which is not inside")
             if not (path / name).is_file():
                 raise Damaged(f"{path}: {name} is missing")
@@ -133,11 +139,13 @@ def newest(path: str | Path, say: Callable[[str], None] = lambda _: None) -> Che
 
 
 def find(path: str | Path, say: Callable[[str], None] = lambda _: None) -> Checkpoint:
-    """The checkpoint at ``path``: a checkpoint's own folder, a run (its newest complete one), or a shipped name."""
-    path = shipped(path) or Path(path)
+    """The checkpoint at ``path``: its own folder, a run (its newest), a shipped name, or ``hub:OWNER/NAME``."""
+    path = hub.fetch(path) if hub.is_hub(path) else shipped(path) or Path(path)
     if not path.is_dir():
         names = " or ".join(SHIPPED)
-        raise ValueError(f"no such folder: {path}; expected that of a run or a checkpoint, or the name {names}")
+        raise ValueError(
+            f"no such folder: {path}; expected that of a run or a checkpoint, the name {names}, or hub:OWNER/NAME"
+        )
     skipped: list[str] = []
     if any((path / name).exists() for name in ("manifest.json", "model.safetensors", "config.json")):
         try:

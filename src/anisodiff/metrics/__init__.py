@@ -3,12 +3,15 @@
 from anisodiff.metrics.backbones import dinov2, inception, onnx, torchscript
 from anisodiff.metrics.bits import BitsSettings, bits_per_dimension
 from anisodiff.metrics.edges import edge_distance, edge_statistics
+from anisodiff.metrics.edits import diversity, edge_f1
 from anisodiff.metrics.evaluation import evaluate
 from anisodiff.metrics.feature_metrics import inception_score, kernel_distance, prdc
 from anisodiff.metrics.features import FeatureNetwork, extract, function_network, no_network
 from anisodiff.metrics.frechet import extrapolate, frechet_distance, gaussian_statistics
 from anisodiff.metrics.images import ImageSet, image_set, walk
+from anisodiff.metrics.lpips import LPIPS
 from anisodiff.metrics.memorization import look_for_copies
+from anisodiff.metrics.paired import paired_metrics, psnr
 from anisodiff.metrics.pixel_metrics import sliced_wasserstein, spectrum_error, spectrum_statistics
 from anisodiff.metrics.protocol import Generation, Protocol, Report, Settings, Value, comparison_table
 from anisodiff.metrics.references import Reference, open_reference
@@ -19,11 +22,11 @@ from anisodiff.metrics.survey import Context, Survey, survey
 from anisodiff.metrics.values import METRICS
 
 __all__ = [
-    "METRICS", "BitsSettings", "Context", "FeatureNetwork", "Generation", "ImageSet", "Preprocess", "Protocol",
-    "Reference", "Report", "Settings", "Survey", "Value", "bits_per_dimension", "cached_survey",
-    "comparison_table", "dinov2", "edge_distance", "edge_statistics", "evaluate", "extract", "extrapolate",
-    "frechet_distance", "function_network", "gaussian_statistics", "generated", "image_set", "inception",
-    "inception_score", "kernel_distance", "load_statistics", "look_for_copies", "no_network", "onnx",
-    "open_reference", "prdc", "read_samples", "sliced_wasserstein", "spectrum_error", "spectrum_statistics",
-    "survey", "torchscript", "walk",
+    "LPIPS", "METRICS", "BitsSettings", "Context", "FeatureNetwork", "Generation", "ImageSet", "Preprocess",
+    "Protocol", "Reference", "Report", "Settings", "Survey", "Value", "bits_per_dimension", "cached_survey",
+    "comparison_table", "dinov2", "diversity", "edge_distance", "edge_f1", "edge_statistics", "evaluate",
+    "extract", "extrapolate", "frechet_distance", "function_network", "gaussian_statistics", "generated",
+    "image_set", "inception", "inception_score", "kernel_distance", "load_statistics", "look_for_copies",
+    "no_network", "onnx", "open_reference", "paired_metrics", "prdc", "psnr", "read_samples",
+    "sliced_wasserstein", "spectrum_error", "spectrum_statistics", "survey", "torchscript", "walk",
 ]  # fmt: skip

@@ -6,15 +6,14 @@ A TorchScript file is a program: `torchscript` runs it. `inception` reads only t
 """
 
 import hashlib
-import importlib
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
 
+from anisodiff.extras import need
 from anisodiff.metrics.cache import Say
 from anisodiff.metrics.features import FeatureNetwork, Forward, float32_arithmetic, precision_label
 from anisodiff.metrics.resize import IMAGENET_INPUT, INCEPTION_INPUT, Preprocess
@@ -121,19 +120,12 @@ def torchscript(
     )  # fmt: skip
 
 
-def _need(module: str, purpose: str) -> Any:
-    try:
-        return importlib.import_module(module)
-    except ImportError as error:
-        raise ValueError(f"{purpose} needs the package {module}: pip install {module}") from error
-
-
 def onnx(file: str | Path, *, name: str | None = None, preprocess: Preprocess = INCEPTION_INPUT) -> FeatureNetwork:
     """An ONNX file on the CPU by onnxruntime: first output features, second output (where present) logits."""
     path = Path(file)
     if not path.is_file():
         raise ValueError(f"{path}: no such file")
-    runtime = _need("onnxruntime", "an ONNX feature network")
+    runtime = need("onnxruntime", "an ONNX feature network")
     try:
         model = runtime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     except Exception as error:  # onnxruntime raises its own classes, not exported under one base
@@ -158,7 +150,7 @@ def dinov2(
     tf32: bool = False,
 ) -> FeatureNetwork:
     """DINOv2 class-token features by name or folder, from files already on this machine; nothing is downloaded."""
-    transformers = _need("transformers", "DINOv2")
+    transformers = need("transformers", "DINOv2")
     try:
         model = transformers.AutoModel.from_pretrained(name, local_files_only=True)
     except (OSError, ValueError) as error:

@@ -124,6 +124,12 @@ def path_bound_of(generator: Generator, settings: BitsSettings) -> PathBound:
     """The bound of a model that starts from its Gaussian prior; refused in one line where it has none."""
     if reason := obstacle(generator.process, generator.model):
         raise ValueError(f"bits does not apply: {reason}")
+    if generator.model.conditional:
+        raise ValueError(
+            "bits does not apply: the model sees a cartoon of each image, so its bits are not those of others"
+        )
+    if generator.classes and not generator.plan.config.label_dropout:
+        raise ValueError("bits does not apply: trained with label_dropout=0 the model knows no law of all classes")
     prior = generator.prior("gaussian")
     assert isinstance(prior, GaussianPrior)
     t_min = last_time(generator.model, generator.plan.config.t_min)

@@ -6,18 +6,18 @@ import torch
 
 from anisodiff.io.images import Fit
 from anisodiff.metrics.features import FeatureNetwork, no_network
-from anisodiff.metrics.images import Source, image_set, peek
+from anisodiff.metrics.images import ImageSet, Labeled, Source, image_set, peek
 from anisodiff.metrics.memorization import Gallery, Memorization, look_for_copies
 from anisodiff.metrics.protocol import HELDOUT, Generation, Protocol, Report, Settings, Value
 from anisodiff.metrics.references import Reference
 from anisodiff.metrics.statistics import cached_survey
 from anisodiff.metrics.survey import Context, Survey, survey
-from anisodiff.metrics.values import MEASURE, METRICS, OF_FEATURES, OF_MODELS, Pair, obstacle
+from anisodiff.metrics.values import MEASURE, METRICS, OF_FEATURES, OF_MODELS, ONLY_NAMED, Pair, obstacle
 from anisodiff.version import __version__
 
 WORDS = {
     "fid": "FID", "kid": "KID", "prdc": "precision and recall", "edges": "edge statistics",
-    "memorization": "search for copies",
+    "memorization": "search for copies", "class-fid": "FID of the classes",
 }  # fmt: skip
 
 
@@ -66,7 +66,7 @@ def _chosen(
 ) -> tuple[str, ...]:
     """The metrics to take: those named, or all; the search for copies only where there is something to learn."""
     if metrics is None:
-        possible = tuple(m for m in MEASURE if not network.empty or m not in OF_FEATURES)
+        possible = tuple(m for m in MEASURE if m not in ONLY_NAMED and (not network.empty or m not in OF_FEATURES))
         return tuple(m for m in possible if search or sheet or m != "memorization")
     if wrong := [m for m in check_metrics(metrics) if m in OF_MODELS]:
         raise ValueError(f"{wrong[0]} does not apply: it is of a model, not of samples (bits_per_dimension)")
@@ -88,6 +88,14 @@ def _sources(generation: Generation, ours: Survey, theirs: Survey) -> torch.Tens
             "give as reference the images that the prior was simulated from"
         )
     return torch.tensor(generation.sources[: ours.count])
+
+
+def _classes(images: ImageSet | None, found: Survey) -> Labeled | None:
+    """The classes of the images that were surveyed; unknown where some could not be read, or there are too few."""
+    known = None if images is None or images.skipped else images.classes
+    if known is None or len(known.labels) < found.count:
+        return None
+    return Labeled(known.names, known.labels[: found.count])
 
 
 def _against_heldout(named: tuple[str, ...], pair: Pair, context: Context) -> list[Value]:
@@ -178,7 +186,11 @@ def evaluate(
         if sheet is not None and copies.sheet is not None:
             sheet(copies.sheet)
     sources = _sources(generation, ours, theirs) if search else None
-    pair = Pair(samples=ours, reference=theirs, network=network, settings=settings, copies=copies, sources=sources)
+    known_classes = _classes(measured, ours)
+    pair = Pair(
+        samples=ours, reference=theirs, network=network, settings=settings, copies=copies, sources=sources,
+        classes=(known_classes, _classes(expected.images, theirs)),
+    )  # fmt: skip
     values: list[Value] = []
     for name in named:
         if reason := obstacle(name, pair):
@@ -186,7 +198,9 @@ def evaluate(
         else:
             values += MEASURE[name](pair)
     if held is not None:
-        values += _against_heldout(named, replace(pair, reference=held), context)
+        apart_classes = None if others is None else _classes(others.images, held)
+        against = replace(pair, reference=held, classes=(known_classes, apart_classes))
+        values += _against_heldout(named, against, context)
     protocol = Protocol(
         samples=measured.name, samples_fingerprint=ours.fingerprint, samples_count=ours.count,
         reference=expected.name, reference_split=expected.split, reference_fingerprint=theirs.fingerprint,
@@ -194,6 +208,7 @@ def evaluate(
         weights=network.weights, resize=network.resize, precision=network.precision,
         settings=settings.describe(), heldout_fingerprint=None if held is None else held.fingerprint,
         nfe=generation.nfe, prior=generation.prior, seed=generation.seed, version=__version__,
+        classes=generation.classes,
         reference_resize=theirs.resize,
     )  # fmt: skip
     return Report(protocol=protocol, values=tuple(values))

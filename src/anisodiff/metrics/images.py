@@ -69,12 +69,25 @@ class Fitting:
         self.changed, self.steps = self._changed, ", ".join(steps) or UNCHANGED
 
 
+@dataclass(frozen=True, eq=False)
+class Labeled:
+    """The class of each image, int64 ``[N]``, and the names of the classes."""
+
+    names: tuple[str, ...]
+    labels: Tensor
+
+    def rows(self, name: str) -> Tensor:
+        """Which images are of the class ``name``; bool ``[N]``."""
+        return self.labels == self.names.index(name) if name in self.names else torch.zeros_like(self.labels).bool()
+
+
 @dataclass(frozen=True, kw_only=True)
 class ImageSet:
     """A named set of images; ``open(batch_size)`` walks it. ``once``: it can be walked only one time.
 
     ``count`` includes files that turn out unreadable: each walk leaves them out and names them in ``skipped``.
-    ``fitting``: what brings the images to one shape, where that was asked for.
+    ``fitting``: what brings the images to one shape, where that was asked for. ``classes``: of all images, in the
+    order of the walk, where they are known.
     """
 
     name: str
@@ -83,6 +96,7 @@ class ImageSet:
     once: bool = False
     skipped: Skipped | None = None
     fitting: Fitting | None = None
+    classes: Labeled | None = None
 
     @property
     def resize(self) -> str:
@@ -151,7 +165,10 @@ def _array(array: Tensor | np.ndarray, name: str = "array") -> ImageSet:
 def _at_path(path: Path, fit: Fit | None) -> ImageSet:
     kind = path.suffix.lower()
     if path.is_dir() and is_dataset(path):
-        found = _array(open_dataset(path).images, path.resolve().name)
+        dataset = open_dataset(path)
+        found = _array(dataset.images, path.resolve().name)
+        if dataset.labels is not None:
+            found = replace(found, classes=Labeled(dataset.classes, torch.from_numpy(dataset.labels)))
     elif path.is_dir() or kind == ".zip":
         return _files(path, None if fit is None else Fitting(fit))
     elif kind == ".npz":

@@ -6,7 +6,7 @@ Comparing reports of different protocols is refused unless forced.
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 import torch
@@ -21,6 +21,11 @@ OPEN = frozenset({"heldout_fingerprint", "bits"})  # differs only where both rep
 NO_NETWORK, WARNING = "none", "warning: "
 HELDOUT = "_heldout"
 """Ends the names of values against the held-out set."""
+
+PRDC, COPIES = ("precision",), ("nearest_", "closer_", "source_")
+CONCERNS = (PRDC, PRDC, ("kid",), ("fid_infinity",), ("is[",), ("sliced",), COPIES)
+"""How the names of values begin that each part of `Settings.describe` is about; the last part, the seed, is about
+whichever of them are there."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +56,7 @@ class Settings:
                 raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
 
     def describe(self) -> str:
-        """One phrase for the protocol."""
+        """One phrase for the protocol: one part for each entry of `CONCERNS`."""
         return (
             f"k={self.neighbors}, PRDC on at most {self.prdc_limit}, KID blocks of {self.kid_block}, "
             f"{self.fid_blocks} FID blocks, {self.score_splits} splits, {self.projections} projections, "
@@ -65,7 +70,7 @@ class Settings:
 
 @dataclass(frozen=True, kw_only=True)
 class Generation:
-    """How samples were made, as far as known: network evaluations per sample, prior, seed.
+    """How samples were made, as far as known: network evaluations per sample, prior, seed, classes and guidance.
 
     ``sources``: which image of the training set the prior of each sample was simulated from, where it was.
     """
@@ -74,6 +79,7 @@ class Generation:
     prior: str | None = None
     seed: int | None = None
     sources: tuple[int, ...] | None = None
+    classes: str | None = None
 
     def __post_init__(self) -> None:
         if self.nfe is not None and self.nfe < 1:
@@ -118,6 +124,8 @@ class Protocol:
     reference_resize: str = "none"
     bits: str | None = None
     """How bits per dimension were measured; without any samples (``samples_count`` 0) ``samples`` is the model."""
+    classes: str | None = None
+    """Which classes the samples are of, and how they were guided; None: of no class, or not known."""
 
     def phrases(self) -> tuple[str, ...]:
         """For people: samples and reference, network, settings, version."""
@@ -129,6 +137,7 @@ class Protocol:
         compared = (
             f"{self.reference_count} of {self.reference}{split} ({self.reference_fingerprint[:8]}{resized}){heldout}"
         )
+        classes = "" if self.classes is None else f", classes {self.classes}"
         bits = () if self.bits is None else (f"bits: {self.bits}",)
         if not self.samples_count:
             model = f"model {self.samples} ({self.samples_fingerprint[:8]}, {self.size}; prior {self.prior})"
@@ -136,9 +145,9 @@ class Protocol:
         return (
             f"{self.samples_count} samples {self.samples} ({self.samples_fingerprint[:8]}, {self.size}; "
             f"NFE {self.nfe or unknown}, prior {self.prior or unknown}, "
-            f"seed {unknown if self.seed is None else self.seed}) against {compared}",
+            f"seed {unknown if self.seed is None else self.seed}{classes}) against {compared}",
             "no feature network" if self.network == NO_NETWORK else network,
-            self.settings,
+            *filter(None, [self.settings]),
             *bits,
             f"anisodiff {self.version}",
         )
@@ -196,13 +205,25 @@ class Report:
                 return value
         raise KeyError(f"no {name} in this report; it has {', '.join(v.name for v in self.values)}")
 
+    def phrases(self) -> tuple[str, ...]:
+        """The protocol for people: of its settings those that concern a value of this report."""
+        *parts, seed = self.protocol.settings.split(", ")
+        if len(parts) != len(CONCERNS):
+            return self.protocol.phrases()
+        told = [part for part, names in zip(parts, CONCERNS) if any(v.name.startswith(names) for v in self.values)]
+        return replace(self.protocol, settings=", ".join([*told, seed] if told else [])).phrases()
+
+    def line(self) -> str:
+        """`phrases` in one line."""
+        return "; ".join(self.phrases())
+
     def table(self) -> str:
         """Markdown table, aligned for a terminal, with the protocol line below."""
         rows = [["metric", "value", "error", "note"]]
         rows += [
             [v.name, f"{v.value:.6g}", "" if v.error is None else f"± {v.error:.2g}", v.note] for v in self.values
         ]
-        return f"{aligned(rows)}\n\n{self.protocol.line()}"
+        return f"{aligned(rows)}\n\n{self.line()}"
 
     @staticmethod
     def of(values: Mapping[str, Any]) -> "Report":

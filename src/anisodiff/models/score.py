@@ -29,6 +29,9 @@ parts are guesses: samplers that need the score alone (`ode`, correctors) refuse
 smoothed yet, as at t_min, where sampling ends. With ``score`` the drift is not learned: the paper takes the stencil
 at the state itself (`euler`).
 
+**A condition** (`process.condition`) is C more inputs of the network, about the channel means in units of a pixel's
+standard deviation; everything else is as without one.
+
 With channel PCA (see `statistics`) S, V, D, c and d have an index for the axis, and so has w where the drift does not
 move the noise (``plain_noise``); the network then sees and answers in these axes.
 
@@ -50,6 +53,7 @@ from anisodiff.models.song_network import SongNetwork
 from anisodiff.models.time_density import level_density
 from anisodiff.processes.base import EquationProcess, Process, TrainingPair
 from anisodiff.statistics import Coefficients, SpectralStatistics, rotate_channels
+from anisodiff.tensors import moved, widened
 
 
 def _provided(drift: bool, options: ModelOptions) -> frozenset[str]:
@@ -87,6 +91,8 @@ class ScoreModel(Model):
     def check(cls, process: Process, options: ModelOptions) -> None:
         assert isinstance(process, EquationProcess)
         process.check_learnable()
+        if process.conditional and options.parameterization == "ve":
+            raise ValueError("condition: the network of parameterization=ve sees states alone; take another one")
         if options.channel_pca and options.parameterization == "ve":
             raise ValueError(
                 "channel_pca: the network of parameterization=ve sees images as they are; set channel_pca=false, "
@@ -102,6 +108,11 @@ class ScoreModel(Model):
             raise ValueError(
                 "learns: got 'reverse_drift', but scalar coefficients need two outputs; set learns=score_and_drift"
             )
+
+    @classmethod
+    def inputs(cls, process: Process, options: ModelOptions) -> int:
+        """The state, and the condition where there is one."""
+        return 2 if process.conditional else 1
 
     @classmethod
     def outputs(cls, process: Process, options: ModelOptions) -> int:
@@ -120,6 +131,7 @@ class ScoreModel(Model):
             network, process.equation, statistics, drift=process.learns_drift, plain_noise=process.plain_noise,
             options=options,
         )  # fmt: skip
+        model.conditional = process.conditional
         if options.parameterization == "ve":
             model.network = SongNetwork(network, model.statistics, model.conditions())
         return model
@@ -139,7 +151,7 @@ class ScoreModel(Model):
 
     def conditions(self) -> Tensor:
         """`condition` on the whole grid of the statistics, [K·P]."""
-        phases = self.statistics.phases.to(self.statistics_edges)
+        phases = moved(self.statistics.phases.to(self.statistics_edges), self.level.device)
         cells = len(self.statistics_edges) - 1
         cell = torch.arange(cells, device=phases.device).repeat_interleave(len(phases))
         return self.condition(cell, phases.repeat(cells))
@@ -155,13 +167,15 @@ class ScoreModel(Model):
             super().wrap_network(wrap)
 
     def residuals(
-        self, z: Tensor, c: Coefficients, dropout_key: Tensor | None = None
+        self, z: Tensor, c: Coefficients, dropout_key: Tensor | None = None, labels: Tensor | None = None
     ) -> tuple[Tensor, Tensor | None]:
-        """F̂ and Ĝ of centered DCT states ``z``, unit scale; one evaluation of the network."""
+        """F̂ and Ĝ of centered DCT states ``z``, unit scale; one evaluation of the network, two where guided."""
         around = c.scalars() if self.scalar else None
         seen = idct2((c.input if around is None else around.input) * z)
-        condition = self.condition(c.cell, c.phase).to(seen.dtype).expand(len(z))
-        out = self.network(seen, condition, dropout_key=dropout_key).to(z.dtype)
+        level = self.condition(c.cell, c.phase).to(seen.dtype).expand(len(z))
+        if self.conditional:
+            seen = torch.cat([seen, self._condition_input(z)], dim=1)
+        out = self.ask(seen, level, c.t, labels, dropout_key).to(z.dtype)
         channels = z.shape[1]
         score = dct2(out[:, :channels])
         if self.learns == "reverse_drift":
@@ -173,6 +187,15 @@ class ScoreModel(Model):
         # the same score, as a residual of the Wiener filter
         score = (around.scale * score + (1 / c.power - 1 / around.power) * z) / c.scale
         return score, None if drift is None else around.residual / c.residual * drift
+
+    def _condition_input(self, z: Tensor) -> Tensor:
+        """The condition of states ``z`` about the channel means, in units of a pixel's standard deviation."""
+        seen = self.image_condition
+        if seen is None or seen.shape != z.shape:
+            got = "none" if seen is None else f"{list(seen.shape)}"
+            raise ValueError(f"condition: got {got}, expected {list(z.shape)}: an image for every state")
+        spread = self.statistics.data.mean().sqrt()
+        return (seen.to(z) - self.statistics_mean[:, None, None]) / spread
 
     def coefficients(self, t: Tensor) -> Coefficients:
         """The statistics at times ``t`` (float64 [B])."""
@@ -217,6 +240,10 @@ class ScoreModel(Model):
         """
         c = self.coefficients(t)
         f, _ = self.residuals(z, c)
+        return self.image(z, c, f)
+
+    def image(self, z: Tensor, c: Coefficients, f: Tensor) -> Tensor:
+        """E[x0 | u] from the residual F."""
         noise_free = z * (1 - c.noise / c.power) + c.noise * c.scale * f
         return self.from_coordinates(noise_free / c.known.clamp(0.05, 1.0).sqrt())
 
@@ -241,12 +268,12 @@ class ScoreModel(Model):
     def path_rate(self, pair: TrainingPair, t: Tensor) -> Tensor:
         """r = −b + α2² q·target, r_θ = −drift + α2² q·score, per mode; q is the spectrum of the noise."""
         z, c = self.to_coordinates(pair.state), self.coefficients(t)
-        score, drift = self.score_and_drift(z, t)
+        score, drift = self.conditioned(pair.condition).score_and_drift(z, t)
         noise = c.alpha2 * colored(self.equation, torch.ones_like(z[:1, :1])).sqrt()  # α2 √q
         off = noise * (self.modes(pair.target) - score)
         if pair.drift is not None:
             off = off - (self.modes(pair.drift) - drift) / noise
-        return 0.5 * off.double().square().sum((-3, -2, -1))
+        return 0.5 * widened(off).square().sum((-3, -2, -1))
 
     def loss(self, pair: TrainingPair, t: Tensor, dropout_key: Tensor | None = None) -> Tensor:
         """Weighted squared error per sample, [B].
@@ -254,7 +281,7 @@ class ScoreModel(Model):
         The Wiener filter alone has about 1; with ``noise``, half the sum of S/V over the frequencies.
         """
         z, c = self.to_coordinates(pair.state), self.coefficients(t)
-        f, g = self.residuals(z, c, dropout_key)
+        f, g = self.conditioned(pair.condition).residuals(z, c, dropout_key, pair.labels)
         off = f - (self.modes(pair.target) + z / c.power) / c.scale
         error = off.square()
         # (Y − 1/V)/c², without the cancellation; Y ≥ 1/N

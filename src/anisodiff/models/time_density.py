@@ -16,8 +16,8 @@ def level_density(
 
     ``gaps``: nothing where a cell begins; ``times``: or t itself uniform, or the noise level.
     """
-    edges = model.statistics_edges.cpu()
-    phases = model.statistics.phases.cpu()
+    edges = model.statistics_edges.cpu().double()
+    phases = model.statistics.phases.cpu().double()
     if not gaps:
         phases = torch.cat([torch.zeros(1, dtype=torch.float64), phases])
     part = torch.arange(8, dtype=torch.float64) / 8

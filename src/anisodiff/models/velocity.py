@@ -16,6 +16,7 @@ from torch import Tensor
 from anisodiff.models.conditional import Signed
 from anisodiff.processes.base import TrainingPair
 from anisodiff.processes.flow_matching import FlowMatching
+from anisodiff.tensors import widened
 
 _MEAN, _STD, _REACH = -1.2, 1.2, 6.0
 """Of ln σ; and how many standard deviations are drawn from."""
@@ -49,9 +50,13 @@ class VelocityModel(Signed[FlowMatching]):
         s = t + σmin(1 − t), and the score is −(z + (1 − t)w)/s.
         """
         off = self.velocity(self.to_coordinates(pair.state), t) - self.wanted(pair)
-        return (1 - t) / self.process.noise(t) * off.double().square().sum((-3, -2, -1))
+        return (1 - t) / self.process.noise(t) * widened(off).square().sum((-3, -2, -1))
 
     def denoised(self, z: Tensor, t: Tensor) -> Tensor:
         """E[x0 | u]."""
+        return self.image(z, t, self.velocity(z, t))
+
+    def image(self, z: Tensor, t: Tensor, w: Tensor) -> Tensor:
+        """E[x0 | u] from the velocity."""
         noise = self.process.noise(t).to(z.dtype)[:, None, None, None]
-        return self.from_coordinates((1 - self.process.sigma_min) * z - noise * self.velocity(z, t))
+        return self.from_coordinates((1 - self.process.sigma_min) * z - noise * w)

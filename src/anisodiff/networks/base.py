@@ -4,7 +4,8 @@ A network is made from its registered name and plain keyword arguments, and thes
 """
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -15,7 +16,8 @@ from torch import Tensor, nn
 class Network(Protocol):
     """F(x, noise_level) on x [B, C, H, W] and noise_level [B] → [B, C·outputs, H, W].
 
-    labels       classes int64 [B], or None
+    labels       classes int64 [B], of which the number of classes is the null label (any class); None: null for all.
+                 A class-conditional network takes the number of classes as its keyword ``classes``
     dropout_key  int64 [B] turns dropout on, one mask a key (`layers.keyed_mask`); None: no dropout
     """
 
@@ -55,20 +57,40 @@ def module_spec(kind: type[nn.Module]) -> SpecFactory:
         for name, parameter in inspect.signature(kind).parameters.items()
         if name not in ("in_channels", "out_channels")
     }
-    defaults = {
-        name: parameter.default for name, parameter in parameters.items() if parameter.default is not parameter.empty
-    }
+    open_ended = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
+    named = {name: p for name, p in parameters.items() if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)}
+    defaults = {name: p.default for name, p in named.items() if p.default is not p.empty and _is_plain(p.default)}
 
     def make(arguments: Mapping[str, Any], generator: torch.Generator, recompute: bool) -> nn.Module:
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(generator.initial_seed())
+        with seeded(generator):
             return kind(**arguments)
 
     def spec(name: str, size: tuple[int, int], inputs: int, outputs: int, keys: Mapping[str, Any]) -> NetworkSpec:
+        if "classes" in keys and "classes" not in parameters:
+            raise ValueError(
+                f"network: {name} is not class-conditional: give it a keyword 'classes', or set classes=none"
+            )
         for key in keys:
-            if key not in parameters:
-                raise ValueError(f"network: {name} has no {key!r}; valid: {', '.join(parameters)}")
+            if key in ("in_channels", "out_channels") or not (open_ended or key in named):
+                raise ValueError(f"network: {name} has no {key!r}; valid: {', '.join(named)}")
+        if missing := [key for key, p in named.items() if p.default is p.empty and key not in keys]:
+            raise ValueError(f"network: {name} needs {missing[0]!r}: give network.{missing[0]}=…")
         arguments = {"in_channels": inputs, "out_channels": outputs, **defaults, **keys}
         return NetworkSpec(name=name, arguments=arguments, make=make)
 
     return spec
+
+
+@contextmanager
+def seeded(generator: torch.Generator) -> Iterator[None]:
+    """Seed torch's default generator from ``generator`` for a while: modules draw their first weights from it."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(generator.initial_seed())
+        yield
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether a checkpoint can store a default; one that it cannot stays with the class."""
+    if isinstance(value, list | tuple):
+        return all(map(_is_plain, value))
+    return value is None or isinstance(value, bool | int | float | str)

@@ -35,6 +35,7 @@ Combine = Literal["sum", "cat"]
 Block = Literal["biggan", "ddpm"]
 Embedding = Literal["fourier", "positional"]
 
+MOST_CLASSES = 1 << 16
 _MOST = {"image_size": 1 << 16, "in_channels": 4096, "out_channels": 4096, "nf": 1 << 14, "blocks": 256}
 
 
@@ -59,6 +60,7 @@ class NCSNppConfig:
     skip_rescale       divide every residual sum by √2
     qk_norm            normalize queries and keys of the attention: logits stay below √channels
     init_scale         variance scale of the last layer of each residual branch at the start; 0 means 1e-10
+    classes            classes that the network can be told, beside the null label; 0: none
     """
 
     image_size: int = 32
@@ -79,6 +81,7 @@ class NCSNppConfig:
     skip_rescale: bool = True
     qk_norm: bool = False
     init_scale: float = 0.0
+    classes: int = 0
 
     def __post_init__(self) -> None:
         for name, most in _MOST.items():
@@ -87,6 +90,8 @@ class NCSNppConfig:
                 raise ValueError(f"{name}: got {value!r}, expected an integer ≥ 1")
             if value > most:  # it would be built for minutes, or not fit into any memory
                 raise ValueError(f"{name}: got {value}, expected {most} at most")
+        if not _whole(self.classes) or not 0 <= self.classes <= MOST_CLASSES:
+            raise ValueError(f"classes: got {self.classes!r}, expected an integer from 0 to {MOST_CLASSES}")
         # JSON gives lists back: both are welcome, the tuple is what is kept (the config must hash)
         for name in ("multipliers", "attention"):
             value = getattr(self, name)

@@ -155,9 +155,10 @@ class SinusoidalFeatures(nn.Module):
 
 
 class NoiseEmbedding(nn.Module):
-    """e = swish(W₁ swish(W₀ γ(c) + b₀) + b₁): c[B] → [B, units], γ the features of the noise condition.
+    """e = swish(W₁ swish(W₀ γ(c) + b₀) + b₁ + a): c[B] → [B, units], γ the features of the noise condition.
 
-    The outer swish belongs to the blocks, which all begin with it: here it is computed once.
+    a [B, units] is what else the blocks are told, such as the class. The outer swish belongs to the blocks, which all
+    begin with it: here it is computed once.
     """
 
     def __init__(self, features: nn.Module, count: int, units: int) -> None:
@@ -166,9 +167,30 @@ class NoiseEmbedding(nn.Module):
         self.linear0 = Linear(count, units)
         self.linear1 = Linear(units, units)
 
-    def forward(self, c: Tensor) -> Tensor:
+    def forward(self, c: Tensor, also: Tensor | None = None) -> Tensor:
         features = self.features(c).to(self.linear0.weight.dtype)
-        return F.silu(self.linear1(F.silu(self.linear0(features))))
+        e = self.linear1(F.silu(self.linear0(features)))
+        return F.silu(e if also is None else e + also)
+
+
+class ClassEmbedding(nn.Module):
+    """√K·W[label], [B] → [B, units], for the classes 0 … K − 1 and the null label K, which stands for any class.
+
+    W begins at 0: at first the network answers to every label as one without classes. √K is that of a one-hot label
+    of unit variance (Karras et al. 2022).
+    """
+
+    def __init__(self, classes: int, units: int) -> None:
+        super().__init__()
+        self.classes, self.scale = classes, classes**0.5
+        self.weight = nn.Parameter(torch.zeros(classes + 1, units))
+
+    def forward(self, labels: Tensor | None, count: int) -> Tensor:
+        """``labels`` None: the null label, ``count`` times."""
+        if labels is None:
+            labels = torch.full((count,), self.classes, dtype=torch.int64, device=self.weight.device)
+        found: Tensor = self.scale * F.embedding(labels, self.weight)
+        return found
 
 
 def layer_key(key: Tensor, layer: int) -> Tensor:

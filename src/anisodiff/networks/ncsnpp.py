@@ -22,6 +22,7 @@ from anisodiff.networks.config import NCSNppConfig, ncsnpp_config
 from anisodiff.networks.layers import (
     NIN_SCALE,
     Attention,
+    ClassEmbedding,
     Conv2d,
     FourierFeatures,
     Linear,
@@ -134,8 +135,8 @@ class _Builder:
 
 
 class NCSNpp(nn.Module):
-    """F(x, c, dropout_key): x[B,in,H,W], c[B], keys int64 [B] → [B,out,H,W], H and W multiples of
-    config.factor.
+    """F(x, c, labels, dropout_key): x[B,in,H,W], c[B], labels and keys int64 [B] → [B,out,H,W], H and W multiples
+    of config.factor. Without labels a network with classes is told the null label.
 
     generator   draws the initial weights (default: one seeded with 0); nothing is drawn on the meta device
     checkpoint  recompute the blocks' activations in the backward pass: less memory, the same gradients
@@ -151,6 +152,7 @@ class NCSNpp(nn.Module):
         fourier = config.embedding == "fourier"
         features = FourierFeatures(nf, config.fourier_scale) if fourier else SinusoidalFeatures(nf // 2)
         self.embed = NoiseEmbedding(features, 2 * nf if fourier else nf, 4 * nf)
+        self.classes = ClassEmbedding(config.classes, 4 * nf) if config.classes else None
         self.conv_in = Conv2d(config.in_channels, nf)
 
         channels, pyramid, skips = nf, config.in_channels, [nf]
@@ -214,8 +216,10 @@ class NCSNpp(nn.Module):
 
     def _check(self, x: Tensor, noise_level: Tensor, labels: Tensor | None) -> None:
         config = self.config
-        if labels is not None:
-            raise ValueError("labels: NCSN++ has no class embedding; expected None")
+        if labels is not None and self.classes is None:
+            raise ValueError("labels: this network was built without classes; expected None")
+        if labels is not None and (labels.shape != x.shape[:1] or labels.dtype != torch.int64):
+            raise ValueError(f"labels: got {labels.dtype} {list(labels.shape)}, expected int64 [{x.shape[0]}]")
         if x.ndim != 4 or x.shape[1] != config.in_channels:
             raise ValueError(f"x: got {list(x.shape)}, expected [B, {config.in_channels}, H, W]")
         if x.shape[2] % config.factor or x.shape[3] % config.factor:
@@ -231,7 +235,8 @@ class NCSNpp(nn.Module):
     ) -> Tensor:
         """Raw output; dropout only with keys, whatever the training mode."""
         self._check(x, noise_level, labels)
-        run = partial(self._run, e=self.embed(noise_level), key=dropout_key if self.config.dropout else None)
+        also = None if self.classes is None else self.classes(labels, len(x))
+        run = partial(self._run, e=self.embed(noise_level, also), key=dropout_key if self.config.dropout else None)
         pyramid = x
         h = self.conv_in(x)
         skips = [h]

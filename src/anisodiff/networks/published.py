@@ -146,9 +146,9 @@ def output_names(network: NCSNpp) -> set[str]:
 
 
 def widened(state: Mapping[str, Tensor], config: NCSNppConfig) -> dict[str, Tensor]:
-    """Tensors of a network with fewer outputs as those of ``config``: new rows of its output layers are 0.
+    """Tensors of a network with fewer outputs, or without classes, as those of ``config``: what is new is 0.
 
-    The first outputs are as they were, all others are 0 until they are trained.
+    The first outputs are as they were, all others are 0 until they are trained; every class is answered alike.
     """
     with torch.device("meta"):
         network = NCSNpp(config)
@@ -157,6 +157,9 @@ def widened(state: Mapping[str, Tensor], config: NCSNppConfig) -> dict[str, Tens
     for name in output_names(network):
         more = shapes[name][0] - state[name].shape[0]
         wide[name] = torch.cat([state[name], state[name].new_zeros(more, *shapes[name][1:])])
+    for name in shapes:
+        if name.startswith("classes.") and name not in state:
+            wide[name] = state["conv_in.weight"].new_zeros(shapes[name])
     return wide
 
 

@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from math import inf
 from typing import Any, ClassVar, Self
@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from anisodiff import estimation
+from anisodiff.cartoons import Filter
 from anisodiff.equation import Equation
 from anisodiff.estimation import EstimationSettings
 from anisodiff.integrators.tamed_euler import TamedEuler
@@ -28,7 +29,7 @@ _ROUNDING = 1e-5
 
 @dataclass(frozen=True)
 class TrainingPair:
-    """States with their regression targets, [B, C, H, W] each."""
+    """States with their regression targets, [B, C, H, W] each; what is None is not there."""
 
     state: Tensor
     """u_t."""
@@ -36,6 +37,10 @@ class TrainingPair:
     """E[target | state] is what the network learns: the score, a velocity, the noise, …"""
     drift: Tensor | None = None
     """E[drift | state] is the drift of the process; None where the drift is known."""
+    labels: Tensor | None = field(default=None, kw_only=True)
+    """Classes of the images, int64 [B], some of them replaced by the null label; None: no classes are learned."""
+    condition: Tensor | None = field(default=None, kw_only=True)
+    """An image [B, C, H, W] that the network sees beside the state; None: it sees the state alone."""
 
 
 @dataclass(frozen=True)
@@ -152,6 +157,20 @@ class Process(ABC):
         return frozenset()
 
     @property
+    def conditional(self) -> bool:
+        """Whether pairs have a condition: the network sees a cartoon of the image beside every state."""
+        return False
+
+    @property
+    def smoothing_end(self) -> float | None:
+        """The time after which nothing is smoothed, only noise added; None where there is none."""
+        return None
+
+    def after_smoothing(self, smoothed: Tensor, t: float, rng: Randomness = None) -> Tensor:
+        """A draw of U_t, t ≥ `smoothing_end`, given that the smoothing has made ``smoothed`` of the image."""
+        raise ValueError("the law of a state after the smoothing is not known for this process")
+
+    @property
     def learns_drift(self) -> bool:
         """Whether the drift is unknown given the state, so that pairs have a drift to regress on."""
         return False
@@ -206,6 +225,37 @@ class EquationProcess(Process):
 
     equation: Equation
     stencil: str = "flux"
+    condition: Filter | None = None
+    """Makes the condition of an image."""
+
+    @property
+    def conditional(self) -> bool:
+        return self.condition is not None
+
+    def condition_of(self, x0: Tensor) -> Tensor | None:
+        """The condition of images ``x0`` [B, C, H, W], of their shape; None without one."""
+        return None if self.condition is None else self.condition(x0)
+
+    @property
+    def smoothing_end(self) -> float | None:
+        return self.equation.smoothing_end
+
+    def after_smoothing(self, smoothed: Tensor, t: float, rng: Randomness = None) -> Tensor:
+        end = self.smoothing_end
+        if end is None or not self._noise_known:
+            return super().after_smoothing(smoothed, t, rng)
+        if not end <= t <= self.T:
+            raise ValueError(f"t: got {t:g}, expected [{end:g}, {self.T:g}], where nothing is smoothed")
+        return smoothed + self._noise_at(smoothed, t, rng)
+
+    @property
+    def _noise_known(self) -> bool:
+        """Whether the law of the noise in a state does not depend on the image."""
+        return False
+
+    def _noise_at(self, like: Tensor, t: float, rng: Randomness) -> Tensor:
+        """A draw of the noise in U_t, where its law is known."""
+        raise NotImplementedError
 
     @property
     def T(self) -> float:

@@ -14,6 +14,7 @@ from typing import Any
 from torch import Tensor
 
 from anisodiff import estimation
+from anisodiff.cartoons import Filter
 from anisodiff.dct import dct2, idct2
 from anisodiff.equation import Equation
 from anisodiff.estimation import EstimationSettings
@@ -21,9 +22,9 @@ from anisodiff.gaussian_kernel import grid_decay, grid_variance
 from anisodiff.noise import Randomness, Seed, source_of, white
 from anisodiff.priors import normal_density
 from anisodiff.processes.base import EquationProcess, TrainingPair, check_increasing
-from anisodiff.processes.spde import describe
+from anisodiff.processes.spde import describe, describe_condition
 from anisodiff.statistics import SpectralStatistics
-from anisodiff.tensors import check_images, check_state, send
+from anisodiff.tensors import check_images, check_state, send, widened
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,6 +32,7 @@ class ClosedForm(EquationProcess):
     """dU = α1 ΔU dt + α2 dW, solved exactly."""
 
     equation: Equation
+    condition: Filter | None = None
 
     def __post_init__(self) -> None:
         if not self.equation.linear:
@@ -83,7 +85,7 @@ class ClosedForm(EquationProcess):
         begin = t.new_zeros(t.shape)
         root = grid_variance(self.equation, begin, t, x0).sqrt()
         mode = grid_decay(self.equation, begin, t, x0) * dct2(x0) + root * xi
-        return TrainingPair(idct2(mode), idct2(-xi / root))
+        return TrainingPair(idct2(mode), idct2(-xi / root), condition=self.condition_of(x0))
 
     @property
     def path_obstacle(self) -> str:
@@ -92,7 +94,7 @@ class ClosedForm(EquationProcess):
     def draw_with_density(self, x0: Tensor, t: float, rng: Randomness = None) -> tuple[Tensor, Tensor]:
         xi, variance = white(x0, rng), self.variance(x0, 0.0, t)
         state = self.mean(x0, 0.0, t) + idct2(variance.sqrt() * xi)
-        return state, normal_density(xi, x0.shape[1] * variance.double().log().sum((-3, -2, -1)))
+        return state, normal_density(xi, x0.shape[1] * widened(variance).log().sum((-3, -2, -1)))
 
     def _estimate(self, images: Tensor, settings: EstimationSettings) -> SpectralStatistics:
         """From the spectrum of the images and the equation, exactly."""
@@ -100,7 +102,14 @@ class ClosedForm(EquationProcess):
         return estimation.exactly(self.equation, images, settings)
 
     def identity(self) -> dict[str, Any]:
-        return {**describe(self.equation), "stencil": "flux", "step": "exact"}
+        return {**describe(self.equation), "stencil": "flux", "step": "exact", **describe_condition(self.condition)}
+
+    @property
+    def _noise_known(self) -> bool:
+        return True
+
+    def _noise_at(self, like: Tensor, t: float, rng: Randomness) -> Tensor:
+        return idct2(self.variance(like, 0.0, t).sqrt() * white(like, rng))
 
     def _interval(self, u: Tensor, s: Tensor | float, t: Tensor | float) -> tuple[Tensor, Tensor]:
         check_state(u)

@@ -21,7 +21,7 @@ from anisodiff.noise import Randomness, white
 from anisodiff.processes.base import Process, TrainingPair, check_increasing
 from anisodiff.statistics import SpectralStatistics
 from anisodiff.stencils.gradient import per_sample
-from anisodiff.tensors import check_images, check_state, check_times, send
+from anisodiff.tensors import check_images, check_state, check_times, precise, send
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,7 +79,7 @@ class ConditionalGaussian(Process):
         Means over the images at hand [N, C, H, W], exact for them: no noise is drawn. S is about what the process
         makes of ``level`` [C], the channel means.
         """
-        x0 = images.double()
+        x0 = precise(images)
         when = t.to(x0)
         center = self.mean(level.to(x0)[None, :, None, None].expand(1, *x0.shape[1:]), when)
         signal = dct2(self.mean(x0, when.expand(len(x0))) - center).square().mean((0, 1))

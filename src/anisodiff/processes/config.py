@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from anisodiff import notation
+from anisodiff.cartoons import read_filter
 from anisodiff.equation import Equation
 from anisodiff.integrators import Exponential, Signal, TamedEuler, TimeStep
 from anisodiff.processes.base import Process
@@ -37,6 +38,8 @@ class ProcessConfig:
     T: Any = 2.0
     stencil: Any = "flux"
     step: Any = "exponential"
+    condition: Any = "none"
+    """What the network sees beside the state: the image through a filter of `cartoons`, or none."""
 
     def build(self) -> Process:
         """The process; a contradiction is refused by naming what to change."""
@@ -50,14 +53,15 @@ class ProcessConfig:
         )
         if not isinstance(self.stencil, str) or self.stencil not in STENCILS:
             raise ValueError(f"unknown stencil {self.stencil!r}; {notation.nearest(str(self.stencil), STENCILS)}")
+        condition = None if self.condition in ("none", None) else read_filter(self.condition, "condition")
         step = self.step
         if not isinstance(step, TimeStep | Exact):
             step = notation.read(str(step), STEPS, "step")
         if isinstance(step, Exact):
             if self.stencil != "flux":
                 raise ValueError(f"step 'exact' needs stencil='flux', got {self.stencil!r}; or step='tamed'")
-            return ClosedForm(equation=equation)
-        return SPDE(equation=equation, stencil=self.stencil, step=step)
+            return ClosedForm(equation=equation, condition=condition)
+        return SPDE(equation=equation, stencil=self.stencil, step=step, condition=condition)
 
 
 KEYS = tuple(f.name for f in dataclasses.fields(ProcessConfig))

@@ -3,12 +3,13 @@
 `anisotropic-gentle`, the default, is the best anisotropic setting of the studies (docs/results): the noise of `ve`,
 and a smoothing that is mild and fades while the noise is still low. `heat` and `anisotropic` have the paper's
 parameters in our discretization (flux stencil, exact in time or exponential); the same names with `-paper` are the
-paper's own (paper stencil, tamed Euler–Maruyama). Figures of the paper: `gallery-…` for the five rows of the first
-one, `design-ROW COLUMN` for the twelve panels of the design figure (128², T = 8).
+paper's own (paper stencil, tamed Euler–Maruyama). `cartoon` smooths the image alone, before there is much
+noise. Figures of the paper: `gallery-…` for the five rows of the first one, `design-ROW COLUMN` for the twelve panels
+of the design figure (128², T = 8).
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from anisodiff import notation
@@ -23,11 +24,7 @@ def ve(size: int, *, sigma_min: float = 0.01, sigma_max: float | None = None, T:
     σmax, unless given, is 50 up to 32² and grows with the size above, as the norm of an image does (Song et al. take
     50, 90 and 380 at 32², 64² and 256²): a terminal state then says as little of its image at every size.
     """
-    sigma_max = 50.0 * max(1.0, size / 32) if sigma_max is None else sigma_max
-    low, high = notation.number(sigma_min, "sigma_min"), notation.number(sigma_max, "sigma_max")
-    horizon = notation.number(T, "T")
-    if not (0 < low < high < math.inf and 0 < horizon < math.inf):
-        raise ValueError(f"ve needs 0 < sigma_min < sigma_max and T > 0, got {low:g}, {high:g}, T = {horizon:g}")
+    low, high, horizon = _noise_levels(size, sigma_min, sigma_max, T)
     rate = math.sqrt(2.0 * (math.log(high) - math.log(low)) / horizon)
     return {
         "diffusivity": 0.0,
@@ -37,6 +34,18 @@ def ve(size: int, *, sigma_min: float = 0.01, sigma_max: float | None = None, T:
     }
 
 
+def _noise_levels(
+    size: int, sigma_min: float = 0.01, sigma_max: float | None = None, T: float = 2.0
+) -> tuple[float, float, float]:
+    """σmin, σmax and T."""
+    sigma_max = 50.0 * max(1.0, size / 32) if sigma_max is None else sigma_max
+    low, high = notation.number(sigma_min, "sigma_min"), notation.number(sigma_max, "sigma_max")
+    horizon = notation.number(T, "T")
+    if not (0 < low < high < math.inf and 0 < horizon < math.inf):
+        raise ValueError(f"ve needs 0 < sigma_min < sigma_max and T > 0, got {low:g}, {high:g}, T = {horizon:g}")
+    return low, high, horizon
+
+
 def anisotropic_gentle(size: int, **noise: Any) -> dict[str, Any]:
     """`ve` with a smoothing that acts early: α1 = 0.5 → 0.001, λ1 = 0.05, edges of the image itself (one window)."""
     return {
@@ -44,6 +53,26 @@ def anisotropic_gentle(size: int, **noise: Any) -> dict[str, Any]:
         "diffusivity": "geometric(0.5, 0.001)",
         "drift_anisotropy": 0.05,
         "step": "exponential(windows=1)",
+    }
+
+
+def cartoon(size: int, *, smoothing: float | None = None, sigma_end: float = 0.03, **noise: Any) -> dict[str, Any]:
+    """Structure first, then noise: Perona–Malik on the image alone, finished when the noise is σ = 0.03; then `ve`.
+
+    ∫α1 = ``smoothing`` pixels², 10 at 32² and as the area of the image above; it grows as t², so that next to nothing
+    is lost at t_min. λ1 = 0.05. A smoothed image lies on the path: at the end of the smoothing the state is a cartoon
+    with noise of ``sigma_end``.
+    """
+    (low, high, horizon), end = _noise_levels(size, **noise), notation.number(sigma_end, "sigma_end")
+    if not 0 < end < high:
+        raise ValueError(f"sigma_end must lie between 0 and sigma_max = {high:g}, got {end:g}")
+    time = horizon * 0.5 * math.log1p((end / low) ** 2) / (math.log(high) - math.log(low))  # σ(t)² = σmin² + σend²
+    total = 10.0 * max(1.0, size / 32) ** 2 if smoothing is None else notation.number(smoothing, "smoothing")
+    return {
+        **ve(size, **noise),
+        "diffusivity": f"cutoff(total={total!r}, end={time!r}, r=2)",
+        "drift_anisotropy": 0.05,
+        "step": "signal(windows=1, steps=8)",
     }
 
 
@@ -105,18 +134,23 @@ _DESIGN: dict[str, dict[str, Any]] = {
 
 GALLERY = tuple(_GALLERY)
 DESIGN = tuple(_DESIGN)
-OWN_KEYS = ("sigma_min", "sigma_max")
-"""Parameters of `ve` and `anisotropic-gentle` that are no keys of a process: the noise levels."""
-_NOISE_LEVELS = ("ve", "anisotropic-gentle")
+OWN_KEYS = ("sigma_min", "sigma_max", "smoothing", "sigma_end")
+"""Parameters of some presets that are no keys of a process: noise levels, ∫α1, and the noise at which α1 ends."""
+_OWN = {"ve": OWN_KEYS[:2], "anisotropic-gentle": OWN_KEYS[:2], "cartoon": OWN_KEYS}
 
 
 def preset(name: str, size: int, **own: Any) -> dict[str, Any]:
-    """The config of a named process for images of ``size`` pixels (the longer side); ``own``: its noise levels."""
-    if own and name not in _NOISE_LEVELS:
-        raise ValueError(f"{', '.join(own)}: only {' and '.join(_NOISE_LEVELS)} have them, not {name!r}")
+    """The config of a named process for images of ``size`` pixels (the longer side); ``own``: some of `OWN_KEYS`."""
+    for key in own:
+        having = [other for other, keys in _OWN.items() if key in (*keys, "T")]
+        if name not in having:
+            raise ValueError(f"{key}: only {' and '.join(having)} have it, not {name!r}")
+    noisy: dict[str, Callable[..., dict[str, Any]]] = {
+        "ve": ve, "anisotropic-gentle": anisotropic_gentle, "cartoon": cartoon,
+    }  # fmt: skip
+    if name in noisy:
+        return noisy[name](size, **own)
     table = {
-        "ve": ve(size, **own),
-        "anisotropic-gentle": anisotropic_gentle(size, **own),
         "heat": heat(size),
         "anisotropic": anisotropic(size),
         "heat-paper": _paper(heat(size)),
@@ -125,7 +159,7 @@ def preset(name: str, size: int, **own: Any) -> dict[str, Any]:
         **{key: {**value, "T": 8.0} for key, value in _DESIGN.items()},
     }
     if name not in table:
-        raise ValueError(f"unknown process {name!r}; {notation.nearest(str(name), table)}")
+        raise ValueError(f"unknown process {name!r}; {notation.nearest(str(name), [*noisy, *table])}")
     return dict(table[name])
 
 
@@ -133,6 +167,6 @@ def configure(name: str, size: int, overrides: Mapping[str, Any], what: str) -> 
     """A preset with keys overridden. Noise levels (sigma_min, sigma_max) are reached at T, whatever T is."""
     keys = check_keys(overrides, (*KEYS, *OWN_KEYS), what)
     own = {key: keys.pop(key) for key in OWN_KEYS if key in keys}
-    if name in _NOISE_LEVELS and "T" in keys:
+    if name in _OWN and "T" in keys:
         own["T"] = keys["T"]
     return ProcessConfig(**{**preset(name, size, **own), **keys})

@@ -10,15 +10,17 @@ import torch
 from torch import Tensor
 
 from anisodiff import estimation, notation
+from anisodiff.cartoons import Filter
 from anisodiff.equation import Equation
 from anisodiff.estimation import EstimationSettings
 from anisodiff.integrators import Exponential, Frozen, LocalKernel, TamedEuler, TimeStep, node_of, node_times
+from anisodiff.integrators.signal import FrozenImage
 from anisodiff.noise import Randomness, white
 from anisodiff.priors import normal_density
 from anisodiff.processes.base import EquationProcess, TrainingPair, check_increasing
 from anisodiff.statistics import SpectralStatistics
 from anisodiff.stencils import STENCILS
-from anisodiff.tensors import check_images, check_state, send
+from anisodiff.tensors import check_images, check_state, send, wide
 
 
 def describe(equation: Equation) -> dict[str, Any]:
@@ -33,6 +35,11 @@ def describe(equation: Equation) -> dict[str, Any]:
     }
 
 
+def describe_condition(condition: Filter | None) -> dict[str, Any]:
+    """The condition's part of an identity."""
+    return {} if condition is None else {"condition": str(condition)}
+
+
 @dataclass(frozen=True, kw_only=True)
 class SPDE(EquationProcess):
     """dU = ∇·(g1∇U) dt + g2 dW, discretized by ``stencil`` in space and ``step`` in time."""
@@ -40,6 +47,7 @@ class SPDE(EquationProcess):
     equation: Equation
     stencil: str = "flux"
     step: TimeStep = Exponential()
+    condition: Filter | None = None
 
     def __post_init__(self) -> None:
         if self.stencil not in STENCILS:
@@ -103,7 +111,8 @@ class SPDE(EquationProcess):
         inside a piece follows what was frozen at its start: the reverse drift needs its projection E[b_frozen | u_t].
         """
         kernel = self._last_kernel(x0, t, rng)
-        return TrainingPair(kernel.state, kernel.score, kernel.drift if self.learns_drift else None)
+        drift = kernel.drift if self.learns_drift else None
+        return TrainingPair(kernel.state, kernel.score, drift, condition=self.condition_of(x0))
 
     @property
     def path_obstacle(self) -> str:
@@ -149,7 +158,7 @@ class SPDE(EquationProcess):
     def _estimate(self, images: Tensor, settings: EstimationSettings) -> SpectralStatistics:
         """From noise-free paths where the state is Gaussian given its image, else from two simulations of each."""
         self.check_learnable()
-        return estimation.of_spde(self, images, settings)
+        return estimation.of_spde(dataclasses.replace(self, condition=None), images, settings)
 
     def path(self, x0: Tensor, times: Sequence[float], rng: Randomness = None) -> list[Tensor]:
         """One path at increasing ``times``. What a node froze stays frozen across the times looked at in between."""
@@ -174,12 +183,27 @@ class SPDE(EquationProcess):
     def _move(self, frozen: Frozen, u: Tensor, s: float, t: float, rng: Randomness) -> Tensor:
         if t == s:
             return u
-        begin, end = (torch.full((1,), value, dtype=torch.float64, device=u.device) for value in (s, t))
+        begin, end = (torch.full((1,), value, dtype=wide(u.device), device=u.device) for value in (s, t))
         return frozen.advance(u, self._noise(u, rng), begin, end)
+
+    @property
+    def _noise_known(self) -> bool:
+        return self.plain_noise
+
+    def _noise_at(self, like: Tensor, t: float, rng: Randomness) -> Tensor:
+        begin, end = (self.equation.times(value, len(like), like.device) for value in (0.0, t))
+        frozen = self.step.freeze(self.equation, STENCILS[self.stencil], like, 0)
+        assert isinstance(frozen, FrozenImage)
+        return frozen.noise(white(like, rng), begin, end)
 
     def _noise(self, u: Tensor, rng: Randomness) -> Tensor | None:
         return white(u, rng) if self.equation.noisy else None
 
     def identity(self) -> dict[str, Any]:
         """In the notation that reads back to it."""
-        return {**describe(self.equation), "stencil": self.stencil, "step": str(self.step)}
+        return {
+            **describe(self.equation),
+            "stencil": self.stencil,
+            "step": str(self.step),
+            **describe_condition(self.condition),
+        }

@@ -5,14 +5,22 @@ writes. A single process needs no accelerate.
 """
 
 import atexit
+import gc
 import os
+import pickle
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
+from datetime import timedelta
+from itertools import count
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+
+PATIENCE = timedelta(days=7)
+"""How long the processes wait for rank 0 to choose."""
+_NUMBERS = count()
 
 
 class Distributed:
@@ -38,6 +46,32 @@ class Distributed:
             return network
         wrapped: nn.Module = self._accelerator.prepare_model(network)
         return wrapped
+
+    def shard(self, network: nn.Module) -> nn.Module:
+        """The network, in place, with every weight cut along its first axis among the processes (FSDP2).
+
+        Blocks of NCSN++ are gathered, used and released one by one. Any other network is gathered as a whole: it may
+        share weights between its parts, or use a part outside of the part's own call.
+        """
+        from torch.distributed.device_mesh import init_device_mesh
+        from torch.distributed.fsdp import fully_shard
+
+        from anisodiff.networks.ncsnpp import NCSNpp
+
+        mesh = init_device_mesh(self.device.type, (self.world,))
+        lists = [one for one in network.modules() if isinstance(one, nn.ModuleList) and isinstance(network, NCSNpp)]
+        for part in (part for one in lists for part in one):
+            if type(part).forward is not nn.Module.forward:
+                fully_shard(part, mesh=mesh)
+        fully_shard(network, mesh=mesh)
+        return network
+
+    def part_of(self, whole: Tensor) -> Tensor:
+        """This process's part of a tensor that is cut along its first axis; of a number the number."""
+        if not whole.dim():
+            return whole
+        parts = whole.chunk(self.world)
+        return parts[self.rank] if self.rank < len(parts) else whole[:0]
 
     def unsynced(self, network: nn.Module, wanted: bool) -> AbstractContextManager[Any]:
         """Where ``wanted``, backward passes that only add to this process's own gradients."""
@@ -71,7 +105,11 @@ class Distributed:
         return found
 
     def agree(self, choose: Callable[[], Any]) -> Any:
-        """The value that ``choose`` returns on rank 0; its ValueError is raised in all processes."""
+        """The value that ``choose`` returns on rank 0; its ValueError is raised in all processes.
+
+        The others ask the store that the processes met at, not a collective, which would time out after ten minutes:
+        rank 0 may take an hour to read all images.
+        """
         answer: list[Any] = [None, None]
         if self.leads:
             try:
@@ -79,14 +117,24 @@ class Distributed:
             except ValueError as error:
                 answer[1] = error
         if self.world > 1:
-            dist.broadcast_object_list(answer, 0)
+            answer = self._passed_on(answer)
         if answer[1] is not None:
             raise answer[1]
         return answer[0]
 
+    def _passed_on(self, answer: list[Any]) -> list[Any]:
+        store, key = dist.distributed_c10d._get_default_store(), f"anisodiff/{next(_NUMBERS)}"
+        if self.leads:
+            store.set(key, pickle.dumps(answer).hex())
+            return answer
+        store.wait([key], PATIENCE)
+        found: list[Any] = pickle.loads(bytes.fromhex(store.get(key).decode()))  # written by rank 0 of this very run
+        return found
+
 
 def _leave() -> None:
     if dist.is_initialized():
+        gc.collect()  # a network that still held the group would keep gloo's threads alive, which then abort the exit
         dist.destroy_process_group()
 
 

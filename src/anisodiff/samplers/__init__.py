@@ -2,6 +2,7 @@
 
 from anisodiff.samplers.ancestral import Ancestral
 from anisodiff.samplers.base import OwnTimes, Sampler, SampleResult
+from anisodiff.samplers.churn import Churn
 from anisodiff.samplers.deblurring import Deblurring
 from anisodiff.samplers.dopri5 import Dopri5
 from anisodiff.samplers.euler import Euler
@@ -14,6 +15,7 @@ from anisodiff.samplers.predictor_corrector import PredictorCorrector
 
 __all__ = [
     "Ancestral",
+    "Churn",
     "Deblurring",
     "Dopri5",
     "Euler",

@@ -23,6 +23,7 @@ from anisodiff.noise import Randomness
 from anisodiff.processes.base import Process
 from anisodiff.samplers.corrector import langevin
 from anisodiff.samplers.grids import GRIDS, grid_between, segments
+from anisodiff.tensors import moved, widened
 
 LEARNED = {
     "score": "the score by itself, which this model did not learn (learns=score_and_drift and score do)",
@@ -115,8 +116,25 @@ class Sampler(ABC):
         return self
 
     def nfe(self, times: Tensor) -> int:
-        """Network evaluations that `run` makes along ``times``: the last one gives the image."""
+        """Answers of the model that `run` asks for along ``times``: the last one gives the image.
+
+        Each is one network evaluation, but two where it is guided: see `evaluations`.
+        """
         return (len(times) - 1) * self._per_step + 1
+
+    def asked(self, t: Tensor, t_next: Tensor) -> tuple[Tensor, ...]:
+        """The times at which a step from ``t`` to ``t_next`` asks the model, ``cost`` of them; all at ``t``, here."""
+        return (t,) * self.cost
+
+    def evaluations(self, model: Model, times: Tensor) -> int:
+        """Network evaluations that `run` makes along ``times``, those for guidance included."""
+        places = [
+            place
+            for t, t_next in pairwise(torch.split(times, 1))
+            for place in (*self.asked(t, t_next), *([t_next] if self.corrector > 0 else []))
+        ]
+        places += [times[-1:]] * (self.nfe(times) - len(places))  # the image at the end
+        return int(model.evaluations(torch.cat(places)).sum())
 
     def within(self, nfe: int) -> Self:
         """With what it takes from the network evaluations that are allowed."""
@@ -158,9 +176,10 @@ class Sampler(ABC):
 
         ``callback(i, u)`` sees the state u [B, C, H, W] at times[i+1] after every step.
         """
-        times = times.to(start.device, torch.float64)
+        times = widened(times)
         if times.dim() != 1 or len(times) == 0 or bool((times[1:] >= times[:-1]).any()):
             raise ValueError("times must be a vector that descends")
+        times = moved(times, start.device)
         lacking = (self.required() & LEARNED.keys()) - model.provided
         if lacking:
             raise ValueError(
@@ -175,11 +194,11 @@ class Sampler(ABC):
                 callback(i, model.from_coordinates(z))
         ended = float(times[-1]) == 0.0
         images = model.from_coordinates(z) if ended else model.denoised(z, times[-1:])
-        return SampleResult(images, self.spent(times, memory))
+        return SampleResult(images, self.spent(model, times, memory))
 
-    def spent(self, times: Tensor, memory: Memory) -> float:
+    def spent(self, model: Model, times: Tensor, memory: Memory) -> float:
         """Network evaluations that a run along ``times`` has made."""
-        return self.nfe(times)
+        return self.evaluations(model, times)
 
     @property
     def _per_step(self) -> int:

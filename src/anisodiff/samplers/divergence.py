@@ -13,12 +13,13 @@ from torch import Tensor
 
 from anisodiff.dct import axis_frequencies, dct_matrix
 from anisodiff.stencils.gradient import difference_x, difference_y, noise_scale, per_sample
+from anisodiff.tensors import wide
 
 
 def _axis(n: int, length: float, like: Tensor) -> Tensor:
     """One axis' factor of Q, [n, n], scaled so that its mean over the diagonal is 1."""
-    basis = dct_matrix(n, torch.float64, like.device)
-    q = torch.exp(-0.5 * length**2 * axis_frequencies(n, torch.float64, like.device))
+    basis = dct_matrix(n, wide(like.device), like.device)
+    q = torch.exp(-0.5 * length**2 * axis_frequencies(n, wide(like.device), like.device))
     return (basis.mT * (q / q.mean()) @ basis).to(like.dtype)
 
 

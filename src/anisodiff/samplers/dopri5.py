@@ -15,9 +15,11 @@ import torch
 from torch import Tensor
 
 from anisodiff import notation
+from anisodiff.models.base import Model
 from anisodiff.models.velocity import VelocityModel
 from anisodiff.noise import Randomness
 from anisodiff.samplers.base import Memory, OwnTimes, option
+from anisodiff.tensors import precise, widened
 
 _C = (1 / 5, 3 / 10, 4 / 5, 8 / 9, 1.0, 1.0)
 _A = (
@@ -49,8 +51,7 @@ class Path:
 def begin(model: VelocityModel, z: Tensor, t: Tensor) -> Path:
     """One evaluation at ``t`` [1]."""
     place = t.expand(len(z))
-    ones = torch.ones_like(place, dtype=torch.int64)
-    return Path(torch.full_like(place, _FIRST), model.velocity(z, place), ones, z)
+    return Path(torch.full_like(place, _FIRST), model.velocity(z, place), model.evaluations(place), z)
 
 
 def _sum(weights: tuple[float, ...], terms: list[Tensor]) -> Tensor:
@@ -63,27 +64,28 @@ def dopri5(
     """z at ``t_next`` from z at ``t`` (both [1]); ``way`` is moved on. More than NFE ``most`` is refused."""
     now = t.expand(len(z)).clone()
     if z is not way.state:  # somebody has moved it since: its velocity is another
-        way.velocity, way.made = model.velocity(z, now), way.made + 1
+        way.velocity, way.made = model.velocity(z, now), way.made + model.evaluations(now)
     while bool((going := now > t_next).any()):
-        if int(way.made[going].max()) + 6 > most:
+        if int(way.made[going].max()) + 6 > most:  # twice as many where the velocity is guided
             raise ValueError(
                 f"dopri5 was not done after {most} evaluations at tolerance {rtol:g}: allow more steps, or a larger "
                 "tolerance"
             )
         h = torch.where(going, torch.minimum(way.length, now - t_next), 0.0)
         reach = h.to(z.dtype)[:, None, None, None]
-        slopes, there = [way.velocity], z
+        slopes, there, cost = [way.velocity], z, torch.zeros_like(way.made)
         for weights, c in zip(_A, _C):
             there = z - reach * _sum(weights, slopes)
             slopes.append(model.velocity(there, now - c * h))
+            cost = cost + model.evaluations(now - c * h)
         wrong = reach * _sum(_ERROR, slopes) / (atol + rtol * torch.maximum(z.abs(), there.abs()))
-        size = wrong.square().mean((-3, -2, -1)).sqrt().double()
+        size = widened(wrong.square().mean((-3, -2, -1)).sqrt())
         good = going & (size <= 1)
         factor = (0.9 * size.clamp(min=1e-10) ** -0.2).clamp(0.2, 5.0)
         # a step that was cut short by ``t_next`` says little of how long the next may be
         length = torch.where(good & (h < way.length), torch.maximum(way.length, h * factor), h * factor)
         way.length = torch.where(going, length, way.length)
-        way.made = way.made + 6 * going
+        way.made = way.made + cost * going
         moved = good[:, None, None, None]
         z = torch.where(moved, there, z)
         way.velocity = torch.where(moved, slopes[-1], way.velocity)
@@ -135,6 +137,10 @@ class Dopri5(OwnTimes):
         way = memory.get("path") or memory.setdefault("path", begin(model, z, t))
         return dopri5(model, z, t, t_next, way, rtol=self.tolerance, atol=self.tolerance, most=self.most or _MOST)
 
-    def spent(self, times: Tensor, memory: Memory) -> float:
+    def evaluations(self, model: Model, times: Tensor) -> int:
+        """What is allowed, guidance included."""
+        return self.nfe(times)
+
+    def spent(self, model: Model, times: Tensor, memory: Memory) -> float:
         """Every sample has its own."""
-        return float(memory["path"].made.double().mean()) if "path" in memory else 0.0
+        return float(precise(memory["path"].made).mean()) if "path" in memory else 0.0

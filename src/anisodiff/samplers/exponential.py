@@ -97,9 +97,9 @@ def exponential_step(
     c, below = model.coefficients(t), model.coefficients(t_next)
     f, d = predictions(model, z, c)
     step = reference(model, c, t_next, t)
-    kept, mixed = step.back(c.power, below.power), _mixed(c, wiener)
+    mixed = _mixed(c, wiener)
     mixed_kept, grown = step.back(mixed, _mixed(below, wiener)), step.signal(c, below).sqrt()
-    mean = step.decay * kept * z + step.gained * grown * c.scale * f
+    mean = step.linear(c, below) * z + step.gained * grown * c.scale * f
     drift_weight = step.mass * growth((step.decay * mixed_kept).log())
     if d is not None:
         mean = mean - drift_weight * d

@@ -89,6 +89,9 @@ class Heun(_Fixed):
 
     name: ClassVar[str] = "heun"
 
+    def asked(self, t: Tensor, t_next: Tensor) -> tuple[Tensor, ...]:
+        return t, t_next
+
     def step(
         self, model: VelocityModel, z: Tensor, t: Tensor, t_next: Tensor, rng: Randomness, memory: Memory
     ) -> Tensor:
@@ -100,6 +103,9 @@ class Midpoint(_Fixed):
     """``midpoint``: the velocity in the middle."""
 
     name: ClassVar[str] = "midpoint"
+
+    def asked(self, t: Tensor, t_next: Tensor) -> tuple[Tensor, ...]:
+        return t, 0.5 * (t + t_next)
 
     def step(
         self, model: VelocityModel, z: Tensor, t: Tensor, t_next: Tensor, rng: Randomness, memory: Memory

@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 
 from anisodiff.models.score import ScoreModel
+from anisodiff.tensors import precise
 
 Clock = Callable[[ScoreModel, Tensor, float], Tensor]
 """(model, ascending times [M], ρ) → readings [M], not descending."""
@@ -50,7 +51,7 @@ GRIDS: dict[str, Clock] = {"uniform": _uniform, "level": _level, "adapted": _ada
 
 
 def _inner_edges(model: ScoreModel, low: float, high: float) -> Tensor:
-    edges = model.statistics_edges.cpu().double()[1:-1]
+    edges = precise(model.statistics_edges).cpu()[1:-1]
     return edges[(edges > low) & (edges < high)] if model.learns_drift else edges[:0]
 
 

@@ -37,6 +37,14 @@ def heun_step(model: ScoreModel, z: Tensor, t: Tensor, t_next: Tensor) -> Tensor
     return (_learned if model.learns_drift else _known)(model, z, c, below, step)
 
 
+def heun_step_upward(model: ScoreModel, z: Tensor, t: Tensor, t_next: Tensor) -> Tensor:
+    """The same equation from ``t`` up to ``t_next`` (both [1]): from an image to its noise; NFE 2."""
+    # a time on an edge of the drift belongs to the cell below it; this step lies above
+    c, above = model.coefficients(torch.nextafter(t, t_next)), model.coefficients(t_next)
+    step = reference(model, above, t, t_next).upward()
+    return (_learned if model.learns_drift else _known)(model, z, c, above, step)
+
+
 def _known(model: ScoreModel, z: Tensor, c: Coefficients, below: Coefficients, step: Reference) -> Tensor:
     """û' = √(V'/V) û + √V'·(ϑ − ϑ')·F."""
     noise, signal = c.noise * step.back(c.noise, below.noise), c.signal * step.signal(c, below)  # N', S'
@@ -80,6 +88,9 @@ class Ode(Sampler):
     requires: ClassVar[frozenset[str]] = frozenset(
         {"equation", "isotropic_noise", "white_noise", "score", "reverse_drift"}
     )
+
+    def asked(self, t: Tensor, t_next: Tensor) -> tuple[Tensor, ...]:
+        return t, t_next
 
     def step(
         self, model: ScoreModel, z: Tensor, t: Tensor, t_next: Tensor, rng: Randomness, memory: Memory

@@ -8,6 +8,8 @@ from typing import Any
 
 from anisodiff import notation
 from anisodiff.models.base import CHOICES, Learns, ModelOptions, Parameterization, TimeDensity, Weighting
+from anisodiff.networks import own
+from anisodiff.networks.config import MOST_CLASSES
 from anisodiff.processes.config import check_keys
 from anisodiff.registry import DEFAULT_PROCESS, NETWORKS, TRAINED, process_keys
 from anisodiff.training.ema import profile
@@ -15,9 +17,10 @@ from anisodiff.training.ema import profile
 _KEY = {"process": "preset", "network": "name"}
 """The key of a group that a bare name stands for."""
 PRECISIONS = ("fp32", "bf16", "fp64")
-_ELSEWHERE = {
+ELSEWHERE = {
     "learning_rate": "lr", "batch_size": "batch", "epochs": "images", "steps": "images", "resolution": "size",
     "image_size": "size", "model": "network", "dropout": "network.dropout", "warmup": "warm_up", "ema_decay": "ema",
+    "labels": "classes", "num_classes": "classes", "class_dropout": "label_dropout",
 }  # fmt: skip
 """Names that other trainers have for keys of ours."""
 
@@ -30,7 +33,8 @@ class TrainConfig:
     """A preset, and keys of `ProcessConfig` to override (of the default and of `ve` also sigma_max); a name alone
     will do."""
     network: Mapping[str, Any] = field(default_factory=lambda: {"name": "cifar10"})
-    """A registered network and its keyword arguments (dropout, nf, …); the name alone will do."""
+    """A registered network, or the class or import path ``module:Class`` of your own, and its keyword arguments
+    (dropout, nf, …); the name alone will do."""
     dataset: str = ""
     """The well-known set the recipe is made for; empty: any."""
     size: tuple[int, int] = (32, 32)
@@ -60,6 +64,10 @@ class TrainConfig:
     """Largest norm of the gradient; 0: no clipping."""
     ema: tuple[str, ...] = ("constant(0.9999)",)
     """Averages of the weights, `constant(DECAY)` or `power(STD)`; the first is the model."""
+    classes: tuple[str, ...] = ()
+    """Names of the classes to learn, as the data have them; ``auto``: read them there. Empty: unconditional."""
+    label_dropout: float = 0.1
+    """Share of the labels that the network is not told in training, so that it learns all classes at once, too."""
     flip: bool = True
     dequantize: bool = False
     seed: int = 0
@@ -69,6 +77,8 @@ class TrainConfig:
     """fp32, bf16 (the network alone, on CUDA alone), or fp64 for tests."""
     compile: bool = False
     """torch.compile the network (on CUDA): for networks of one's own. NCSN++ has kernels instead."""
+    shard: bool = False
+    """Cut weights, gradients, moments and averages among the processes (FSDP2): for networks that do not fit."""
     recompute: bool = False
     """Recompute activations in the backward pass: less memory, a third more time."""
     deterministic: bool = False
@@ -83,7 +93,7 @@ class TrainConfig:
     def __post_init__(self) -> None:
         take = object.__setattr__
         take(self, "process", _named(self.process, "process", _KEY["process"], process_keys(), TRAINED))
-        take(self, "network", _named(self.network, "network", _KEY["network"], None, tuple(NETWORKS)))
+        take(self, "network", _named(own.as_keys(self.network), "network", _KEY["network"], None, tuple(NETWORKS)))
         if not isinstance(self.dataset, str):
             raise ValueError(f"dataset: got {self.dataset!r}, expected a name, or nothing for any")
         sides = _sequence(self.size, "size")
@@ -103,6 +113,7 @@ class TrainConfig:
         if len(self.betas) != 2 or max(self.betas) >= 1:
             raise ValueError(f"betas: got {list(self.betas)}, expected two numbers below 1")
         take(self, "ema", tuple(str(profile(str(text))) for text in _sequence(self.ema, "ema")))
+        take(self, "classes", _classes(self.classes))
         if not self.ema:
             raise ValueError("ema: expected one average at least, such as constant(0.9999)")
         for f in dataclasses.fields(self):
@@ -128,6 +139,11 @@ class TrainConfig:
             )
 
     @property
+    def asks_classes(self) -> bool:
+        """Whether the names of the classes are still to be read from the data."""
+        return self.classes == AUTO
+
+    @property
     def model_options(self) -> ModelOptions:
         return ModelOptions(**{f.name: getattr(self, f.name) for f in dataclasses.fields(ModelOptions)})
 
@@ -150,8 +166,8 @@ class TrainConfig:
         if not isinstance(values, Mapping):
             raise ValueError(f"a run's config: expected keys and values, got {type(values).__name__}")
         for key in values:
-            if key in _ELSEWHERE:
-                raise ValueError(f"train: unknown key {key!r}; did you mean {_ELSEWHERE[key]!r}?")
+            if key in ELSEWHERE:
+                raise ValueError(f"train: unknown key {key!r}; did you mean {ELSEWHERE[key]!r}?")
         return cls(**check_keys(values, FIELDS, "train"))
 
     def changed(self, changes: Mapping[str, Any]) -> "TrainConfig":
@@ -195,18 +211,19 @@ def completed(saved: Mapping[str, Any]) -> dict[str, Any]:
 FIELDS = tuple(f.name for f in dataclasses.fields(TrainConfig))
 FREE = (
     "images", "log_every", "checkpoint_every", "sample_every",
-    "accumulation", "compile", "recompute", "deterministic",
+    "accumulation", "compile", "shard", "recompute", "deterministic",
 )  # fmt: skip
 """What may change when a run is continued: its length, its intervals, and how it is computed."""
 
 LARGEST_SIDE = 4096
+AUTO, LONGEST_NAME = ("auto",), 255
 _WHOLE = {
     "channels": 1, "batch": 1, "accumulation": 1, "warm_up": 0, "seed": 0, "images": 0, "calibration": 16,
     "log_every": 1, "checkpoint_every": 0, "sample_every": 0,
 }  # fmt: skip
 _REAL = {
     "level_mean": (-20.0, 20.0), "level_std": (0.01, 20.0), "t_min": (1e-9, 1e6),
-    "lr": (0.0, 10.0), "eps": (1e-30, 1.0), "clip": (0.0, 1e9),
+    "lr": (0.0, 10.0), "eps": (1e-30, 1.0), "clip": (0.0, 1e9), "label_dropout": (0.0, 0.9),
 }  # fmt: skip
 
 
@@ -216,8 +233,10 @@ def _named(value: Any, what: str, key: str, keys: tuple[str, ...] | None, names:
     if not isinstance(group, Mapping):
         raise ValueError(f"{what}: got {value!r}, expected a name, or keys and values")
     group = check_keys(group, (key, *(group if keys is None else keys)), what)
-    if group.get(key) not in names:
-        raise ValueError(f"{what}.{key}: unknown {group.get(key)!r}; {notation.nearest(str(group.get(key)), names)}")
+    name, anything = group.get(key), keys is None
+    if name not in names and not (anything and own.is_path(name)):
+        other = ", or MODULE:CLASS of your own" * anything
+        raise ValueError(f"{what}.{key}: unknown {name!r}; {notation.nearest(str(name), names)}{other}")
     return group
 
 
@@ -227,6 +246,26 @@ def _sequence(value: Any, name: str) -> list[Any]:
     if isinstance(value, str | int | float) and not isinstance(value, bool):
         return [value]
     raise ValueError(f"{name}: got {value!r}, expected a list")
+
+
+def _classes(value: Any) -> tuple[str, ...]:
+    """Names of classes; ``auto``, or nothing for none."""
+    names = tuple(str(name) for name in _sequence(value, "classes"))
+    if names in ((), AUTO, ("none",)):
+        return () if names == ("none",) else names
+    if len(names) < 2:
+        raise ValueError(f"classes: got {names[0]!r} alone, expected auto, or the names of two classes or more")
+    if len(names) > MOST_CLASSES:
+        raise ValueError(f"classes: got {len(names)}, expected {MOST_CLASSES} at most")
+    for name in names:  # they are printed, and part of the names of files
+        if not name.isprintable() or not 0 < len(name) <= LONGEST_NAME:
+            raise ValueError(
+                f"classes: got {name[:60]!r}, expected 1 to {LONGEST_NAME} printable characters; rename it"
+            )
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"classes: {twice!r} is there twice; expected a name for each class")
+    return names
 
 
 def _whole(value: Any, name: str, least: int) -> int:

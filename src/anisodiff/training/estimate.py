@@ -125,9 +125,7 @@ class _Passes:
 
     def run(self, load: Load) -> float:
         """Seconds of one pass; where it is short, the second one, which finds everything set up."""
-        x = torch.randn(load.count, self.plan.config.channels, load.height, load.width).to(
-            self.device, self.plan.dtype
-        )
+        x = torch.randn(load.count, self.plan.inputs, load.height, load.width).to(self.device, self.plan.dtype)
         first = self._one(x)
         return self._one(x) if first < 0.5 or self.device.type == "cuda" else first
 

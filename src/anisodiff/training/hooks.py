@@ -16,12 +16,13 @@ from torch import Tensor
 
 from anisodiff.io import schema
 from anisodiff.io import tensor_files as files
-from anisodiff.io.archives import LARGEST_BLOB, one_line, read_regular
+from anisodiff.io.archives import LARGEST_BLOB, read_regular
 from anisodiff.io.atomic import replacing
 from anisodiff.models.base import Model
 from anisodiff.processes import Process
 from anisodiff.runtime.distributed import Distributed
 from anisodiff.runtime.progress import StageProgress, no_stage_progress
+from anisodiff.training.trackers import Trackers
 
 _TOGETHER = 16  # steps between two questions among several processes: each costs a wait for the device
 
@@ -30,7 +31,7 @@ _LINE = schema.fields(
     images_per_second=schema.optional(schema.number),
 )  # fmt: skip
 
-OnInterval = Callable[[Model, int, Mapping[str, Tensor] | None], bool | None]
+OnInterval = Callable[[Model, int, Mapping[str, Tensor] | None], Tensor | bool | None]
 
 
 class Diverged(ValueError):
@@ -44,7 +45,8 @@ class Hooks:
     say          a line of text
     progress     (stage, done, total, note): "calibrating", "compiling", images of "training", "sampling"
     on_log       each record of the log
-    on_interval  (averaged model, step, prior or None), every ``sample_every`` images: sample grids; False: not yet
+    on_interval  (averaged model, step, prior or None), every ``sample_every`` images: sample grids, returned for
+                 trackers; False: not yet
     first_after  seconds of training after which on_interval is called for the first time, if not earlier; None: never
     began        `time.perf_counter` when the command began; None: when `train` was called
     fit_prior    (process, images) → tensors, kept in every checkpoint as prior.safetensors
@@ -144,26 +146,16 @@ def read_log(run: str | Path) -> list[dict[str, Any]]:
 
 
 class Log:
-    """One JSON object a line in log.jsonl, and TensorBoard where it is installed.
+    """One JSON object a line in log.jsonl, and the same for trackers.
 
     A run that is resumed at ``step`` drops what it had logged beyond it.
     """
 
-    def __init__(
-        self, run: Path, step: int, *, tensorboard: bool, say: Callable[[str], None] = lambda _: None
-    ) -> None:
-        self._path, self._say = run / "log.jsonl", say
+    def __init__(self, run: Path, step: int, trackers: Trackers) -> None:
+        self._path, self.trackers = run / "log.jsonl", trackers
         kept = [record for record in read_log(run) if record["step"] <= step]
         with replacing(self._path) as temporary:
             temporary.write_text("".join(json.dumps(record) + "\n" for record in kept), encoding="utf-8")
-        self._board: Any = None
-        if tensorboard:
-            try:
-                from torch.utils.tensorboard import SummaryWriter
-            except ImportError:
-                return
-            with self._optional():
-                self._board = SummaryWriter(str(run / "tensorboard"), purge_step=step + 1)
 
     def write(self, record: dict[str, Any]) -> None:
         """One line; a disk that is full loses the line, not the run."""
@@ -173,29 +165,7 @@ class Log:
                 file.write(json.dumps(record) + "\n")
         except OSError:
             pass
-        if self._board is not None:
-            with self._optional():
-                self._draw(record)
-
-    @contextmanager
-    def _optional(self) -> Iterator[None]:
-        """TensorBoard never ends a run: where it fails, whatever it raises, the run goes on without it."""
-        try:
-            yield
-        except Exception as error:
-            self._board = None
-            self._say(f"TensorBoard stopped ({one_line(error)}); training continues without it")
-
-    def _draw(self, record: dict[str, Any]) -> None:
-        step = record["step"]
-        for name in ("loss", "grad_norm", "lr", "images_per_second", "skipped"):
-            if record.get(name) is not None:
-                self._board.add_scalar(name, record[name], step)
-        for number, value in enumerate(record.get("loss_by_level") or []):
-            if value is not None:
-                self._board.add_scalar(f"loss_by_level/{number}", value, step)
+        self.trackers.log(record)
 
     def close(self) -> None:
-        if self._board is not None:
-            with self._optional():
-                self._board.close()
+        self.trackers.close()

@@ -1,22 +1,31 @@
 """The run: from a config and a dataset to a folder with checkpoints and a log; it can be stopped and resumed."""
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from anisodiff.data import Dataset, Loader, verify_images
 from anisodiff.io.checkpoint import Checkpoint, NotFinite, Snapshot, Store, alone, folder_of, read
 from anisodiff.models.base import Model
 from anisodiff.runtime.distributed import Distributed
+from anisodiff.training import trackers
 from anisodiff.training.config import TrainConfig
 from anisodiff.training.hooks import Diverged, Hooks, Log, OnInterval, StopRequest, TrainingOutcome, on_signals
-from anisodiff.training.model import Plan, assemble, calibration_images, model_tensors, statistics_from
+from anisodiff.training.model import (
+    Plan,
+    assemble,
+    calibration_images,
+    model_tensors,
+    network_tensors,
+    statistics_from,
+)
 from anisodiff.training.readout import Readout
 from anisodiff.training.run_folder import update_run
 from anisodiff.training.setup import (
@@ -29,8 +38,10 @@ from anisodiff.training.setup import (
     prepare_device,
     remarks,
     threads_named,
+    with_classes,
 )  # fmt: skip
 from anisodiff.training.step import Stepper
+from anisodiff.training.trackers import Trackers
 
 
 def train(
@@ -42,22 +53,29 @@ def train(
     resume: bool = True,
     start: str | Path | None = None,
     hooks: Hooks = Hooks(),
-    tensorboard: bool = True,
+    track: Sequence[str] | None = None,
 ) -> TrainingOutcome:
     """Train until ``config.images`` are seen; with ``resume`` from the newest complete checkpoint below ``output``.
 
     A new run starts from the EMA weights of ``start``, if given: a run, a checkpoint, or a file with a published
     network (`parameterization` ve). Adam's moments start at 0. Before the first step the run is described in
-    config.yaml, see `run_folder`.
+    config.yaml, see `run_folder`. ``track``: names of `trackers`; None: TensorBoard, where it is installed.
     """
     begin = time.perf_counter()
+    config = with_classes(config, dataset)
     check_data(config, dataset)
+    names = None if track is None else trackers.check(track)
     distributed = Distributed(torch.device(device))
     plan = Plan.of(config, distributed.device)
     config.check_batch(distributed.world)
     notes = [*prepare_device(config, distributed.device), *remarks(config), *few_images(config, dataset)]
     if not distributed.leads:
-        hooks, tensorboard = Hooks(), False
+        hooks, names = Hooks(), ()
+    if config.shard and distributed.world > 1 and hooks.on_interval is not None:
+        notes.append("shard=true: no grids of samples while training; sample the run's checkpoints instead")
+        hooks = replace(hooks, on_interval=None)
+    if names is None:
+        names = trackers.installed(hooks.say)
     distributed.agree(lambda: verify_images(dataset, partial(hooks.progress, "checking the images")))
     for note in notes:
         hooks.say(note)
@@ -65,7 +83,7 @@ def train(
         run = _Run(plan, dataset, Path(output), distributed, hooks)
         run.readout.began = begin if hooks.began is None else hooks.began
         run.set_up(resume, start)
-        return run.go(tensorboard)
+        return run.go(names)
 
 
 class _Run:
@@ -83,7 +101,7 @@ class _Run:
         self.readout = Readout(self.config.batch)
         self.shows, self.tries = False, 1
         self.firsts: dict[str, float] = {}
-        self.shown: tuple[Model, dict[str, Tensor]] | None = None
+        self.shown: tuple[Model, nn.Module] | None = None
 
     def set_up(self, resume: bool, start: str | Path | None) -> None:
         """Build model and stepper: from a checkpoint of the run, from ``start``, or anew."""
@@ -148,10 +166,11 @@ class _Run:
         path = self.distributed.agree(choose)
         return None if path is None else read(path)
 
-    def go(self, tensorboard: bool) -> TrainingOutcome:
+    def go(self, track: Sequence[str]) -> TrainingOutcome:
         """Train to the end, or until asked to stop."""
         if self.distributed.leads:
-            self.log = Log(self.run, self.done, tensorboard=tensorboard, say=self.hooks.say)
+            watching = Trackers(track, self.run, self.done, self.config.to_dict(), self.hooks.say)
+            self.log = Log(self.run, self.done, watching)
         loader = Loader(
             self.dataset, batch=self.config.batch, seed=self.config.seed, flip=self.config.flip,
             dequantize=self.config.dequantize, rank=self.distributed.rank, world=self.distributed.world,
@@ -160,13 +179,20 @@ class _Run:
         batches = loader.iterate(self.done)
         try:
             with on_signals() as stop:
-                return self._loop(batches, stop)
+                return self._loop(self._labeled(batches, loader), stop)
         finally:
             getattr(batches, "close", lambda: None)()  # ends the threads that read ahead
             if self.log is not None:
                 self.log.close()
 
-    def _loop(self, batches: Iterator[tuple[Tensor, Tensor]], stop: StopRequest) -> TrainingOutcome:
+    def _labeled(
+        self, batches: Iterator[tuple[Tensor, Tensor]], loader: Loader
+    ) -> Iterator[tuple[Tensor, Tensor | None]]:
+        """Images with their labels, where classes are learned."""
+        for images, index in batches:
+            yield images.to(self.plan.dtype), loader.labels(index) if self.config.classes else None
+
+    def _loop(self, batches: Iterator[tuple[Tensor, Tensor | None]], stop: StopRequest) -> TrainingOutcome:
         config, steps = self.config, self.config.steps
         self.since, self.first, stopped = time.perf_counter(), self.done, False
         if self.distributed.device.type == "cuda" and self.done < steps:
@@ -177,7 +203,7 @@ class _Run:
             self.hooks.progress("training", self.done * config.batch, None)
         while self.done < steps and not stopped:
             with self.stepper.ahead():  # the device is still at work on the step before
-                prepared = self.stepper.prepare(self.done, next(batches)[0].to(self.plan.dtype))
+                prepared = self.stepper.prepare(self.done, *next(batches))
             self.stepper.step(self.done, prepared)
             self.done += 1
             stop.at_once = False
@@ -229,7 +255,10 @@ class _Run:
         with self._aside():
             self.tries *= 2  # a grid that would take too long now is tried again later
             try:
-                if on_interval(self.averaged(), self.done, self.prior) is not False and not self.shows:
+                made = on_interval(self.averaged(), self.done, self.prior)
+                if isinstance(made, Tensor) and self.log is not None:
+                    self.log.trackers.images(made, self.done)
+                if made is not False and not self.shows:
                     self.shows = True
                     self.firsts["first_grid_seconds"] = self.readout.clock() - self.readout.began
             except (OSError, ValueError, MemoryError, torch.OutOfMemoryError) as error:
@@ -275,26 +304,24 @@ class _Run:
         """The model with the first EMA of the weights; the same object every time."""
         if self.shown is None:
             network = self.plan.build(self.distributed.device).requires_grad_(False)
-            network.load_state_dict(self.network.state_dict())  # also frozen buffers, which may be of another seed
-            self.shown = self.plan.model(network, self.model.statistics), dict(network.named_parameters())
-        with torch.no_grad():
-            for name, value in self.stepper.ema_weights.of(0).items():
-                self.shown[1][name].copy_(value)
+            self.shown = self.plan.model(network, self.model.statistics), network
+        self.shown[1].load_state_dict(network_tensors(self.network, self.stepper.ema_weights.of(0)))
         return self.shown[0]
 
     def _snapshot(self) -> Snapshot:
         meta: dict[str, Any] = {**self.about, "step": self.done, "images": self.done * self.config.batch}
-        network = {**dict(self.network.named_buffers()), **self.stepper.ema_weights.of(0)}
-        model = model_tensors(self.model, network)
+        model = model_tensors(self.model, network_tensors(self.network, self.stepper.averages(0)))
         return Snapshot(step=self.done, meta=meta, prior=self.prior, state=self.stepper.state(), model=model)
 
     def _save(self, *, final: bool) -> Path | None:
         """A checkpoint, by rank 0. Where the disk fails, training continues and tries again at the next interval."""
-        if not self.distributed.leads:
+        # all processes have a part of a sharded state
+        snapshot = self._snapshot() if self.distributed.leads or self.stepper.sharded else None
+        if not self.distributed.leads or snapshot is None:
             return None
         with self._aside():
             try:
-                return self.store.save(self._snapshot())
+                return self.store.save(snapshot)
             except NotFinite as error:
                 stands = max(self.store.good, default="none yet")
                 raise Diverged(

@@ -18,6 +18,7 @@ from anisodiff.networks.base import NetworkSpec
 from anisodiff.processes import Process
 from anisodiff.runtime.distributed import Distributed
 from anisodiff.statistics import SpectralStatistics
+from anisodiff.tensors import place, settled
 from anisodiff.training.config import TrainConfig
 
 _CALIBRATION = 3  # a stream of the data's keys: which images the statistics are estimated on
@@ -80,8 +81,15 @@ class Plan:
         keys = dict(config.network)
         if registry.is_ncsnpp(str(keys["name"])):  # what belongs to the method, unless it is set
             keys = {**registry.network_keys(str(config.process["preset"])), **keys}
+        if "classes" in keys:
+            raise ValueError(
+                "network.classes: it follows from the data; set classes=auto, or the names of the classes"
+            )
+        if config.classes:
+            keys["classes"] = 2 if config.asks_classes else len(config.classes)  # two at least: the data are to say
         outputs = config.channels * kind.outputs(process, options)
-        network = registry.build_network(str(keys.pop("name")), config.size, config.channels, outputs, keys)
+        inputs = config.channels * kind.inputs(process, options)
+        network = registry.build_network(str(keys.pop("name")), config.size, inputs, outputs, keys)
         if config.recompute and not network.recomputes:
             raise ValueError(f"network {network.name} cannot recompute its activations; set recompute=false")
         return cls(config=config, process=process, kind=kind, network=network)
@@ -90,6 +98,11 @@ class Plan:
     def provided(self) -> frozenset[str]:
         """What samplers may ask of the model, see `samplers.base.CAPABILITIES`."""
         return self.kind.provides(self.process, self.config.model_options)
+
+    @property
+    def inputs(self) -> int:
+        """Channels that the network sees."""
+        return self.config.channels * self.kind.inputs(self.process, self.config.model_options)
 
     @property
     def dtype(self) -> torch.dtype:
@@ -125,6 +138,9 @@ def assemble(
 ) -> tuple[nn.Module, Execution, Model]:
     """The network with its first weights, how it is run (compiled, distributed, in half precision), and its model."""
     network = plan.build(distributed.device)
+    sharded = plan.config.shard and distributed.world > 1
+    if sharded:
+        network = distributed.shard(network.to(memory_format=torch.contiguous_format))  # type: ignore[call-overload]
     cuda = distributed.device.type == "cuda"
     running: nn.Module = network
     if plan.config.compile and cuda:
@@ -132,7 +148,7 @@ def assemble(
         assert isinstance(compiled, nn.Module)
         running = compiled
     half = plan.config.precision == "bf16" and cuda
-    execution = Execution(distributed.wrap(running), half=half, channels_last=cuda)
+    execution = Execution(running if sharded else distributed.wrap(running), half=half, channels_last=cuda)
     model = plan.model(execution, statistics)
     distributed.equalize(model.buffers())
     return network, execution, model
@@ -158,10 +174,23 @@ def statistics_from(tensors: Mapping[str, Tensor], device: torch.device) -> Spec
     found = stripped(tensors, "statistics_")
     try:
         return SpectralStatistics(
-            **{f.name: found[f.name].to(device) for f in dataclasses.fields(SpectralStatistics)}
+            **{f.name: settled(found[f.name], device) for f in dataclasses.fields(SpectralStatistics)}
         )
     except KeyError as error:
         raise ValueError(f"the checkpoint's model lacks the table {error}: it is of another version") from None
+
+
+def network_tensors(network: nn.Module, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """What a checkpoint stores of ``network`` with these ``weights``: buffers, and shared weights by each name."""
+    first = {id(p): name for name, p in network.named_parameters()}
+    again = {name: weights[first[id(p)]] for name, p in network.named_parameters(remove_duplicate=False)}
+    return {**stored_buffers(network), **weights, **again}
+
+
+def stored_buffers(network: nn.Module) -> dict[str, Tensor]:
+    """The buffers that belong to a network's state; others follow from its arguments."""
+    stored = network.state_dict().keys()
+    return {name: buffer for name, buffer in network.named_buffers() if name in stored}
 
 
 def model_tensors(model: Model, network: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -207,6 +236,6 @@ def load_model(path: str | Path | Checkpoint, device: torch.device | str = "cpu"
     check_tensors(plan, weights, saved.path)
     network = plan.network.build().to(plan.dtype)
     network.load_state_dict(weights)
-    model = plan.model(network, statistics_from(tensors, torch.device("cpu"))).to(where).eval()
+    model = place(plan.model(network, statistics_from(tensors, torch.device("cpu"))), where).eval()
     prior = saved.tensors("prior") if saved.has("prior") else None
     return Trained(plan=plan, model=model, prior=prior, meta=saved.meta)

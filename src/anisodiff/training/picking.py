@@ -20,11 +20,12 @@ from typing import Any
 
 import torch
 
-from anisodiff.data import Dataset, Source, guess
-from anisodiff.registry import DEFAULT_PROCESS
+from anisodiff.data import Dataset, Source, class_folders, guess
+from anisodiff.registry import DEFAULT_PROCESS, NETWORKS
 from anisodiff.training.config import TrainConfig, scaled
 from anisodiff.training.model import Plan
 from anisodiff.training.recipes import config_of
+from anisodiff.training.setup import with_classes
 
 _PASSES, _SHORTEST, _LONGEST = 400, 1_000_000, 50_000_000
 _BYTES = {"tiny": 10e3, "small": 12e3, "base": 23e3}
@@ -58,9 +59,12 @@ class Machine:
 
 def for_images(
     count: int, channels: int, size: tuple[int, int], machine: Machine, process: str = DEFAULT_PROCESS,
-    changes: Mapping[str, Any] | None = None,
+    changes: Mapping[str, Any] | None = None, classes: int = 0,
 ) -> tuple[TrainConfig, str]:  # fmt: skip
-    """A config for ``count`` images of one's own, with ``changes``; and one line that describes it."""
+    """A config for ``count`` images of one's own, with ``changes``; and one line that describes it.
+
+    ``classes``: how many the images have, whether they are to be learned or not.
+    """
     side, gpu = max(size), machine.kind == "cuda"
     if gpu:
         batch = 512 if side <= 32 else 256 if side <= 64 else 128 if side <= 128 else 64
@@ -78,9 +82,11 @@ def for_images(
         log_every=50 * batch, checkpoint_every=max(100 * batch, images // 50),
         sample_every=max(200 * batch, images // 20), precision="bf16" if machine.bf16 else "fp32",
     ), changes or {})  # fmt: skip
+    if config.recompute and "recompute" not in (changes or {}) and str(config.network["name"]) not in NETWORKS:
+        config = replace(config, recompute=False)  # a network of one's own cannot
     if gpu and "accumulation" not in (changes or {}):
         config = replace(config, accumulation=_parts(config, machine))
-    return config, describe(config, count, machine)
+    return config, describe(config, count, machine, classes)
 
 
 def _parts(config: TrainConfig, machine: Machine) -> int:
@@ -103,24 +109,31 @@ def for_source(
     asked, count = TrainConfig.from_dict(given), len(source) - aside
     seen = guess(source, largest=machine.largest_side(count))
     size, channels = (getattr(asked if key in given else seen, key) for key in ("size", "channels"))
-    config, words = for_images(count, channels, size, machine, process, changes)
+    config, words = for_images(count, channels, size, machine, process, changes, class_folders(source))
     Plan.of(config)
     return config, words
 
 
 def for_dataset(
-    dataset: Dataset, machine: Machine, process: str = DEFAULT_PROCESS, changes: Mapping[str, Any] | None = None
-) -> tuple[TrainConfig, str]:
-    """`for_images` for a prepared dataset."""
-    return for_images(len(dataset), dataset.channels, dataset.size, machine, process, changes)
+    dataset: Dataset, machine: Machine, process: str = DEFAULT_PROCESS, changes: Mapping[str, Any] | None = None,
+    classes: int = 0,
+) -> tuple[TrainConfig, str]:  # fmt: skip
+    """`for_images` for a prepared dataset; ``classes``: how many its source has, where it was prepared without."""
+    count = len(dataset.classes) or classes
+    config, words = for_images(len(dataset), dataset.channels, dataset.size, machine, process, changes, count)
+    return with_classes(config, dataset), words
 
 
-def describe(config: TrainConfig, count: int, machine: Machine) -> str:
+def describe(config: TrainConfig, count: int, machine: Machine, classes: int = 0) -> str:
     """One line: what was picked, and how to change it."""
+    known = f", {classes} classes" if config.classes and classes > 1 else ""
+    if classes > 1 and not config.classes:
+        known = f", unconditional (--classes learns the {classes} classes)"
     width = f" (nf={config.network['nf']})" if "nf" in config.network else ""
     color = ", grayscale" if config.channels == 1 else f", {config.channels} channels" * (config.channels != 3)
     return (
         f"picked for {count:,} images on {machine.kind}: {config.size[0]}×{config.size[1]}{color}, "
         f"process {config.process['preset']}, network {config.network['name']}{width}, batch {config.batch}, "
-        f"{config.images:,} images seen; change with --set size=…, --set network.name=…, --set batch=…, --images N"
+        f"{config.images:,} images seen{known}; "
+        "change with --set size=…, --set network.name=…, --set batch=…, --images N"
     )

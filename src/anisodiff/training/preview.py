@@ -53,15 +53,15 @@ def showing(
             trained.append(time.perf_counter())
             say(f"first step after {about(trained[0] - begin)}")
 
-    def on_interval(model: Model, step: int, prior: Mapping[str, Tensor] | None) -> bool:
-        if prior is None:
+    def on_interval(model: Model, step: int, prior: Mapping[str, Tensor] | None) -> Tensor | bool:
+        if prior is None or model.conditional:  # a grid has no image to condition on
             return False
         so_far = time.perf_counter() - trained[0] if trained else 0.0
         side, nfe = affordable(evaluation_seconds(model, prior), SHARE * max(FIRST, so_far))
         if not side:
             return False
         grid = sample_grid(
-            model, prior, t_min=config.t_min, process=process, side=side, nfe=nfe,
+            model, prior, t_min=config.t_min, process=process, side=side, nfe=nfe, classes=len(config.classes),
             progress=lambda done, total: tell("sampling", done, total, f"{side * side} images"),
         )  # fmt: skip
         path = output / "samples" / f"step-{step:08d}.png"
@@ -71,7 +71,7 @@ def showing(
         if not shown:
             say(f"first samples after {about(time.perf_counter() - begin)}: {path}")
         shown.append(path)
-        return True
+        return images
 
     return Hooks(
         say=say, progress=progress, on_log=on_log, on_interval=on_interval, first_after=FIRST, began=begin,
@@ -100,6 +100,7 @@ def evaluation_seconds(model: Model, prior: Mapping[str, Tensor]) -> float:
     device = model.level.device
     count, dtype = timed_at_once(device), next(model.network.parameters()).dtype
     states = prior["mean"].to(device, dtype)[None].expand(count, -1, -1, -1).contiguous()
+    states = states.repeat(1, 2, 1, 1) if model.conditional else states
     level = torch.zeros(count, dtype=dtype, device=device)
 
     def evaluate() -> float:
@@ -121,12 +122,13 @@ def sample_grid(
     process: Process,
     side: int = 8,
     nfe: int = 32,
+    classes: int = 0,
     progress: Progress = no_progress,
 ) -> Tensor:
-    """side² images [side², C, H, W] from the Gaussian prior.
+    """side² images [side², C, H, W] from the Gaussian prior; of a model with ``classes`` one class a row.
 
-    Image k has the same seeds every time: grids of the same ``side`` and ``nfe`` compare place by place, others do
-    not.
+    Of more classes than rows some are left out, evenly. Image k has the same seeds every time: grids of the same
+    ``side`` and ``nfe`` compare place by place, others do not.
     """
     device = model.level.device
     place = torch.arange(side * side, device=device)
@@ -134,6 +136,9 @@ def sample_grid(
     start = gaussian.draw(side * side, KeyedNoise(combine(0, 1, place)))
     dtype = next(model.network.parameters()).dtype
     start = start.to(dtype) if dtype == torch.float64 else start
+    if classes:
+        row = place // side
+        model = model.given(row % classes if classes <= side else row * classes // side)
     chosen = default_sampler(type(model), process, model.provided)
     times = chosen.times(model, max(nfe, chosen.least(model, t_min, model.T)), t_min=t_min)
     noise, steps = KeyedNoise(combine(0, 2, place)), len(times) - 1

@@ -40,9 +40,12 @@ def config_of(preset: str, **settings: Any) -> TrainConfig:
 
     The SPDE is preconditioned in decorrelated channels (FID −6 % for `ve`, docs/results). The baselines of
     `registry.PROCESSES` end at t = 0 themselves: t_min only limits how short an edit may be. `…-paper` learns the
-    score alone and takes the drift from its stencil, as the paper does.
+    score alone and takes the drift from its stencil, as the paper does. By the t_min of the others `cartoon` has
+    smoothed too much of an image.
     """
-    own = {"channel_pca": True} if preset in PRESETS else {"t_min": 1e-5}
+    own: dict[str, Any] = {"channel_pca": True} if preset in PRESETS else {"t_min": 1e-5}
+    if preset == "cartoon":
+        own["t_min"] = 0.005
     paper = {"learns": "score"} if preset.endswith("-paper") else {}
     return TrainConfig(**{"process": {"preset": preset}, **own, **paper, **settings})
 
@@ -100,7 +103,7 @@ def _lsun256(process: str) -> TrainConfig:
 
 
 def _with_noise(process: str, sigma_max: float) -> dict[str, Any]:
-    own = {"sigma_max": sigma_max} if process in ("ve", DEFAULT_PROCESS) else {}
+    own = {"sigma_max": sigma_max} if process in ("ve", "cartoon", DEFAULT_PROCESS) else {}
     return {"preset": process, **own}
 
 

@@ -4,10 +4,11 @@ import json
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -33,6 +34,25 @@ def check_data(config: TrainConfig, dataset: Dataset) -> None:
             f"the data are {'×'.join(map(str, got))} (channels, height, width), the recipe expects "
             f"{'×'.join(map(str, expected))}; --set size=… channels=…, or prepare the data anew"
         )
+    if config.classes and config.classes != dataset.classes:
+        names = ", ".join(dataset.classes[:4]) + ", …" * (len(dataset.classes) > 4)
+        raise ValueError(
+            f"classes: the run has {len(config.classes)} ({config.classes[0]}, …), the data {len(dataset.classes)} "
+            f"({names or 'no labels'}); set classes=auto in a new run"
+        )
+
+
+def with_classes(config: TrainConfig, dataset: Dataset) -> TrainConfig:
+    """The config with the names of the data's classes, where it is to read them there."""
+    if not config.asks_classes:
+        return config
+    if len(dataset.classes) < 2:
+        what = "no labels" if dataset.labels is None else "one class"
+        raise ValueError(
+            f"classes: {dataset.path} has {what}; expected two subfolders of images or more, or labels of a set; "
+            "prepare it with --classes, or set classes=none"
+        )
+    return replace(config, classes=dataset.classes)
 
 
 def prepare_device(config: TrainConfig, device: torch.device) -> list[str]:
@@ -88,24 +108,35 @@ def memory_named(config: TrainConfig, world: int = 1) -> Iterator[None]:
         ) from error
 
 
-def describe(plan: Plan, dataset: Dataset) -> dict[str, Any]:
-    """What config.json says of a run, at every step."""
+def describe(plan: Plan, dataset: Dataset | None) -> dict[str, Any]:
+    """What config.json says of a run, at every step; without a dataset nothing of the data."""
     described = {
         "version": __version__,
         "config": plan.config.to_dict(),
         "process": plan.process.identity(),
         "network": {"name": plan.network.name, **plan.network.arguments},
         "model": plan.kind.__name__,
-        "data": {
+        "data": {}
+        if dataset is None
+        else {
             "fingerprint": dataset.fingerprint,
             "images": len(dataset),
             "source": str(dataset.meta.get("source", "")),
+            **_labels(plan.config, dataset),
         },
         "threads": torch.get_num_threads(),
         "start": None,  # or what the first weights were taken from
     }
     plain: dict[str, Any] = json.loads(json.dumps(described))  # lists for tuples, as they will be read back
     return plain
+
+
+def _labels(config: TrainConfig, dataset: Dataset) -> dict[str, Any]:
+    """What a run that learns classes says of its labels: a fingerprint, and how many images each class has."""
+    if not config.classes or dataset.labels is None:
+        return {}
+    counts = np.bincount(dataset.labels, minlength=len(config.classes))
+    return {"labels": dataset.labels_fingerprint, "class_counts": counts.tolist()}
 
 
 def threads_named(saved: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]:
@@ -127,7 +158,10 @@ def differences(saved: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str
         for record in (saved, wanted)
     )
     old["config"], old["network"] = completed(old["config"]), _completed_network(old["network"])
-    free = (*(f"config.{key}" for key in (*FREE, "process", "network")), "data.images", "data.source")
+    free = (
+        *(f"config.{key}" for key in (*FREE, "process", "network")), "data.images", "data.source",
+        "data.class_counts",
+    )  # fmt: skip
     return [line.removeprefix("config.") for line in records.differences(old, new, may_change=free)]
 
 
@@ -190,9 +224,11 @@ def _from_run(path: str | Path, plan: Plan, about: Mapping[str, Any]) -> Initial
     saved = find(path)
     begun = load_model(saved)
     old, new = _completed_network(begun.meta["network"]), about["network"]
-    more = new["out_channels"] == 2 * old["out_channels"]
-    free = ("dropout", "out_channels") if more else ("dropout",)
-    if 2 * new["out_channels"] == old["out_channels"]:
+    before, outputs = old.get("out_channels"), new["out_channels"]
+    more = before is not None and outputs == 2 * before
+    added = old.get("classes", 0) == 0 < new.get("classes", 0) and plan.network.name == NCSNPP
+    free = ("dropout", *(["out_channels"] if more else []), *(["classes"] if added else []))
+    if 2 * outputs == before:
         raise ValueError(
             f"cannot start from {path}: its network has two outputs a channel, got one; where the drift is learned "
             "set learns=score_and_drift"
@@ -210,7 +246,7 @@ def _from_run(path: str | Path, plan: Plan, about: Mapping[str, Any]) -> Initial
     )
     also = "; its output was for score and drift together" if theirs.learns == "reverse_drift" != ours.learns else ""
     return InitialWeights(
-        tensors=widened(network, _ncsnpp_config(plan, path)) if more else network,
+        tensors=widened(network, _ncsnpp_config(plan, path)) if more or added else network,
         statistics=begun.model.statistics if same else None,
         prior=begun.prior if same else None,
         about={

@@ -10,7 +10,8 @@ that is drawn depends on the weights: on a GPU a batch is prepared while the ste
 import warnings
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -21,17 +22,20 @@ from anisodiff.noise import KeyedNoise, combine
 from anisodiff.processes import TrainingPair
 from anisodiff.runtime.cuda_graphs import Replay
 from anisodiff.runtime.distributed import Distributed
-from anisodiff.tensors import send
+from anisodiff.tensors import send, wide, widened
 from anisodiff.training.config import TrainConfig
 from anisodiff.training.ema import EMA, profile
 from anisodiff.training.hooks import Diverged
-from anisodiff.training.model import Execution, Plan
+from anisodiff.training.model import Execution, Plan, stored_buffers
 
 BINS = 8
 """Bins of the noise level, in the log."""
+HEEDS_FOUND_INF = ("cpu", "cuda")
+"""Devices whose fused Adam skips a step where a tensor says so."""
 BAD_IN_A_ROW = 5
 """A run ends after this many steps in a row without a finite loss and gradient."""
-_NOISE, _DROPOUT = 1, 2  # streams of keys: a dropout mask must not repeat the words the noise is made of
+# streams of keys: a dropout mask must not repeat the words the noise is made of
+_NOISE, _DROPOUT, _LABELS = 1, 2, 3
 
 
 @dataclass(frozen=True)
@@ -67,6 +71,8 @@ class BatchKeys:
     bins: Tensor
     noise: Tensor
     dropout: Tensor
+    untold: Tensor | None = None
+    """Whether the network is not told the label; None in a run without classes."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +113,7 @@ class LogSums:
 
     @classmethod
     def zeros(cls, device: torch.device) -> "LogSums":
-        return cls(*(torch.zeros(n, dtype=torch.float64, device=device) for n in (BINS, BINS, 2, 3, 3)))
+        return cls(*(torch.zeros(n, dtype=wide(device), device=device) for n in (BINS, BINS, 2, 3, 3)))
 
 
 class Stepper:
@@ -127,13 +133,19 @@ class Stepper:
         self.execution, self.distributed = execution, distributed
         self.device = distributed.device
         self.times = TimeTable.of(model, config)
-        self.weights: Mapping[str, Tensor] = dict(network.named_parameters())
+        self.sharded = config.shard and distributed.world > 1
+        self.parameters = dict(network.named_parameters())
+        self.weights: Mapping[str, Tensor] = {name: self._local(p).detach() for name, p in self.parameters.items()}
+        if not self.sharded:
+            self.weights = self.parameters
         self.ema_weights = EMA(self.weights, tuple(profile(text) for text in config.ema))
         # fused: it skips a step where the tensor `found_inf` is 1, without asking the host
         self.adam = torch.optim.Adam(
             list(self.weights.values()), lr=config.lr, betas=config.betas, eps=config.eps, fused=True
         )
         self.sums = LogSums.zeros(self.device)
+        self.pair_fields: tuple[str, ...] = ()
+        """Names of the fields of a training pair that are there: the same in every step."""
         cuda = self.device.type == "cuda"
         self.side = torch.cuda.Stream(self.device) if cuda else None  # type: ignore[no-untyped-call]
         self._started: torch.cuda.Event | None = None
@@ -155,8 +167,10 @@ class Stepper:
         t = self.process.snap_to_grid(
             draw_times(self.times.times, self.times.cumulative, KeyedNoise(noise).uniform())
         )
-        bins = self.times.bin_of(t)
-        return BatchKeys(t, *(send(x, self.device) for x in (t, bins, noise, dropout)))
+        values = [t, self.times.bin_of(t), noise, dropout]
+        if self.config.classes:
+            values.append(KeyedNoise(combine(keys, _LABELS)).uniform() < self.config.label_dropout)
+        return BatchKeys(t, *(send(x, self.device) for x in values))
 
     def simulate(self, images: Tensor, batch: BatchKeys, rows: slice) -> TrainingPair:
         """States and targets of some samples, from this process's images."""
@@ -176,14 +190,23 @@ class Stepper:
         self.side.wait_event(self._started)
         return torch.cuda.stream(self.side)
 
-    def prepare(self, k: int, images: Tensor) -> StepInputs:
-        """Draw what step k needs from this process's images of batch k; on the stream that is current."""
+    def prepare(self, k: int, images: Tensor, labels: Tensor | None = None) -> StepInputs:
+        """Draw what step k needs from this process's images of batch k; on the stream that is current.
+
+        ``labels``: their classes, int64 [B], in a run that learns classes.
+        """
         batch, parts, ready = self.draw(k), [], None
+        if batch.untold is not None:
+            assert labels is not None
+            labels = torch.where(batch.untold, len(self.config.classes), labels)
         for part in torch.tensor_split(torch.arange(len(batch.t)), self.config.accumulation):
             rows = slice(int(part[0]), int(part[-1]) + 1)
             pair = self.simulate(images, batch, rows)
-            known = () if pair.drift is None else (pair.drift,)
-            parts.append((pair.state, pair.target, batch.t[rows], batch.dropout[rows], *known))
+            if labels is not None:
+                pair = replace(pair, labels=labels[rows])
+            there = {f.name: getattr(pair, f.name) for f in fields(pair) if getattr(pair, f.name) is not None}
+            self.pair_fields = tuple(there)
+            parts.append((batch.t[rows], batch.dropout[rows], *there.values()))
         if self.device.type == "cuda":
             stream = torch.cuda.current_stream(self.device)
             images.record_stream(stream)  # they may come from another
@@ -191,45 +214,56 @@ class Stepper:
             ready.record(stream)
         return StepInputs(k, batch, tuple(parts), ready)
 
-    def step(self, k: int, images: Tensor | StepInputs) -> None:
+    def step(self, k: int, images: Tensor | StepInputs, labels: Tensor | None = None) -> None:
         """Step number k = 0, 1, … with this process's share of batch k, or with what was prepared of it."""
-        prepared = images if isinstance(images, StepInputs) else self.prepare(k, images)
+        prepared = images if isinstance(images, StepInputs) else self.prepare(k, images, labels)
         assert prepared.k == k, f"step {k} was given what was prepared for step {prepared.k}"
         if self.device.type == "cuda":
             self._started = self._started or torch.cuda.Event()  # type: ignore[no-untyped-call]
             self._started.record(torch.cuda.current_stream(self.device))
         prepared.claim()
         if self.replay is None:
-            self.adam.zero_grad(set_to_none=True)
+            self.network.zero_grad(set_to_none=True)
         seen = []
         for number, values in enumerate(prepared.parts):
             with self.distributed.unsynced(self.execution.run, number < len(prepared.parts) - 1):
                 seen.append(self.passes(*values) if self.replay is None else self.replay(*values))
-        self._update(k, torch.cat(seen).double(), prepared.batch)
+        self._update(k, widened(torch.cat(seen)), prepared.batch)
 
-    def passes(
-        self, state: Tensor, target: Tensor, t: Tensor, dropout: Tensor, drift: Tensor | None = None
-    ) -> Tensor:
-        """Losses of some samples [B]; adds their share to the gradient of the batch's mean."""
-        losses = self.model.loss(TrainingPair(state, target, drift), t, dropout)
+    def passes(self, t: Tensor, dropout: Tensor, *pair: Tensor) -> Tensor:
+        """Losses of some samples [B]; adds their share to the gradient of the batch's mean.
+
+        ``pair``: the fields of the training pair that there are, as `prepare` has found them.
+        """
+        losses = self.model.loss(TrainingPair(**dict(zip(self.pair_fields, pair, strict=True))), t, dropout)
         torch.autograd.backward(losses.sum() / (self.config.batch // self.distributed.world))
         return losses.detach()
 
     def _update(self, k: int, losses: Tensor, batch: BatchKeys) -> None:
         weights = list(self.weights.values())
         clip = self.config.clip or float("inf")
-        norm = torch.nn.utils.clip_grad_norm_(weights, clip)
+        if self.sharded:
+            for name, p in self.parameters.items():
+                self.weights[name].grad = None if p.grad is None else self._local(p.grad)
+            own = torch.nn.utils.get_total_norm([w.grad for w in weights if w.grad is not None and w.numel()])
+            norm = self.distributed.total(own.square()).sqrt()
+            torch.nn.utils.clip_grads_with_norm_(weights, clip, norm)
+        else:
+            norm = torch.nn.utils.clip_grad_norm_(weights, clip)
         bad = self.distributed.largest((~(norm.isfinite() & losses.isfinite().all())).float())
-        self.adam.found_inf = bad  # type: ignore[attr-defined]
         for group in self.adam.param_groups:
             group["lr"] = self.lr(k)
-        self.adam.step()
+        if self.device.type in HEEDS_FOUND_INF:
+            self.adam.found_inf = bad  # type: ignore[attr-defined]
+            self.adam.step()
+        elif not bad:  # the host asks, and waits for the device
+            self.adam.step()
         self.ema_weights.update(k + 1, 1 - bad)
-        self._count(k, losses, norm.double(), batch, bad.double())
+        self._count(k, losses, widened(norm), batch, widened(bad))
 
     def _count(self, k: int, losses: Tensor, norm: Tensor, batch: BatchKeys, bad: Tensor) -> None:
         sums, good = self.sums, bad == 0
-        member = torch.nn.functional.one_hot(batch.bins, BINS).double()
+        member = widened(torch.nn.functional.one_hot(batch.bins, BINS))
         sums.loss += torch.where(good, losses.nan_to_num() @ member, 0.0)
         sums.count += torch.where(good, member.sum(0), 0.0)
         sums.norm += torch.where(good, torch.stack([norm, torch.ones_like(norm)]), 0.0)
@@ -258,8 +292,34 @@ class Stepper:
             "the last checkpoint is intact; try a smaller lr, or precision fp32, in a new run --from this one"
         )
 
+    @staticmethod
+    def _local(x: Tensor) -> Tensor:
+        """The part of a sharded tensor that this process holds, or the tensor."""
+        found: Tensor = getattr(x, "to_local", lambda: x)()
+        return found
+
+    def whole(self, tensors: Mapping[str, Tensor], prefix: str = "") -> dict[str, Tensor]:
+        """Tensors named after weights, gathered on the CPU where they are sharded: all processes have to ask."""
+        if not self.sharded:
+            return dict(tensors)
+        from torch.distributed.tensor import DTensor
+
+        found = {}
+        for name, value in tensors.items():
+            like: Any = self.parameters[name.removeprefix(prefix)]
+            made = DTensor.from_local(
+                value.detach(), like.device_mesh, like.placements, run_check=False, shape=like.shape,
+                stride=like.stride(),
+            )  # fmt: skip
+            found[name] = made.full_tensor().cpu()
+        return found
+
+    def averages(self, number: int) -> dict[str, Tensor]:
+        """An EMA of the weights, whole."""
+        return self.whole(self.ema_weights.of(number))
+
     def state(self) -> dict[str, dict[str, Tensor]]:
-        """What is needed to resume, besides the first EMA: files of tensors."""
+        """What is needed to resume, besides the first EMA: files of tensors, each whole."""
         moments = {p: self.adam.state[p] for p in self.weights.values() if p in self.adam.state}
         adam = {
             f"{part}.{name}": moments[p][part]
@@ -267,34 +327,41 @@ class Stepper:
             for name, p in self.weights.items()
             if p in moments
         }
-        others = {f"ema-{i}": self.ema_weights.of(i) for i in range(1, len(self.config.ema))}
-        own = {"weights": dict(self.weights), "optimizer": adam, "counters": {"skipped": self.sums.skipped}}
+        for part in ("exp_avg", "exp_avg_sq"):
+            adam |= self.whole({key: value for key, value in adam.items() if key.startswith(f"{part}.")}, f"{part}.")
+        others = {f"ema-{i}": self.averages(i) for i in range(1, len(self.config.ema))}
+        own = {"weights": self.whole(self.weights), "optimizer": adam, "counters": {"skipped": self.sums.skipped}}
         return own | others
 
     @torch.no_grad()
     def begin(self, weights: Mapping[str, Tensor]) -> None:
         """Start from the network's weights and frozen buffers: also the EMA; Adam's moments start at 0."""
-        for name, p in (*self.weights.items(), *self.network.named_buffers()):
-            p.copy_(weights[name])
+        own = self._own(weights)
+        for name, p in self.weights.items():
+            p.copy_(own[name])
+        for name, buffer in stored_buffers(self.network).items():
+            buffer.copy_(weights[name])
         for i in range(len(self.config.ema)):
-            self.ema_weights.load(i, weights)
+            self.ema_weights.load(i, own)
+
+    def _own(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Of whole tensors what this process holds."""
+        return {name: self.distributed.part_of(x) if self.sharded else x for name, x in tensors.items()}
 
     @torch.no_grad()
     def load(self, model: Mapping[str, Tensor], state: Mapping[str, Mapping[str, Tensor]]) -> None:
         """Restore a state, bit by bit."""
+        weights, optimizer = self._own(state["weights"]), self._own(state["optimizer"])
         for name, p in self.weights.items():
-            p.copy_(state["weights"][name])
-            if f"step.{name}" in state["optimizer"]:  # not before the first step
+            p.copy_(weights[name])
+            if f"step.{name}" in optimizer:  # not before the first step
                 like = {"step": torch.zeros((), device=p.device), "exp_avg": p, "exp_avg_sq": p}
-                saved = {part: state["optimizer"][f"{part}.{name}"] for part in like}
+                saved = {part: optimizer[f"{part}.{name}"] for part in like}
                 self.adam.state[p] = {part: torch.empty_like(like[part]).copy_(v) for part, v in saved.items()}
         averaged = {name.removeprefix("network."): value for name, value in model.items()}
-        self.ema_weights.load(0, averaged)
-        for (
-            name,
-            buffer,
-        ) in self.network.named_buffers():  # frozen; of another seed after --from
+        self.ema_weights.load(0, self._own(averaged))
+        for name, buffer in stored_buffers(self.network).items():  # NCSN++'s are frozen, of another seed after --from
             buffer.copy_(averaged[name])
         for i in range(1, len(self.config.ema)):
-            self.ema_weights.load(i, state[f"ema-{i}"])
+            self.ema_weights.load(i, self._own(state[f"ema-{i}"]))
         self.sums.skipped.copy_(state["counters"]["skipped"])

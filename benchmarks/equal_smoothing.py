@@ -1,0 +1,77 @@
+"""What costs quality: smoothing at equal removed signal, in three ways, and with other operators.
+
+    python benchmarks/equal_smoothing.py DATASET --share 0.7 --out OUT [-- options of compare]
+
+Every run has the noise of `ve` and a smoothing that fades, α1 = a → a/500, with a found on the training images so
+that the same share of the gradients' energy is removed by T (`processes.removal`):
+
+    image       the image alone, by its own edges                              (step signal)
+    both        image and noise, by an operator of the image                   (step exponential, one window)
+    isotropic   image and noise isotropically                                  (step exact)
+    blur-R      as both, but edges of the image blurred by R = 1, 2, 4 pixels: they survive in the state for longer
+    turned      as both, with the edges of the image turned by 180°: a control
+
+and `ve` beside them. Prints the settings and runs `anisodiff compare` on them (again: it continues). --dry-run prints
+only. DATASET is a prepared one.
+"""
+
+import argparse
+import subprocess
+import sys
+from functools import partial
+
+import anisodiff
+from anisodiff.data import open_dataset
+from anisodiff.processes import Process
+from anisodiff.processes.removal import removed_share, strength_for
+
+CASES = {
+    "image": ("anisotropic-gentle", "signal(windows=1)"),
+    "both": ("anisotropic-gentle", "exponential(windows=1)"),
+    "isotropic": ("ve", "exact"),
+    "blur-1": ("anisotropic-gentle", "exponential(windows=1, blur=1)"),
+    "blur-2": ("anisotropic-gentle", "exponential(windows=1, blur=2)"),
+    "blur-4": ("anisotropic-gentle", "exponential(windows=1, blur=4)"),
+    "turned": ("anisotropic-gentle", "exponential(windows=1, turned=true)"),
+}
+
+
+def fading(a: float) -> str:
+    return f"geometric({a:.6g}, {a / 500:.6g})"
+
+
+def build(case: str, size: int, a: float) -> Process:
+    preset, step = CASES[case]
+    return anisodiff.process(preset, size, diffusivity=fading(a), step=step)
+
+
+def setting(case: str, a: float) -> str:
+    """A run of `compare`."""
+    preset, step = CASES[case]
+    return f"{preset}:process.diffusivity={fading(a)};process.step={step};name={case}"
+
+
+def main() -> None:
+    words = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    words.add_argument("dataset")
+    words.add_argument("--share", type=float, default=0.7)
+    words.add_argument("--images", type=int, default=64, help="on which the strengths are found")
+    words.add_argument("--out", required=True)
+    words.add_argument("--dry-run", action="store_true")
+    place = sys.argv.index("--") if "--" in sys.argv else len(sys.argv)
+    options, rest = words.parse_args(sys.argv[1:place]), sys.argv[place + 1 :]
+    data = open_dataset(options.dataset)
+    images, size, chosen = data.first(min(options.images, len(data))), max(data.size), ["ve:name=ve"]
+    for case in CASES:
+        made = partial(build, case, size)
+        a = strength_for(made, images, options.share, made(1.0).T)
+        chosen.append(setting(case, a))
+        print(f"{case}: α1 from {a:.4g}, removes {removed_share(made(a), images, made(a).T):.4f}", flush=True)
+    command = ["compare", *chosen, "--data", options.dataset, "--out", options.out, *rest]
+    print("anisodiff " + " ".join(f"'{word}'" if set(word) & set("();") else word for word in command))
+    if not options.dry_run:
+        sys.exit(subprocess.run([sys.executable, "-m", "anisodiff", *command], check=False).returncode)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,121 @@
+"""What explains the paper's numbers: where sampling starts, and how many samples are distinct.
+
+    python benchmarks/starts.py starts MODEL --train TRAIN --test TEST --out OUT --inception FILE
+    python benchmarks/starts.py repeats SAMPLES.npz --train TRAIN --out OUT --inception FILE
+
+`starts`: MODEL (of `ve`) samples from states at σ = 0.87, 2, 5 and 50 that were made from training images, from test
+images, and from the Gaussian of such states: train − test is leakage, test − Gaussian is honest help. `repeats`: the
+first eighth of the samples, eight times over, beside all of them: what precision, density, recall and coverage say of
+samples that are not distinct. Every row is a file in OUT, made once; table.md has all. Without --inception pixels are
+compared. TRAIN and TEST are prepared datasets, or pictures in the model's size.
+"""
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+import anisodiff
+from anisodiff.data import is_dataset, open_dataset
+from anisodiff.generation import Generator
+from anisodiff.io.images import to_bytes
+from anisodiff.io.records import write_json
+from anisodiff.metrics import evaluate, image_set, inception
+from anisodiff.noise import KeyedNoise, combine
+from anisodiff.path_bound import noise_left
+from anisodiff.priors import fit_gaussian
+from anisodiff.runtime.devices import pick_device
+
+SIGMAS, BATCH = (0.87, 2.0, 5.0, 50.0), 250
+
+
+def time_of(generator: Generator, sigma: float) -> float:
+    """Where the noise of a state has the standard deviation ``sigma``; T where it never has more."""
+    t = torch.linspace(0, generator.process.T, 2001, dtype=torch.float64)[1:]
+    level = torch.cat([noise_left(generator.model, part) for part in torch.split(t, 64)])
+    return float(t[min(int(torch.searchsorted(level.cummax(0).values, sigma)), len(t) - 1)])
+
+
+def pictures(path: Path, most: int) -> Tensor:
+    """The first images, [N, C, H, W] in [0, 1]."""
+    if is_dataset(path):
+        return open_dataset(path).first(most)
+    with np.load(path) as held:
+        return torch.from_numpy(held["images"][:most]).permute(0, 3, 1, 2).float() / 255
+
+
+def states(generator: Generator, kind: str, images: Tensor, t: float) -> Tensor:
+    """States at ``t`` of images, or of the Gaussian with the mean and covariance of such states."""
+    keys = torch.arange(len(images))
+    parts = zip(torch.split(images, BATCH), torch.split(keys, BATCH))
+    drawn = torch.cat([generator.process.draw(x, t, KeyedNoise(combine(71, key))) for x, key in parts])
+    return fit_gaussian(drawn).draw(len(images), KeyedNoise(combine(72, keys))) if kind == "gaussian" else drawn
+
+
+def measure(samples: Tensor, reference: Any, options: argparse.Namespace) -> dict[str, float]:
+    network = None
+    if options.inception is not None:
+        network = inception(options.inception, device=pick_device(options.device))
+    found = evaluate(image_set(samples, name="samples"), reference, network=network)
+    return {value.name: value.value for value in found.values if isinstance(value.value, float)}
+
+
+def starts(options: argparse.Namespace) -> None:
+    generator = anisodiff.load(options.model, options.device)
+    sets = {"train": pictures(options.train, options.n), "test": pictures(options.test, options.n)}
+    sets["gaussian"] = sets["train"]
+    for sigma in options.sigmas:
+        t = time_of(generator, sigma)
+        for kind, images in sets.items():
+            path = options.out / f"start-{sigma:g}-{kind}.json"
+            if path.is_file():
+                continue
+            begin = states(generator, kind, images, t)
+            made = generator.reverse(begin, t, seeds=range(len(begin)), steps=options.steps)
+            facts = {"sigma": sigma, "t": t, "start": kind, "samples": len(begin), "steps": options.steps}
+            write_json(path, {**facts, **measure(to_bytes(made.as_subclass(Tensor)), options.train, options)})
+
+
+def repeats(options: argparse.Namespace) -> None:
+    with np.load(options.model) as held:
+        pixels = torch.from_numpy(held["images"]).permute(0, 3, 1, 2)
+    few = pixels[: len(pixels) // 8]
+    for name, samples in (("all", pixels), ("an eighth, eight times", few.repeat(8, 1, 1, 1))):
+        path = options.out / f"repeats-{name.partition(',')[0].replace(' ', '-')}.json"
+        if not path.is_file():
+            write_json(path, {"samples": name, "count": len(samples), **measure(samples, options.train, options)})
+
+
+def main() -> None:
+    words = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    words.add_argument("what", choices=("starts", "repeats"))
+    words.add_argument("model", help="a model, or samples in an .npz")
+    words.add_argument("--train", type=Path, required=True)
+    words.add_argument("--test", type=Path)
+    words.add_argument("--out", type=Path, required=True)
+    words.add_argument("--n", type=int, default=10_000)
+    words.add_argument("--steps", type=int, default=50, help="NFE")
+    words.add_argument("--sigmas", type=float, nargs="+", default=SIGMAS)
+    words.add_argument("--inception", type=Path)
+    words.add_argument("--device", default="auto")
+    options = words.parse_args()
+    if options.what == "starts" and options.test is None:
+        words.error("starts needs --test: images that were not trained on")
+    options.out.mkdir(parents=True, exist_ok=True)
+    (starts if options.what == "starts" else repeats)(options)
+    rows = [json.loads(path.read_text()) for path in sorted(options.out.glob("*.json"))]
+    keys = list(dict.fromkeys(key for row in rows for key in row))
+    lines = ["| " + " | ".join(keys) + " |", "|---" * len(keys) + "|"]
+    for row in rows:
+        cells = (f"{row[k]:.4g}" if isinstance(row.get(k), float) else str(row.get(k, "–")) for k in keys)
+        lines.append("| " + " | ".join(cells) + " |")
+    (options.out / "table.md").write_text("\n".join(lines) + "\n")
+    print("\n".join(lines))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,366 @@
+"""Structure → texture: cartoons of held-out photographs become photographs again; which model does it best?
+
+    python benchmarks/structure_texture.py --data faces --out OUT --inception FILE     # again until all is there
+    python benchmarks/structure_texture.py --tiny --out OUT                            # all of it in two minutes
+
+Runs, all with the same network, images and data:
+
+    cartoon     Perona–Malik on the image, finished at σ = 0.03, then noise; starts from the input as it is
+    cartoon-3   the same with 3/10 of the smoothing;   blur: the same with isotropic smoothing
+    ve          SDEdit at every strength
+    ve-conditional  `ve` whose network sees the Perona–Malik cartoon (process.condition): starts from noise
+
+Inputs: Perona–Malik, bilateral and median cartoons, k-means strokes, flat drawings, all of held-out photographs.
+`ve-conditional` was trained on the first kind only; the input itself is a row. Each run edits each kind with NFE 2,
+4, 8, 20, 50. Measures: FID and KID of the results to the photographs (without --inception: sliced Wasserstein
+distance), edge F1 against the input's edges, RMSE to the photograph, diversity between seeds, LPIPS with --lpips.
+Every result is a file, made once; --for SECONDS ends a call early. Writes results.json, README.md and sheets.
+"""
+
+import argparse
+import hashlib
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+import anisodiff
+from anisodiff.data import open_dataset
+from anisodiff.editing import edit, from_cartoon, read_paint, t_of_strength
+from anisodiff.generation import Generator, load
+from anisodiff.io.grids import save_grid
+from anisodiff.io.images import to_bytes
+from anisodiff.io.records import write_json
+from anisodiff.metrics import diversity, edge_f1, evaluate, image_set, inception
+from anisodiff.metrics.edits import rms_distance
+from anisodiff.notation import setting
+from anisodiff.runtime.devices import pick_device
+
+STRENGTHS = (0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
+KINDS = ("perona-malik", "bilateral", "median", "strokes", "flat")
+SHOWN = 6
+
+
+@dataclass(frozen=True)
+class Run:
+    """A model of the study."""
+
+    name: str
+    process: dict[str, Any]
+    starts: tuple[float | None, ...]
+    """SDEdit strengths; None: from the cartoon as it is."""
+
+
+def runs(options: argparse.Namespace) -> list[Run]:
+    """The models."""
+    smoothing = options.smoothing
+    condition = f"perona-malik(smoothing={smoothing:g})"
+    cartoon = {"preset": "cartoon", "smoothing": smoothing}
+    return [
+        Run("cartoon", cartoon, (None,)),
+        Run("cartoon-3", {**cartoon, "smoothing": 0.3 * smoothing}, (None,)),
+        Run("blur", {**cartoon, "drift_anisotropy": "infinite"}, (None,)),
+        Run("ve", {"preset": "ve"}, tuple(options.strengths)),
+        Run("ve-conditional", {"preset": "ve", "condition": condition}, (None,)),
+    ]
+
+
+def inputs(options: argparse.Namespace) -> dict[str, str]:
+    """Kinds of input, and how each is painted."""
+    every = {
+        "perona-malik": f"perona-malik(smoothing={options.smoothing:g})",
+        "bilateral": "bilateral(radius=3, space=2, color=0.1)",
+        "median": "median(radius=2)",
+        "strokes": "strokes(colors=8)",
+        "flat": "flat(colors=8, area=16)",
+    }
+    return {kind: every[kind] for kind in options.kinds}
+
+
+@dataclass
+class Study:
+    """Everything of one output folder; each part is made where it is missing."""
+
+    options: argparse.Namespace
+    ends: float
+
+    @property
+    def out(self) -> Path:
+        return Path(self.options.out)
+
+    def on_time(self) -> bool:
+        return time.monotonic() < self.ends
+
+    # -- training
+
+    def train(self, run: Run) -> bool:
+        """Train a run to its end; whether it is there. The first one keeps images aside, for all."""
+        folder, first = self.out / "runs" / run.name, self.out / "runs" / "cartoon"
+        here = folder.exists() and any(folder.iterdir())
+        data = None if here else (self.options.data if run.name == "cartoon" else first / "data")
+        keys: dict[str, Any] = {} if here else {"process": run.process, **self.options.keys}
+        cut = {} if here or run.name != "cartoon" else {"holdout": str(self.options.holdout)}
+        if not here:
+            keys.setdefault("images", self.options.images)
+            keys["seed"] = self.options.seed
+        model = anisodiff.train(
+            data, folder, device=self.options.device, stop=lambda: not self.on_time(), **cut, **keys
+        )
+        return model.outcome is None or model.outcome.finished
+
+    # -- inputs
+
+    @cached_property
+    def photos(self) -> Tensor:
+        """Held-out photographs, [N, C, H, W] in [0, 1]."""
+        held = open_dataset(self.out / "runs" / "cartoon" / "heldout")
+        return held.first(min(self.options.n, len(held)))
+
+    @cached_property
+    def paintings(self) -> dict[str, Tensor]:
+        """The inputs of every kind, as bytes would have them."""
+        found = {}
+        for kind, text in inputs(self.options).items():
+            path = self.out / "inputs" / f"{kind}.npz"
+            if not path.is_file():
+                paint = read_paint(text)
+                save(path, torch.stack([paint(x) for x in self.photos]))
+            found[kind] = read(path)
+        return found
+
+    # -- edits
+
+    def items(self) -> Iterator[tuple[Run, str, int, float | None]]:
+        for run in runs(self.options):
+            for kind in inputs(self.options):
+                for nfe in self.options.nfe:
+                    for start in run.starts:
+                        yield run, kind, nfe, start
+
+    def file(self, run: Run, kind: str, nfe: int, start: float | None) -> Path:
+        where = "" if start is None else f"-{start:g}"
+        return self.out / "edits" / f"{run.name}-{kind}-{nfe}{where}"
+
+    def edit(self, generator: Generator, kind: str, nfe: int, start: float | None) -> tuple[Tensor, int] | None:
+        """Results [seeds, N, C, H, W] and the NFE spent; None where this model needs more NFE."""
+        paintings, made, steps = self.paintings[kind], [], nfe
+        t = generator.process.smoothing_end
+        if start is not None:
+            t = t_of_strength(generator.model, start, t_min=generator.plan.config.t_min)
+        try:
+            spent = generator.route("auto", steps, t).nfe
+        except ValueError:
+            return None
+        for seed in range(self.options.candidates):
+            seeds = range(seed * 10**6, seed * 10**6 + len(paintings))
+            if start is None:
+                made.append(from_cartoon(generator, paintings, seeds=seeds, steps=steps))
+            else:
+                made.append(edit(generator, paintings, seeds=seeds, t=t, steps=steps))
+        return torch.stack(made).as_subclass(Tensor), spent
+
+    def make(self) -> bool:
+        """Edit and measure what is missing; whether all is there."""
+        loaded: dict[str, Generator] = {}
+        for kind, painting in self.paintings.items():
+            path = self.out / "edits" / f"input-{kind}.json"
+            if not path.is_file():
+                facts: dict[str, Any] = {"run": "input", "kind": kind, "asked": 0, "nfe": 0, "strength": None}
+                write_json(path, {**facts, **self.measure(kind, torch.stack([painting, painting]))})
+        for run, kind, nfe, start in self.items():
+            path = self.file(run, kind, nfe, start)
+            if path.with_suffix(path.suffix + ".json").is_file():
+                continue
+            if not self.on_time():
+                return False
+            if run.name not in loaded:
+                loaded = {run.name: load(self.out / "runs" / run.name, self.options.device)}
+            found = self.edit(loaded[run.name], kind, nfe, start)
+            facts = {"run": run.name, "kind": kind, "asked": nfe, "strength": start}
+            if found is None:
+                facts["refused"] = True
+            else:
+                save(path.with_suffix(path.suffix + ".npz"), found[0][0, :SHOWN])
+                facts |= {"nfe": found[1], "checkpoint": loaded[run.name].origin.model}
+                facts |= self.measure(kind, found[0])
+            write_json(path.with_suffix(path.suffix + ".json"), facts)
+            print(path.name, {k: round(v, 4) for k, v in facts.items() if isinstance(v, float)}, flush=True)
+        return True
+
+    # -- measures
+
+    @cached_property
+    def network(self) -> Any:
+        if self.options.inception is None:
+            return None
+        return inception(self.options.inception, device=pick_device(self.options.device))
+
+    @cached_property
+    def perceptual(self) -> Callable[[Tensor, Tensor], Tensor] | None:
+        if self.options.lpips is None:
+            return None
+        from anisodiff.metrics.lpips import LPIPS  # type: ignore[import-not-found, unused-ignore]
+
+        found: Callable[[Tensor, Tensor], Tensor] = LPIPS(self.options.lpips)
+        return found
+
+    def measure(self, kind: str, results: Tensor) -> dict[str, float]:
+        first, photos = results[0], self.photos
+        names = ("fid", "kid") if self.network is not None else ("sliced", "spectrum")
+        report = evaluate(
+            image_set(to_bytes(first), name="results"), image_set(to_bytes(photos), name="photographs"),
+            network=self.network, metrics=names,
+        )  # fmt: skip
+        found = {value.name: value.value for value in report.values}
+        found["edge_f1"] = float(edge_f1(first, self.paintings[kind]).mean())
+        found["rmse_photo"] = float(rms_distance(first, photos).mean())
+        found["rmse_input"] = float(rms_distance(first, self.paintings[kind]).mean())
+        found["diversity"] = diversity(results)
+        if self.perceptual is not None:
+            found["lpips"] = float(self.perceptual(first, photos).mean())
+            found["lpips_diversity"] = diversity(results, self.perceptual)
+        return found
+
+    # -- the page
+
+    def page(self) -> None:
+        rows = [json.loads(path.read_text()) for path in sorted((self.out / "edits").glob("*.json"))]
+        write_json(self.out / "results.json", {"protocol": self.protocol(), "rows": rows})
+        rank = "fid" if self.network is not None else "sliced_wasserstein"
+        shown = [rank, "edge_f1", "diversity", "rmse_photo"] + (["lpips"] if self.options.lpips else [])
+        lines = ["# Structure → texture", "", *(f"- {k}: {v}" for k, v in self.protocol().items()), ""]
+        lines += [f"`ve`: SDEdit at the strength that is best by {rank}, for each row by itself.", ""]
+        for kind in inputs(self.options):
+            lines += [f"## {kind}", "", "| NFE | run | strength | " + " | ".join(shown) + " |"]
+            lines.append("|---" * (3 + len(shown)) + "|")
+            lines.append(_line(rows, Run("input", {}, (None,)), kind, 0, rank, shown))
+            for nfe in self.options.nfe:
+                for run in runs(self.options):
+                    lines.append(_line(rows, run, kind, nfe, rank, shown))
+            lines.append("")
+            self.sheet(kind, rows, rank)
+        (self.out / "README.md").write_text("\n".join(lines))
+
+    def sheet(self, kind: str, rows: list[dict[str, Any]], rank: str) -> None:
+        """Rows: photograph, input, and each run's results with the NFE nearest to 8."""
+        nfe = min(self.options.nfe, key=lambda n: abs(n - 8))
+        columns = [self.photos[:SHOWN], self.paintings[kind][:SHOWN]]
+        for run in runs(self.options):
+            best = _best(rows, run, kind, nfe, rank)
+            if best is not None:
+                path = self.file(run, kind, nfe, best["strength"])
+                columns.append(read(path.with_suffix(path.suffix + ".npz")))
+        save_grid(torch.cat(columns), self.out / f"{kind}.png", columns=len(columns[0]))
+
+    def protocol(self) -> dict[str, Any]:
+        o = self.options
+        return {
+            "data": Path(o.data).name, "photographs": len(self.photos), "seeds per input": o.candidates,
+            "images seen": o.images, "training seed": o.seed, "smoothing": o.smoothing,
+            "features": "none" if self.network is None else self.network.name,
+            "edges": "contrast 0.15, tolerance 1 pixel",
+        }  # fmt: skip
+
+
+def _best(rows: list[dict[str, Any]], run: Run, kind: str, nfe: int, rank: str) -> dict[str, Any] | None:
+    own = [r for r in rows if (r["run"], r["kind"], r["asked"]) == (run.name, kind, nfe) and rank in r]
+    return min(own, key=lambda r: r[rank]) if own else None
+
+
+def _line(rows: list[dict[str, Any]], run: Run, kind: str, nfe: int, rank: str, shown: list[str]) -> str:
+    best = _best(rows, run, kind, nfe, rank)
+    if best is None:
+        return f"| {nfe} | {run.name} | – | " + " | ".join("–" for _ in shown) + " |"
+    strength = "–" if best["strength"] is None else f"{best['strength']:g}"
+    return f"| {best['nfe']} | {run.name} | {strength} | " + " | ".join(f"{best[k]:.4g}" for k in shown) + " |"
+
+
+def save(path: Path, images: Tensor) -> None:
+    """Bytes of images in [0, 1], whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_suffix(".part.npz")
+    np.savez(part, images=to_bytes(images).cpu().numpy())
+    part.replace(path)
+
+
+def read(path: Path) -> Tensor:
+    with np.load(path) as held:
+        return torch.from_numpy(held["images"]).float() / 255
+
+
+def tiny(options: argparse.Namespace) -> None:
+    """Settings and drawings of 16² for a trial on a CPU."""
+    options.keys = {
+        "network": {"name": "small", "nf": 8, "multipliers": [1, 1], "blocks": 1}, "batch": 8, "calibration": 16,
+        "images": 40, "sample_every": 0,
+    }  # fmt: skip
+    options.images, options.n, options.holdout, options.smoothing = 40, 8, 8, 4.0
+    options.nfe = [2, 8]
+    rng = np.random.default_rng(0)
+    pictures = np.zeros((48, 16, 16, 3))
+    for picture in pictures:
+        picture[:] = rng.uniform(0.2, 0.8, 3)
+        for _ in range(3):
+            (top, left), side = rng.integers(0, 10, 2), rng.integers(4, 9)
+            picture[top : top + side, left : left + side] = rng.uniform(0, 1, 3)
+        picture += rng.normal(0, 0.04, picture.shape)
+    options.data = Path(options.out) / "drawings.npy"
+    options.data.parent.mkdir(parents=True, exist_ok=True)
+    np.save(options.data, (255 * pictures.clip(0, 1)).astype(np.uint8))
+
+
+def main() -> None:
+    words = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    words.add_argument("--data", type=Path, help="photographs: a folder, zip or prepared dataset")
+    words.add_argument("--out", type=Path, required=True)
+    words.add_argument("--images", type=int, default=5_120_000, help="seen by each run")
+    words.add_argument("--n", type=int, default=2000, help="held-out photographs that are edited, at most")
+    words.add_argument("--holdout", default="10%", help="as of train")
+    words.add_argument("--candidates", type=int, default=2, help="seeds of each edit")
+    words.add_argument("--seed", type=int, default=0, help="of training")
+    words.add_argument("--smoothing", type=float, default=10.0, help="∫α1 of the cartoons, in pixels²; 40 at 64²")
+    words.add_argument("--nfe", type=int, nargs="+", default=[2, 4, 8, 20, 50])
+    words.add_argument("--kinds", nargs="+", choices=KINDS, default=KINDS, help="of input")
+    words.add_argument("--strengths", type=float, nargs="+", default=STRENGTHS, help="of VE-SDEdit")
+    words.add_argument("--set", nargs="*", default=[], help="KEY=VALUE of all trainings")
+    words.add_argument("--inception", type=Path, help="Inception's weights, for FID and KID")
+    words.add_argument("--lpips", type=Path, help="LPIPS weights")
+    words.add_argument("--for", dest="seconds", type=float, default=float("inf"), help="seconds of this call")
+    words.add_argument("--device", default="auto")
+    words.add_argument("--tiny", action="store_true")
+    options = words.parse_args()
+    options.keys = {key: setting(value) for key, _, value in (text.partition("=") for text in options.set)}
+    if options.tiny:
+        tiny(options)
+    if options.data is None:
+        words.error("--data: give photographs, or --tiny")
+    _check_same(options)
+    study = Study(options, time.monotonic() + options.seconds)
+    for run in runs(options):
+        if not (study.on_time() and study.train(run)):
+            sys.exit("time is up: the same command continues")
+    whole = study.make()
+    study.page()
+    print(f"wrote {options.out / 'README.md'}" + ("" if whole else "; time is up: the same command continues"))
+
+
+def _check_same(options: argparse.Namespace) -> None:
+    """Refuse to continue a study with other settings."""
+    own = {k: str(v) for k, v in vars(options).items() if k not in ("seconds", "device", "out", "inception", "lpips")}
+    code = hashlib.sha256(json.dumps(own, sort_keys=True).encode()).hexdigest()
+    path = options.out / "settings.json"
+    if path.is_file() and json.loads(path.read_text())["code"] != code:
+        sys.exit(f"{options.out} holds a study with other settings ({path}): choose another --out")
+    write_json(path, {**own, "code": code})
+
+
+if __name__ == "__main__":
+    main()

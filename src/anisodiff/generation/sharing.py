@@ -1,0 +1,166 @@
+"""A model to give away: a checkpoint without its training state, with a model card and a sheet of samples.
+
+FOLDER/  model.safetensors  prior.safetensors   as in the checkpoint, byte by byte
+         config.json                            without the folders of this machine
+         manifest.json                          sha256 of these
+         README.md, samples.png                 the card, and its samples
+"""
+
+import secrets
+import shutil
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import yaml
+
+from anisodiff.extras import need
+from anisodiff.generation.images import Images
+from anisodiff.generation.reverse import Route
+from anisodiff.io import hub, tensor_files
+from anisodiff.io.atomic import without_folders
+from anisodiff.io.checkpoint import MANIFEST, Checkpoint, read
+from anisodiff.networks import own as own_networks
+from anisodiff.registry import NETWORKS
+from anisodiff.training.model import Plan
+from anisodiff.version import __version__
+
+CARD, SHEET = "README.md", "samples.png"
+_TENSORS = ("model.safetensors", "prior.safetensors")
+
+
+class Shareable(ABC):
+    """What `Generator` has to be given away: `save_pretrained` and `push_to_hub`."""
+
+    saved: Checkpoint | None = None
+    """The checkpoint that it was loaded from."""
+    plan: Plan
+    meta: dict[str, Any]
+    parameters: int
+    """Weights of the network."""
+
+    @abstractmethod
+    def route(self) -> Route: ...
+
+    @abstractmethod
+    def sample(self, n: int) -> Images: ...
+
+    def save_pretrained(self, folder: str | Path, *, numbers: str = "", samples: int = 16) -> Path:
+        """Write the model to a new folder: weights as they are, a model card, and a sheet of ``samples`` (0: none).
+
+        ``numbers``: what the card says of its quality, in Markdown: ``report.table()`` of `anisodiff.evaluate`.
+        """
+        target = Path(folder)
+        if self.saved is None:
+            raise ValueError("this model has no checkpoint: save one that was loaded with anisodiff.load")
+        if target.exists() and (not target.is_dir() or any(target.iterdir())):
+            raise ValueError(f"{target} is not empty: choose a new folder")
+        saved = read(self.saved.path)  # it may be gone, or changed since
+        partial = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
+        partial.mkdir(parents=True)
+        try:
+            self._fill(partial, saved, target.name, numbers=numbers, samples=samples)
+            if target.exists():
+                target.rmdir()
+            partial.rename(target)
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
+        return target
+
+    def _fill(self, folder: Path, saved: Checkpoint, name: str, *, numbers: str, samples: int) -> None:
+        codes = {file: code for file, code in saved.codes.items() if file in _TENSORS}
+        for file in codes:
+            shutil.copyfile(saved.path / file, folder / file)
+        source = without_folders(saved.meta["data"].get("source") or "")
+        meta = {**saved.meta, "data": {**saved.meta["data"], "source": source}}
+        codes["config.json"] = tensor_files.put_json(folder / "config.json", meta)
+        tensor_files.put_json(folder / "manifest.json", MANIFEST.new({"files": codes}))
+        route, sheet = self.route(), ""
+        if samples:
+            self.sample(samples).save_grid(folder / SHEET)
+            sheet = f"{samples} samples: seeds 0 to {samples - 1}, `{route.sampler}`, {route.nfe} NFE each."
+        text = card(
+            self.plan, meta, name, parameters=self.parameters, sampler=str(route.sampler),
+            numbers=without_folders(numbers), sheet=sheet,
+        )  # fmt: skip
+        (folder / CARD).write_text(text, encoding="utf-8")
+
+    def push_to_hub(
+        self, name: str, *, numbers: str = "", samples: int = 16, private: bool | None = None,
+        token: str | None = None,
+    ) -> str:  # fmt: skip
+        """Write the folder of `save_pretrained` to OWNER/NAME on the Hugging Face Hub; returns its address.
+
+        ``token``: that of huggingface_hub's login, where none is given.
+        """
+        repository, _ = hub.split(name)
+        need("huggingface_hub", "push_to_hub", "hub")
+        with TemporaryDirectory() as above:
+            folder = self.save_pretrained(
+                Path(above) / repository.rpartition("/")[2], numbers=numbers, samples=samples
+            )
+            message = f"anisodiff model after {self.meta['images']} images"
+            return hub.push(folder, name, private=private, token=token, message=message)
+
+
+def card(
+    plan: Plan, meta: Mapping[str, Any], name: str, *, parameters: int, sampler: str, numbers: str = "",
+    sheet: str = "",
+) -> str:  # fmt: skip
+    """The model card: what the model is, what it was trained on and how, its numbers and samples."""
+    config, data = plan.config, meta["data"]
+    head = {
+        "library_name": "anisodiff",
+        "pipeline_tag": "unconditional-image-generation",
+        "tags": ["anisodiff", "diffusion", f"process:{config.process['preset']}"],
+    }
+    network = {key: value for key, value in config.network.items() if key != "name"}
+    seconds = meta.get("training_seconds")
+    rows = {
+        "Process": f"`{config.process['preset']}`" + _listed(config.process, "preset"),
+        "Network": f"`{config.network['name']}`, {parameters:,} parameters" + _listed(network),
+        "Images": f"{config.channels}×{config.size[0]}×{config.size[1]} (channels, height, width)",
+        "Data": f"{_plain(data.get('source') or 'not named')}, {data.get('images') or 'unknown number of'} images, "
+        f"fingerprint `{str(data['fingerprint'])[:16]}`",
+        "Training": f"{meta['images']:,} images seen in {meta['step']:,} steps of {config.batch}, "
+        f"Adam {config.lr:g}, EMA `{config.ema[0]}`, {config.precision}, seed {config.seed}"
+        + ("" if seconds is None else f", {seconds:.0f} s"),
+        "Learned": f"`{meta.get('model', 'model')}`: parameterization `{config.parameterization}`, "
+        f"learns `{config.learns}`, t_min {config.t_min:g}",
+        "Default sampler": f"`{sampler}`",
+        "Made with": f"anisodiff {meta.get('version', __version__)}",
+    }
+    table = "\n".join(f"| {key} | {_plain(value)} |" for key, value in rows.items())
+    parts = [
+        f"---\n{yaml.safe_dump(head, sort_keys=False, allow_unicode=True)}---\n\n# {_plain(name)}",
+        f"| | |\n|---|---|\n{table}",
+        f"## Use\n\n{_use(str(config.network['name']), _plain(name))}",
+        "## Numbers\n\n" + (numbers or "None were given."),
+    ]
+    if sheet:
+        parts.append(f"## Samples\n\n![samples]({SHEET})\n\n{sheet}")
+    return "\n\n".join(parts) + "\n"
+
+
+def _use(network: str, name: str) -> str:
+    """How to load it; a network of someone's own is not in the folder."""
+    own = own_networks.is_path(network) and network not in NETWORKS
+    code = f"anisodiff.load({name!r}{', trust_code=True' if own else ''})"
+    note = f"The code of the network, `{network}`, is not part of this folder.\n\n" if own else ""
+    return (
+        f"{note}```python\nimport anisodiff\n\nmodel = {code}  # this folder, or 'hub:OWNER/NAME'\n"
+        "images = model.sample(16, seed=0)\n```"
+    )
+
+
+def _listed(keys: Mapping[str, Any], *but: str) -> str:
+    """Keys that were set, in words."""
+    found = [f"{key} = {value}" for key, value in keys.items() if key not in but]
+    return f" with {', '.join(found)}" if found else ""
+
+
+def _plain(value: object) -> str:
+    """Text from a file, for one cell of a table: no new line, no column, no HTML."""
+    return " ".join(str(value).split()).replace("|", "\\|").replace("<", "&lt;")[:2000]

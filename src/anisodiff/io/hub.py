@@ -1,0 +1,89 @@
+"""Models on the Hugging Face Hub, ``hub:OWNER/NAME`` or ``hub:OWNER/NAME@REVISION``: folders like all others.
+
+A name with this prefix that the user gives is the only thing that reaches for the Hub. Only the files that the
+manifest lists are downloaded, into the cache of huggingface_hub, and are then checked as every checkpoint is.
+"""
+
+import re
+from collections.abc import Callable, Iterable
+from pathlib import Path, PurePath
+from typing import TypeVar
+
+from anisodiff.extras import need
+from anisodiff.io.archives import one_line
+from anisodiff.io.records import read_json
+from anisodiff.io.schema import fields, require, table, text
+
+T = TypeVar("T")
+PREFIX = "hub:"
+_REPOSITORY = re.compile(r"\w[\w.-]{0,95}/\w[\w.-]{0,95}")
+_LISTED = fields(files=table(text))
+_MOST = 64
+
+
+def is_hub(path: str | Path) -> bool:
+    """Whether a name is that of a model on the Hub."""
+    return str(path).startswith(PREFIX)
+
+
+def split(path: str | Path) -> tuple[str, str | None]:
+    """OWNER/NAME and the revision, where one is given."""
+    name, at, revision = str(path).replace("\\", "/").removeprefix(PREFIX).partition("@")
+    if not _REPOSITORY.fullmatch(name) or (at and not revision):
+        raise ValueError(f"got {str(path)!r}, expected hub:OWNER/NAME or hub:OWNER/NAME@REVISION")
+    return name, revision or None
+
+
+def is_outside(name: str) -> bool:
+    """Whether a name in a manifest leads out of its folder."""
+    return PurePath(name).is_absolute() or ".." in PurePath(name).parts
+
+
+def fetch(path: str | Path) -> Path:
+    """The local folder of a model on the Hub; what is there already is not downloaded again."""
+    name, revision = split(path)
+    hub = need("huggingface_hub", str(path), "hub")
+
+    def download(files: Iterable[str], at: str | None) -> Path:
+        patterns = [re.sub(r"([*?[])", r"[\1]", file) for file in files]
+        found: str = hub.snapshot_download(repo_id=name, revision=at, allow_patterns=patterns)
+        return Path(found)
+
+    def both() -> Path:
+        folder = download(["manifest.json"], revision)
+        if not (folder / "manifest.json").is_file():
+            raise ValueError(f"{path} holds no model of anisodiff: manifest.json is missing")
+        listed = require(_LISTED, read_json(folder / "manifest.json"), folder / "manifest.json")["files"]
+        if len(listed) > _MOST:
+            raise ValueError(f"{path}: manifest.json lists {len(listed)} files, expected at most {_MOST}")
+        for file in listed:
+            if is_outside(file):
+                raise ValueError(f"{path}: manifest.json lists {file}, which is not inside")
+        return download(listed, folder.name)  # the same commit, whatever has been pushed since
+
+    return _answered(path, both)
+
+
+def push(folder: Path, name: str, *, private: bool | None, token: str | None, message: str) -> str:
+    """Upload a folder to the repository ``name``, which is created where it does not exist; the address of it."""
+    owner_and_name, revision = split(name)
+    api = need("huggingface_hub", "push_to_hub", "hub").HfApi(token=token)
+
+    def both() -> str:
+        url = api.create_repo(owner_and_name, private=private, exist_ok=True)
+        api.upload_folder(
+            repo_id=owner_and_name, folder_path=folder, revision=revision, commit_message=message,
+        )  # fmt: skip
+        return str(url)
+
+    return _answered(f"{PREFIX}{owner_and_name}", both)
+
+
+def _answered(path: str | Path, ask: Callable[[], T]) -> T:
+    """What the Hub answers; all that may go wrong on the way is one line."""
+    try:
+        return ask()
+    except ValueError as error:
+        raise ValueError(one_line(error)) from None
+    except Exception as error:  # of huggingface_hub, of its HTTP client, of the disk
+        raise ValueError(f"{path}: {type(error).__name__}: {one_line(error)}") from error

@@ -1,0 +1,1 @@
+"""Our models in diffusers (extra ``diffusers``): the pipeline, and denoisers for its schedulers."""

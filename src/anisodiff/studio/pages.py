@@ -1,0 +1,179 @@
+"""Pages of results as data: the blocks of a Markdown file, its figures, and curves from the numbers beside it.
+
+A page is known by its place below a folder that the server was started with. Its figures are those that it names
+itself: a request can name nothing else.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from anisodiff.experiments.results import Row, over_images
+from anisodiff.io import schema
+from anisodiff.io.archives import read_regular
+from anisodiff.io.records import read_json
+
+LARGEST_PAGE, LARGEST_FIGURE = 4 << 20, 16 << 20
+FIGURE_TYPES = {".png": "image/png", ".jpg": "image/jpeg", ".jpeg": "image/jpeg"}
+_ROWS = schema.fields(
+    rows=schema.rows(
+        schema.fields(
+            name=schema.text, label=schema.text, seeds=schema.rows(schema.whole(0)),
+            results=schema.rows(schema.table(schema.anything)),
+        )
+    )
+)  # fmt: skip
+"""page.json, as far as curves need it; columns of other versions are left out one by one."""
+_IMAGE = re.compile(r"^!\[([^\]]*)\]\(([^)\s]+)\)\s*$")
+_ITEM = re.compile(r"^(\s*)(?:[-*]|\d+\.)\s+(.*)$")
+Block = dict[str, Any]
+
+
+def pages_below(root: Path) -> dict[str, Path]:
+    """Place → file of all Markdown pages, the overview first."""
+    if not root.is_dir():
+        return {}
+    found = sorted(path for path in root.rglob("*.md") if path.is_file())
+    found.sort(key=lambda path: (path != root / "README.md", len(path.relative_to(root).parts), str(path)))
+    return {path.relative_to(root).as_posix(): path for path in found}
+
+
+def title_of(path: Path) -> str:
+    """The first heading of a page; for pages of one name, with their folders."""
+    blocks = (block for block in blocks_of(path) if block["kind"] == "heading")
+    return str(next(blocks, {"text": path.stem})["text"])
+
+
+def blocks_of(path: Path) -> Iterator[Block]:
+    """Headings, paragraphs, lists, code, tables and figures of a page, in order."""
+    lines = read_regular(path, LARGEST_PAGE).decode("utf-8", "replace").splitlines()
+    at = 0
+    while at < len(lines):
+        block, at = _block(lines, at)
+        if block is not None:
+            yield block
+
+
+def _block(lines: Sequence[str], at: int) -> tuple[Block | None, int]:
+    line = lines[at]
+    if not line.strip():
+        return None, at + 1
+    if line.startswith("```"):
+        end = next((k for k in range(at + 1, len(lines)) if lines[k].startswith("```")), len(lines))
+        return {"kind": "code", "text": "\n".join(lines[at + 1 : end])}, end + 1
+    if line.startswith("    "):
+        end = _run(lines, at, lambda text: text.startswith("    ") or not text.strip())
+        return {"kind": "code", "text": "\n".join(text[4:] for text in lines[at:end]).rstrip()}, end
+    if heading := re.match(r"^(#{1,6})\s+(.*)$", line):
+        return {"kind": "heading", "level": len(heading.group(1)), "text": heading.group(2)}, at + 1
+    if image := _IMAGE.match(line):
+        return {"kind": "figure", "words": image.group(1), "source": image.group(2)}, at + 1
+    if line.startswith("|"):
+        end = _run(lines, at, lambda text: text.startswith("|"))
+        return _table(lines[at:end]), end
+    if _ITEM.match(line):
+        return _list(lines, at)
+    end = _run(lines, at, lambda text: bool(text.strip()) and not text.startswith(("|", "#", "```", "![")))
+    return {"kind": "paragraph", "text": " ".join(text.strip() for text in lines[at:end])}, end
+
+
+def _run(lines: Sequence[str], at: int, more: Any) -> int:
+    end = at + 1
+    while end < len(lines) and more(lines[end]):
+        end += 1
+    return end
+
+
+def _table(lines: Sequence[str]) -> Block:
+    rows = [[cell.strip() for cell in re.split(r"(?<!\\)\|", line.strip().strip("|"))] for line in lines]
+    body = [row for row in rows[1:] if not all(re.fullmatch(r":?-+:?", cell) for cell in row)]
+    return {"kind": "table", "head": rows[0], "rows": body}
+
+
+def _list(lines: Sequence[str], at: int) -> tuple[Block, int]:
+    items: list[str] = []
+    while at < len(lines) and lines[at].strip():
+        found = _ITEM.match(lines[at])
+        if found:
+            items.append(found.group(2))
+        elif items and lines[at].startswith(" "):
+            items[-1] += f" {lines[at].strip()}"
+        else:
+            break
+        at += 1
+    return {"kind": "list", "items": items}, at
+
+
+def figure_of(root: Path, page: Path, source: str) -> tuple[bytes, str]:
+    """A figure that the page names, and its type."""
+    named = {block["source"] for block in blocks_of(page) if block["kind"] == "figure"}
+    path = (page.parent / source).resolve()
+    kind = FIGURE_TYPES.get(path.suffix.lower())
+    if source not in named or kind is None or not path.is_relative_to(root.resolve()):
+        raise ValueError("the page has no such figure")
+    return read_regular(path, LARGEST_FIGURE), kind
+
+
+def curves_of(path: Path) -> list[dict[str, Any]]:
+    """Curves from the numbers beside a page: FID over NFE, over training, and of edits; none where there are none."""
+    numbers = path.with_suffix(".json")
+    if not numbers.is_file():
+        return []
+    held = read_json(numbers)
+    try:
+        schema.require(_ROWS, held, numbers)
+    except ValueError:
+        return []
+    rows = [
+        Row(name=r["name"], label=r["label"], seeds=tuple(r["seeds"]), results=tuple(r["results"]), places=())
+        for r in held["rows"]
+    ]
+    found = [*_over_nfe(rows), *_over_training(rows, held.get("study")), *_of_edits(rows)]
+    return [curve for curve in found if any(len(line["points"]) > 1 for line in curve["lines"])]
+
+
+def _over_nfe(rows: Sequence[Row]) -> Iterator[dict[str, Any]]:
+    for prior in dict.fromkeys(prior for row in rows for prior, _ in row.columns):
+        lines = [
+            _line(row.label, [(n, row.metric(f"{prior}-{n}", "fid")) for p, n in row.columns if p == prior])
+            for row in rows
+        ]
+        yield {"title": f"FID over NFE, prior {prior}", "x": "NFE", "y": "FID", "lines": lines}
+
+
+def _over_training(rows: Sequence[Row], study: Any) -> Iterator[dict[str, Any]]:
+    lines = []
+    for row in rows:
+        points = [(row.fact(name, "images"), row.fact(name, "fid")) for name in row.files("track-")]
+        lines.append(_line(row.label, [(images.mean, fid) for images, fid in points if images is not None]))
+    yield {"title": "FID over training", "x": "images seen", "y": "FID", "lines": lines}
+    described = study.get("runs", {}) if isinstance(study, Mapping) else {}
+    named = [
+        Row(name=row.name, label=row.label, seeds=row.seeds, results=row.results, places=(),
+            of=str((described.get(row.name) or {}).get("of") or "") or _trained_as(row))
+        for row in rows
+    ]  # fmt: skip
+    for prior in dict.fromkeys(prior for row in rows for prior, _ in row.columns):
+        found = over_images(named, prior)
+        lines = [_line(name, list(points.items())) for name, points in found.items()]
+        yield {"title": f"FID over images seen, prior {prior}", "x": "images seen", "y": "FID", "lines": lines}
+
+
+def _trained_as(row: Row) -> str:
+    """NAME of a checkpoint that is called NAME-IMAGES after the images it has seen; empty for others."""
+    name, dash, images = row.name.rpartition("-")
+    seen = row.fact("train", "images")
+    return name if dash and images.isdecimal() and seen is not None and int(images) == round(seen.mean) else ""
+
+
+def _of_edits(rows: Sequence[Row]) -> Iterator[dict[str, Any]]:
+    lines = []
+    for row in rows:
+        names = row.files("edit-")
+        lines.append(_line(row.label, [(float(name.removeprefix("edit-")), row.fact(name, "fid")) for name in names]))
+    yield {"title": "Edits: FID to photographs over strength", "x": "strength", "y": "FID", "lines": lines}
+
+
+def _line(name: str, points: Sequence[tuple[float, Any]]) -> dict[str, Any]:
+    return {"name": name, "points": [[x, number.mean] for x, number in points if number is not None]}
