@@ -45,6 +45,9 @@ def test_tensorboard_has_levels_grids_and_the_last_line_before_a_restart(tmp_pat
 
 def logged(path: Path) -> list[dict[str, Any]]:
     """The numbers of a file of wandb, line by line: records in LevelDB's log format (CRC, length, kind, data)."""
+    import wandb
+
+    wandb.teardown()  # its service writes the file, and may still be at it
     from wandb.proto.wandb_internal_pb2 import Record
 
     data, place, found = path.read_bytes(), 7, []

@@ -116,33 +116,43 @@ def test_every_recipe_is_complete(name):
     config = recipe(name)
     plan = Plan.of(config)
     data, preset = name.split("-")[0], config.process["preset"]
-    short = f"{data}-{name.rsplit('-', 1)[1]}" if name.endswith(SHORT) else data
+    short = f"{data}-{name.rsplit('-', 1)[1]}" if name.endswith((*SHORT, "-latent")) else data
     if name == short:
         assert preset == DEFAULT_PROCESS
     else:
         assert name.startswith(f"{data}-{'song' if config.parameterization == 've' else preset}")
     noise = {}
-    if preset in ("ve", "cartoon", DEFAULT_PROCESS):
-        noise = {"celeba64": {"sigma_max": 90}, "lsun256": {"sigma_max": 380}}.get(data, {})
-    side, dataset = {"cifar10": (32, "cifar10"), "celeba64": (64, "celeba"), "lsun256": (256, "lsun")}[data]
+    if preset in ("ve", "cartoon", DEFAULT_PROCESS) and not config.latent:
+        noise = {"celeba64": {"sigma_max": 90}, **{key: {"sigma_max": 380} for key in LSUN}}.get(data, {})
+    known = {"cifar10": (32, "cifar10"), "celeba64": (64, "celeba"), "scenes128": (128, "")}
+    side, dataset = known.get(data, (256, "lsun"))
     assert config.size == (side, side)
     assert config.dataset == dataset
-    assert dataset in NAMED
+    assert dataset in (*NAMED, "")
+    assert bool(config.latent) == name.endswith("-latent")
+    if config.latent:
+        side = 32
+        assert config.state_shape == (4, 32, 32)
     assert plan.process.identity() == process(preset, side, **noise).identity()
-    assert plan.network.arguments["out_channels"] == (
-        6 if preset in ("anisotropic", "cartoon", DEFAULT_PROCESS) else 3
-    )
+    outputs = 2 if preset in ("anisotropic", "cartoon", DEFAULT_PROCESS) else 1
+    assert plan.network.arguments["out_channels"] == outputs * config.state_shape[0]
     assert config.channel_pca == (preset in PRESETS and config.parameterization == "residual")
     assert 0 < config.log_every <= config.checkpoint_every <= config.sample_every < config.images
     assert config.flip == (name != "cifar10-heat-dissipation")
     assert config.steps * config.batch == config.images
 
 
-PUBLISHED = {"cifar10": (62_758_787, 1), "celeba64": (62_758_787, 1), "lsun256": (65_574_421, 7)}
+LSUN = ("lsun256", "church256", "bedroom256")
+PUBLISHED = {"cifar10": (62_758_787, 1), "celeba64": (62_758_787, 1), **dict.fromkeys(LSUN, (65_574_421, 7))}
 """Parameters of Song et al.'s networks, and how many output layers they have (width 128 or 256)."""
 
 
-@pytest.mark.parametrize("name", [name for name in RECIPES if not name.endswith(SHORT)])
+PUBLISHED_RECIPES = [
+    name for name in RECIPES if name.split("-")[0] in PUBLISHED and not name.endswith((*SHORT, "-latent"))
+]
+
+
+@pytest.mark.parametrize("name", PUBLISHED_RECIPES)
 def test_recipes_have_the_published_networks(name):
     data, plan = name.split("-")[0], Plan.of(recipe(name))
     with torch.device("meta"):
@@ -164,9 +174,9 @@ def test_recipes_have_the_published_networks(name):
         return
     assert (config.lr, config.betas, config.clip) == (2e-4, (0.9, 0.999), 1.0)
     assert config.warm_up == 5000 * config.batch
-    assert config.batch == (64 if data == "lsun256" else 128)
-    assert plan.network.arguments["dropout"] == (0.0 if data == "lsun256" else 0.1)
-    assert config.recompute == (data == "lsun256")
+    assert config.batch == (64 if data in LSUN else 128)
+    assert plan.network.arguments["dropout"] == (0.0 if data in LSUN else 0.1)
+    assert config.recompute == (data in LSUN)
     longer = data == "cifar10" and name not in ("cifar10-heat-dissipation", "cifar10-song")
     assert config.ema[0] == f"constant(decay={0.9999 if longer else 0.999})"
 

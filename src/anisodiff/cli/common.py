@@ -34,6 +34,7 @@ TRUST = typer.Option(False, "--trust-code", help="Import the network class that 
 CLASS = typer.Option(None, "--class", help="Choose a class, several (cat,dog), all, data or none.")
 GUIDANCE = typer.Option(1.0, "--guidance", help="Set the guidance weight; others than 1 cost 2 NFE.")
 INTERVAL = typer.Option(None, "--guidance-interval", help="Guide only for σ/σ_data from LO to HI: 0.2,5.")
+LATENT = typer.Option(None, "--latent", help="Find the model's autoencoder here: FOLDER or OWNER/NAME.")
 ANIMATIONS = (".gif", ".png", ".apng")
 DEVICE = typer.Option("auto", "--device", help="Run on auto, cpu, cuda, cuda:N, gpu or mps.")
 

@@ -55,12 +55,23 @@ def _images(folder: Path, size: int, most: int) -> "Tensor":
     return prepared.first(most)
 
 
+def _states(images: "Tensor", name: str) -> "Tensor":
+    """The images as states in the latent space of an autoencoder, scaled by their own mean and deviation."""
+    from anisodiff.data.latents import LatentScale
+    from anisodiff.latent.autoencoder import open_autoencoder
+
+    z, _ = open_autoencoder(name, images.device, online=True).encode(images)
+    mean, std = (values.tolist() for values in (z.mean((0, 2, 3)), z.std((0, 2, 3))))
+    return LatentScale(tuple(mean), tuple(std)).to_states(z)
+
+
 def diagnose(
     folder: Path = typer.Argument(..., help="Read a folder or zip of images, or a prepared dataset."),
     process: str = common.PROCESS,
     config: Path = common.CONFIG,
     overrides: list[str] = common.SET,
     size: int = typer.Option(32, "--size", min=3, help="Crop and resize to SIZE x SIZE pixels."),
+    latent: str | None = typer.Option(None, "--latent", help="Diagnose in latent space: FOLDER or OWNER/NAME."),
     most: int = typer.Option(500, "--images", min=2, help="Use at most this many images."),
     output: Path = common.output(None, "Write a plot: .png, .pdf or .svg."),
     as_json: bool = common.JSON,
@@ -70,14 +81,19 @@ def diagnose(
     """Measure what the terminal state of a process still tells of its source, and what to change.
 
     Example: anisodiff diagnose photos/ --process anisotropic --size 32
+
+    In latent space: anisodiff diagnose photos/ --size 256 --latent stabilityai/sd-vae-ft-mse
     """
     from anisodiff.forgetting import forgetting
     from anisodiff.io.figures import FIGURES, caption, forgetting_figure, save_figure
     from anisodiff.runtime.devices import pick_device
 
     common.check_suffix("--output", output, *FIGURES)
-    title, shown = common.pick_process(process, config, overrides, size)
-    images = _images(folder, size, most).to(pick_device(device))
+    where = pick_device(device)
+    images = _images(folder, size, most).to(where)
+    if latent is not None:
+        images = _states(images, latent)
+    title, shown = common.pick_process(process, config, overrides, max(images.shape[-2:]))
     with common.progress("simulating") as tick:
         result = forgetting(shown, images, seed=seed, progress=tick)
     if as_json:

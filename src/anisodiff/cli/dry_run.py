@@ -32,9 +32,10 @@ def measured(
 
     if dataset is not None:
         check_data(config, dataset)
+    if dataset is not None and not config.latent:
         few = dataset.first(64)
     else:
-        few = torch.rand(64, config.channels, *config.size, generator=torch.Generator().manual_seed(0))
+        few = torch.rand(64, *config.state_shape, generator=torch.Generator().manual_seed(0))
     said = remarks(config)
     tell("timing a few steps", 0, None)
     return estimate(config, device, few, said.append), said

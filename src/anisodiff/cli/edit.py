@@ -46,6 +46,7 @@ def edit(
     also: list[Path] = typer.Option([], "--also", help="Add a checkpoint to the figure; repeatable."),
     sweep: Path | None = typer.Option(None, "--sweep", help="Draw results at eight strengths: .png."),
     trust_code: bool = common.TRUST,
+    latent: str | None = common.LATENT,
     as_json: bool = common.JSON,
     device: str = common.DEVICE,
 ) -> None:
@@ -75,9 +76,12 @@ def edit(
     say: Callable[[str], None] = lambda line: typer.echo(line, err=as_json)  # noqa: E731
     where, seeds = pick_device(device), tuple(range(seed, seed + candidates))
     editors = [
-        open_editor(path, images, mask, painter, where, say if path is checkpoint else None, trust_code=trust_code)
+        open_editor(
+            path, images, mask, painter, where, say if path is checkpoint else None, trust_code=trust_code,
+            latent=latent if path is checkpoint else None,
+        )
         for path in (checkpoint, *also)
-    ]
+    ]  # fmt: skip
     main, swept = editors[0], None
     times = [editor.times(asked) for editor in editors] if asked is not None and not cartoon else []
     if cartoon:

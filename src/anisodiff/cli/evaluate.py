@@ -44,6 +44,7 @@ def evaluate(
     tf32: bool = feature_network.TF32,
     download: bool = feature_network.DOWNLOAD,
     trust_code: bool = feature_network.TRUST,
+    latent: str | None = common.LATENT,
     n: int | None = typer.Option(
         None, "--n", "--count", min=2, help="Measure N samples. Of a model: 10000 on CUDA, else 256."),
     steps: int = typer.Option(50, "--steps", min=1, help="For a model: set the NFE of each sample."),
@@ -156,7 +157,7 @@ def evaluate(
                     steps=steps, sampler=sampler, prior=prior, classes=classes, guidance=guided,
                     batch=batch or generated,
                 )  # fmt: skip
-                generator = load(samples, device=where, images=images, trust_code=trust_code, say=say)
+                generator = load(samples, device=where, images=images, trust_code=trust_code, latent=latent, say=say)
                 if n is None:
                     say(f"{count} samples are the default on this device ({where.type}): change it with --n")
                 made = generate_samples(
@@ -188,7 +189,9 @@ def evaluate(
             count = n or BITS.get(where.type, BITS["cpu"])
             if n is None:
                 say(f"bits of {count} images are the default on this device ({where.type}): change it with --n")
-            generator = load(samples, device=where, images=images, precision="fp32", trust_code=trust_code, say=say)
+            generator = load(
+                samples, device=where, images=images, precision="fp32", trust_code=trust_code, latent=latent, say=say
+            )
             fit = own_fit(samples, generator.size, generator.channels)
             against, *apart = (_opened(item, fit, no_network(where), Settings(), context) for item in sets)
             settings = BitsSettings(images=count, seed=seed, batch_size=batch or generated)

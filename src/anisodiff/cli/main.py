@@ -31,6 +31,7 @@ VERBS = {
     "forward": Verb("forward:forward", "Draw the trajectory of a forward process.", LIST_OF_PROCESSES),
     "diagnose": Verb("diagnose:diagnose", "Measure what a process forgets of its start.", LIST_OF_PROCESSES),
     "data": Verb("data:app", "Prepare images for training."),
+    "autoencoder": Verb("autoencoder:app", "Train an autoencoder for --latent, or measure one."),
     "train": Verb("train:train", "Train a model, or resume its training.", LIST_OF_RECIPES),
     "sample": Verb("sample:sample", "Generate images with a trained model."),
     "edit": Verb("edit:edit", "Edit, restore, or paint images from strokes."),

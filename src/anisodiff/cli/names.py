@@ -4,18 +4,22 @@ from anisodiff.registry import DEFAULT_PROCESS, TRAINED
 
 DATASETS = ("cifar10", "fashion-mnist", "celeba", "imagenet", "lsun")
 
+_FAMILIES = {
+    "cifar10": ("", "-base", "-small", "-tiny"), "celeba64": ("",), "lsun256": ("",), "church256": ("", "-latent"),
+    "bedroom256": ("", "-latent"), "scenes128": ("", "-latent"),
+}  # fmt: skip
 _PROCESSES_OF_RECIPES = (*(name for name in TRAINED if name != "heat-paper"), "song")
 RECIPES = tuple(
     f"{data}{process}{size}"
     for process in ("", *(f"-{name}" for name in _PROCESSES_OF_RECIPES))
-    for data, sizes in (("cifar10", ("", "-base", "-small", "-tiny")), ("celeba64", ("",)), ("lsun256", ("",)))
-    for size in sizes
+    for data, kinds in _FAMILIES.items()
+    for size in kinds
 )
 
 _KEYS = """
     process network dataset size channels parameterization learns channel_pca weighting times level_mean level_std
     t_min batch accumulation lr betas eps warm_up clip ema flip dequantize seed images precision compile recompute
-    deterministic calibration log_every checkpoint_every sample_every classes label_dropout shard
+    deterministic calibration log_every checkpoint_every sample_every classes label_dropout shard latent
 """
 SETTINGS = {key: key for key in _KEYS.split()} | {
     "learning_rate": "lr", "batch_size": "batch", "epochs": "images", "steps": "images", "resolution": "size",
@@ -26,7 +30,8 @@ SETTINGS = {key: key for key in _KEYS.split()} | {
 
 LIST_OF_PROCESSES = f"Processes: {', '.join(TRAINED)}; figures of the paper: gallery-…, design-…."
 LIST_OF_RECIPES = (
-    f"Recipes: {{cifar10,celeba64,lsun256}}[-PROCESS]; cifar10[-PROCESS]-{{base,small,tiny}}. "
+    f"Recipes: {{{','.join(_FAMILIES)}}}[-PROCESS]; cifar10[-PROCESS]-{{base,small,tiny}}; "
+    "{church256,bedroom256,scenes128}[-PROCESS]-latent. "
     f"Processes: {', '.join(_PROCESSES_OF_RECIPES)}; without one: {DEFAULT_PROCESS}."
 )
 

@@ -38,6 +38,7 @@ def sample(
     compile: bool = typer.Option(False, "--compile/--no-compile", help="Compile a network of your own (CUDA)."),
     precision: str = typer.Option("auto", "--precision", help="Compute in bf16 or fp32; auto: bf16 on CUDA."),
     trust_code: bool = common.TRUST,
+    latent: str | None = common.LATENT,
     as_json: bool = common.JSON,
     device: str = common.DEVICE,
 ) -> None:
@@ -68,8 +69,9 @@ def sample(
     leads = distributed.leads  # only the first process prints; on standard error if standard output is JSON
     say: Callable[[str], None] = lambda line: typer.echo(line, err=as_json) if leads else None  # noqa: E731
     generator = load(
-        checkpoint, distributed.device, images, compile=compile, precision=precision, trust_code=trust_code, say=say
-    )
+        checkpoint, distributed.device, images, compile=compile, precision=precision, trust_code=trust_code,
+        latent=latent, say=say,
+    )  # fmt: skip
     if compile and distributed.device.type != "cuda":
         say(f"--compile has no effect on {distributed.device.type}")
     config = SamplingConfig(steps=steps, sampler=sampler, prior=prior, classes=classes, guidance=guided, batch=batch)
@@ -155,7 +157,7 @@ def _draw_paths(
     generator.sample_seeds(
         seeds, steps=config.steps, sampler=config.sampler, prior=config.prior, classes=config.classes,
         guidance=config.guidance, batch=len(seeds),
-        callback=lambda step: seen.append(step._replace(state=step.state.cpu())),
+        callback=lambda step: seen.append(step._replace(state=generator.shown(step).cpu())),
     )  # fmt: skip
     states = [step.state for step in seen]
     if strip is not None:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -71,6 +72,9 @@ def train(
     images: int = typer.Option(None, "--images", min=0, help="Train for this many images; 0: only set up the run."),
     holdout: str = typer.Option(None, "--holdout", help="Keep images aside, e.g. 10% or 500: not trained on."),
     track: str = typer.Option(None, "--track", help="Log to tensorboard, wandb, both by a comma, or none."),
+    latent: str | None = typer.Option(
+        None, "--latent", help="Train on latents of an autoencoder: FOLDER or OWNER/NAME."
+    ),
     classes: bool = typer.Option(False, "--classes", help="Learn classes: subfolders, or labels of the set."),
     dry_run: bool = typer.Option(False, "--dry-run", help="Print config, memory and time; train nothing."),
     as_json: bool = common.JSON,
@@ -87,6 +91,8 @@ def train(
 
     Classes, one a subfolder: anisodiff train --data photos/ --classes --output run
 
+    In latent space: anisodiff train --data photos/ --latent stabilityai/sd-vae-ft-mse --output run
+
     Fine-tuning: anisodiff train cifar10 --data cifar10 --from checkpoint_24.pth --output run
 
     On several GPUs: accelerate launch -m anisodiff train …, or torchrun --nproc-per-node 8 -m anisodiff train …
@@ -100,6 +106,8 @@ def train(
     changes |= {key: value for key, value in (("seed", seed), ("images", images)) if value is not None}
     if classes:
         changes.setdefault("classes", "auto")
+    if latent is not None or isinstance(changes.get("latent"), str):
+        changes |= _latent_keys(latent or str(changes["latent"]))
     if start is not None and start.is_file():  # a published network: keep its inputs and outputs
         changes = {"parameterization": "ve", "channel_pca": False, **changes}
     if start is not None and not start.is_file():
@@ -118,7 +126,7 @@ def train(
         from anisodiff.training.loop import train as run_training
         from anisodiff.training.preview import showing
         from anisodiff.training.run_folder import NAME, RunDescription, read_run
-        from anisodiff.training.setup import with_classes
+        from anisodiff.training.setup import with_classes, with_latents
         from anisodiff.training.trackers import parse
 
         tracked = None if track is None else parse(track)  # before hours of preparing
@@ -135,6 +143,9 @@ def train(
         job = _job(name, file, command)
         if job.dataset is not None:
             job = job._replace(config=with_classes(job.config, job.dataset))
+        if job.dataset is not None and not dry_run:
+            told = partial(tell, "encoding the images")
+            job = job._replace(config=with_latents(job.config, job.dataset, where, told)[0])
         if dry_run:
             found = dry.measured(job.config, job.dataset, where, tell)
             if any(folder_of(output).glob("step-*")):
@@ -157,6 +168,13 @@ def train(
             _report(outcome, output, as_json)
         if not outcome.finished:
             raise typer.Exit(130)  # a command behind && must not take the run for whole
+
+
+def _latent_keys(name: str) -> dict[str, Any]:
+    """The key ``latent`` of a config, for an autoencoder that the user names."""
+    from anisodiff.latent.autoencoder import describe
+
+    return {"latent": {} if name == "none" else describe(name, online=True).as_keys()}
 
 
 def _trust_files(command: _Command, file: Path | None) -> None:

@@ -85,9 +85,9 @@ class Dataset:
         return f"{what}{left_out} ({self.fingerprint[:12]})"
 
 
-def shape_line(shape: tuple[int, ...]) -> bytes:
+def shape_line(shape: tuple[int, ...], dtype: str = "uint8") -> bytes:
     """What the fingerprint says about the array besides its bytes."""
-    return f"uint8 {[int(n) for n in shape]}".encode()
+    return f"{dtype} {[int(n) for n in shape]}".encode()
 
 
 def class_names(names: Sequence[str] | None, largest: int) -> tuple[str, ...]:
@@ -114,12 +114,13 @@ def is_dataset(path: str | Path) -> bool:
     return read_meta(Path(path)) is not None
 
 
-def _load(file: Path) -> NDArray[Any]:
+def load_array(file: Path, remedy: str = REMEDY) -> NDArray[Any]:
+    """A memory map of an array that is part of a dataset."""
     try:
         return map_array(file)
     except (OSError, ValueError, OverflowError) as error:
         why = one_line(error)
-        raise ValueError(f"cannot read {file} ({why}): it is missing, truncated or damaged; {REMEDY}") from error
+        raise ValueError(f"cannot read {file} ({why}): it is missing, truncated or damaged; {remedy}") from error
 
 
 def open_dataset(path: str | Path, *, verify: bool = False) -> Dataset:
@@ -133,13 +134,13 @@ def open_dataset(path: str | Path, *, verify: bool = False) -> Dataset:
     if meta.get("version") != VERSION:
         raise ValueError(f"{path} has dataset version {meta.get('version')}, expected {VERSION}; {REMEDY}")
     require(META, meta, path / "meta.json")
-    images = _load(path / "images.npy")
+    images = load_array(path / "images.npy")
     shape = tuple(meta["shape"])
     if images.dtype != np.uint8 or images.shape != shape:
         raise ValueError(
             f"{path}: images.npy is {images.dtype} {[*images.shape]}, expected uint8 {[*shape]}; {REMEDY}"
         )
-    labels = _load(path / "labels.npy").astype(np.int64) if meta["labels"] else None
+    labels = load_array(path / "labels.npy").astype(np.int64) if meta["labels"] else None
     if labels is not None and labels.shape != shape[:1]:
         raise ValueError(f"{path}/labels.npy has shape {list(labels.shape)}, expected [{shape[0]}]; {REMEDY}")
     if labels is not None:
@@ -165,13 +166,13 @@ def verify_images(dataset: Dataset, progress: Progress | None = None) -> None:
         raise ValueError(f"{dataset.path}/labels.npy is not what was written: damaged or changed; {REMEDY}")
 
 
-def fingerprint(images: NDArray[np.uint8], progress: Progress | None = None) -> str:
-    """The fingerprint of an array [N, C, H, W], read in blocks."""
+def fingerprint(images: NDArray[Any], progress: Progress | None = None) -> str:
+    """The fingerprint of an array [N, …], read in blocks."""
     total = hashlib.sha256()
     rows = max(1, (16 << 20) // max(1, images[:1].nbytes))
     for i in range(0, len(images), rows):
         total.update(images[i : i + rows].tobytes())
         if progress is not None:
             progress(min(i + rows, len(images)), len(images))
-    total.update(shape_line(images.shape))
+    total.update(shape_line(images.shape, images.dtype.name))
     return total.hexdigest()

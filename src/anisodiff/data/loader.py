@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,6 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from anisodiff.data.dataset import Dataset
+from anisodiff.data.latents import Latents
 from anisodiff.noise import GOLDEN, mix64, shift_right, signed
 
 Keys = NDArray[np.uint64]
@@ -123,7 +125,8 @@ def draw(*, seed: int, k: int, batch: int, count: int, rank: int = 0, world: int
 class Loader:
     """Float32 images [B, C, H, W] in [0, 1] on a device, B = batch / world, with the index of each in the dataset.
 
-    On a GPU a set of at most `resident_bytes` (and half of the free memory) is kept there as uint8 and
+    With ``latents`` of the dataset, states of the latent space in their place, each drawn from its posterior.
+    On a GPU a set of at most `resident_bytes` (and half of the free memory) is kept there as stored and
     gathered in place; otherwise `threads` threads gather the next `ahead` batches from the memory map into
     pinned memory.
     """
@@ -132,6 +135,7 @@ class Loader:
         self,
         dataset: Dataset,
         *,
+        latents: Latents | None = None,
         batch: int,
         seed: int,
         rank: int = 0,
@@ -156,7 +160,9 @@ class Loader:
         self.flip, self.dequantize = flip, dequantize
         self.device = torch.device(device)
         self.threads, self.ahead = threads, ahead
-        self._images: NDArray[np.uint8] = np.asarray(dataset.images)  # a view: still the memory map
+        self.latents = latents
+        rows: NDArray[Any] = dataset.images if latents is None else latents.rows
+        self._rows = np.asarray(rows)  # a view: still the memory map
         self._resident = self._upload(resident_bytes)
         self._labels = None if dataset.labels is None else torch.from_numpy(dataset.labels).to(self.device)
 
@@ -165,28 +171,32 @@ class Loader:
         """Whether the whole set lies in the device's memory."""
         return self._resident is not None
 
+    @property
+    def _dtype(self) -> torch.dtype:
+        return torch.uint8 if self.latents is None else torch.float16
+
     def _upload(self, limit: int) -> Tensor | None:
         if self.device.type != "cuda":
             return None  # the memory map with the system's page cache is the same thing on a CPU
         free, _ = torch.cuda.mem_get_info(self.device)
-        if self._images.nbytes > min(limit, free // 2):
+        if self._rows.nbytes > min(limit, free // 2):
             return None
-        whole = torch.empty(self._images.shape, dtype=torch.uint8, device=self.device)
-        rows = max(1, (64 << 20) // self._images[:1].nbytes)
-        for i in range(0, len(self._images), rows):
-            whole[i : i + rows] = torch.from_numpy(self._images[i : i + rows].copy()).to(self.device)
+        whole = torch.empty(self._rows.shape, dtype=self._dtype, device=self.device)
+        rows = max(1, (64 << 20) // self._rows[:1].nbytes)
+        for i in range(0, len(self._rows), rows):
+            whole[i : i + rows] = torch.from_numpy(self._rows[i : i + rows].copy()).to(self.device)
         return whole
 
     def draw(self, k: int) -> Draw:
         """Which images this rank's part of batch k shows."""
-        count = len(self._images)
+        count = len(self._rows)
         return draw(seed=self.seed, k=k, batch=self.batch_size, count=count, rank=self.rank, world=self.world)
 
     def _gather(self, drawn: Draw) -> Tensor:
-        """The chosen images as uint8 in (pinned) host memory."""
-        shape = (len(drawn.index), *self._images.shape[1:])
-        host = torch.empty(shape, dtype=torch.uint8, pin_memory=self.device.type == "cuda")
-        np.take(self._images, drawn.index, axis=0, out=host.numpy(), mode="clip")  # "raise" would copy twice
+        """The chosen rows as they are stored, in (pinned) host memory."""
+        shape = (len(drawn.index), *self._rows.shape[1:])
+        host = torch.empty(shape, dtype=self._dtype, pin_memory=self.device.type == "cuda")
+        np.take(self._rows, drawn.index, axis=0, out=host.numpy(), mode="clip")  # "raise" would copy twice
         return host
 
     def _finish(self, drawn: Draw, host: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -200,8 +210,11 @@ class Loader:
         flip = noise = None
         if self.flip:
             flip = self._send(torch.from_numpy(flips(self.seed, drawn.epoch, drawn.index)))
-        if self.dequantize:
+        if self.dequantize or self.latents is not None:
             noise = self._send(torch.from_numpy(key(self.seed, NOISE, drawn.epoch, drawn.index).view(np.int64)))
+        if self.latents is not None:
+            assert noise is not None
+            return self.latents.states(raw, flip, noise), index
         return to_float(raw, flip, noise), index
 
     def _send(self, values: Tensor) -> Tensor:

@@ -121,7 +121,7 @@ def _write(source: Source, fit: Fit, folder: Path, skipped: Skipped, progress: P
     if (free := shutil.disk_usage(folder).free) < total * row_bytes:
         raise OSError(errno.ENOSPC, f"{free / 1e9:.2f} GB free, {total * row_bytes / 1e9:.2f} GB needed")
     with (folder / "images.npy").open("wb", buffering=4 << 20) as file:
-        file.write(_header((total, fit.channels, *fit.size)))
+        file.write(npy_header((total, fit.channels, *fit.size)))
         for item, pixels in skipped.read(_counted(source, total, progress), fitted):
             labels.append(item.label)
             data = pixels.tobytes()
@@ -129,7 +129,7 @@ def _write(source: Source, fit: Fit, folder: Path, skipped: Skipped, progress: P
             file.write(data)
         shape = (len(labels), fit.channels, *fit.size)
         file.seek(0)
-        file.write(_header(shape))
+        file.write(npy_header(shape))
         _sync(file)
     code.update(shape_line(shape))
     most = len(source.classes or ()) or MOST_CLASSES
@@ -159,9 +159,9 @@ def _counted(source: Source, total: int, progress: Progress | None) -> Iterator[
             progress(done, total)
 
 
-def _header(shape: tuple[int, ...]) -> bytes:
+def npy_header(shape: tuple[int, ...], dtype: str = "|u1") -> bytes:
     """The NumPy format's header (version 1.0), always 128 bytes long."""
-    text = repr({"descr": "|u1", "fortran_order": False, "shape": tuple(int(n) for n in shape)})
+    text = repr({"descr": dtype, "fortran_order": False, "shape": tuple(int(n) for n in shape)})
     return b"\x93NUMPY\x01\x00" + struct.pack("<H", HEADER - 10) + text.ljust(HEADER - 11).encode() + b"\n"
 
 

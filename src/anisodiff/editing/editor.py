@@ -82,14 +82,14 @@ class Editor:
 
 def open_editor(
     checkpoint: Path, images: Sequence[Path], mask: Path | None, painter: Painter, device: torch.device,
-    say: Callable[[str], None] | None, *, trust_code: bool = False,
+    say: Callable[[str], None] | None, *, trust_code: bool = False, latent: str | None = None,
 ) -> Editor:  # fmt: skip
     """Load a checkpoint and read the pictures for it; ``say`` gets a line for every change to them.
 
-    ``trust_code``: as for `load`.
+    ``trust_code``, ``latent``: as for `load`.
     """
     tell = say or (lambda _: None)
-    generator = load(checkpoint, device, trust_code=trust_code, say=tell)
+    generator = load(checkpoint, device, trust_code=trust_code, latent=latent, say=tell)
     read = read_pictures(images, generator.channels, generator.size)
     free, doubts = (None, ()) if mask is None else read_mask(mask, read, generator.size)
     pictures = tuple(painter(picture, free) for picture in read)

@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from anisodiff.editing.strength import time_of
@@ -103,22 +104,24 @@ def edit(
     if repeats < 1:
         raise ValueError(f"repeats: got {repeats}, expected 1 or more")
     free = None if mask is None else as_mask(mask, len(chosen), generator.size)
+    inner = None if free is None else state_mask(generator, free)
     done = []
     size, device = generator.batch if batch is None else batch, generator.device
     for few, rows in batches(
         len(chosen), size, torch.device("cpu"), fill=device.type == "cuda" and len(chosen) > size
     ):
         x = images[rows.to(images.device)].to(device, generator.plan.dtype)
-        part = None if free is None else free[rows].to(device)
+        part, held = (None if m is None else m[rows].to(device) for m in (free, inner))
         here = tuple(chosen[i] for i in rows[:few].tolist())
         keys = torch.tensor([chosen[i] for i in rows.tolist()], dtype=torch.int64, device=device)
         again = torch.arange(len(rows), device=device).clamp(max=few - 1)  # padding stays
         for number in range(repeats):
             noise = KeyedNoise(combine(FORWARD, keys, number))
-            state, reverse = _forward(generator.process, x, route, part, noise)
-            new = run_reverse(generator.model, state, here, combine(REVERSE, keys, number), reverse, callback).images[
-                again
-            ]
+            state, reverse = _forward(generator.process, generator.encode(x), route, held, noise)
+            found = run_reverse(
+                generator.model, state, here, combine(REVERSE, keys, number), reverse, callback, generator.codec
+            )
+            new = found.images[again]
             x = new if part is None else torch.where(part, new, x)
         done.append(x[:few].to("cpu", torch.float32))
     return torch.cat(done).as_subclass(Images)
@@ -128,12 +131,12 @@ def edit(
 def noised(
     generator: Generator, images: Tensor, *, seeds: Seeds, t: float | None = None, strength: float | None = None
 ) -> Tensor:
-    """States [B, C, H, W] from which `edit` starts without a mask, of the same images, seeds and time."""
+    """States from which `edit` starts without a mask, of the same images, seeds and time."""
     chosen = seeds_of(seeds, len(images))
     _check_images(images, (len(chosen), generator.channels, *generator.size), span=True)
     keys = torch.tensor(chosen, dtype=torch.int64, device=generator.device)
     x, noise = images.to(generator.device, generator.plan.dtype), KeyedNoise(combine(FORWARD, keys, 0))
-    return generator.process.draw(x, time_of(generator, t, strength), noise)
+    return generator.process.draw(generator.encode(x), time_of(generator, t, strength), noise)
 
 
 def _forward(
@@ -170,8 +173,9 @@ def restore(
     chosen, when = seeds_of(seeds, len(images)), time_of(generator, t, strength)
     _check_images(images, (len(chosen), generator.channels, *generator.size), span=False)
     free = None if mask is None else as_mask(mask, len(chosen), generator.size)
+    states = generator.encode(images.to(generator.plan.dtype))
     new = generator.reverse(
-        images, when, seeds=chosen, steps=steps, sampler=sampler, classes=classes, guidance=guidance, batch=batch,
+        states, when, seeds=chosen, steps=steps, sampler=sampler, classes=classes, guidance=guidance, batch=batch,
         callback=callback,
     )  # fmt: skip
     kept = new if free is None else torch.where(free, new, images.to("cpu", torch.float32))
@@ -222,12 +226,19 @@ def from_cartoon(
         )  # fmt: skip
     keys = torch.tensor(chosen, dtype=torch.int64)
     states = generator.process.after_smoothing(
-        images.to("cpu", generator.plan.dtype), when, KeyedNoise(combine(FORWARD, keys, 0))
+        generator.encode(images.to("cpu", generator.plan.dtype)).cpu(), when, KeyedNoise(combine(FORWARD, keys, 0))
     )
     return generator.reverse(
         states, when, seeds=chosen, steps=steps, sampler=sampler, classes=classes, guidance=guidance, batch=batch,
         callback=callback,
     )  # fmt: skip
+
+
+def state_mask(generator: Generator, mask: Tensor) -> Tensor:
+    """A mask of pixels as one of states: a latent is edited where any of its pixels is."""
+    if generator.codec is None:
+        return mask
+    return F.adaptive_max_pool2d(mask.float(), generator.state_shape[1:]) > 0
 
 
 def as_mask(mask: Tensor, count: int, size: tuple[int, int]) -> Tensor:

@@ -52,6 +52,8 @@ def solve(
     `Generator.sample`, but the null label unless classes are given.
     """
     chosen = seeds_of(seeds, len(y))
+    if generator.codec is not None:
+        raise ValueError("an operator acts on pixels, and this model makes latents: give a model of pixels")
     generator.check_condition(None, len(chosen))
     route = generator.route(sampler, steps, generator.process.T, classes=classes, guidance=guidance)
     law = generator.prior(prior) if isinstance(prior, str) else prior

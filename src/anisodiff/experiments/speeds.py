@@ -84,7 +84,7 @@ class Speeds:
 
     def _time(self, key: str, config: TrainConfig, operations: float | None) -> _Timed:
         begin, source = self._clock(), torch.Generator().manual_seed(0)
-        found = estimate(config, self.device, torch.rand(_SHOWN, config.channels, *config.size, generator=source))
+        found = estimate(config, self.device, torch.rand(_SHOWN, *config.state_shape, generator=source))
         speed = Speed(parameters=found.parameters, training=found.seconds_per_thousand / 1000)
         self._timed[key] = _Timed(speed=speed, operations=operations, took=self._clock() - begin)
         return self._timed[key]
@@ -97,7 +97,13 @@ def _ratio(a: float, b: float) -> float:
 def _key(plan: Plan) -> str:
     """All that the time of a training step depends on."""
     config = plan.config
-    settings = [config.size, config.batch // config.accumulation, config.precision, config.compile, config.recompute]
+    settings = [
+        config.state_shape,
+        config.batch // config.accumulation,
+        config.precision,
+        config.compile,
+        config.recompute,
+    ]
     return f"{plan.network.name} {dict(plan.network.arguments)} {settings} {config.learns} {plan.process.identity()}"
 
 
@@ -107,7 +113,7 @@ def count(plan: Plan) -> tuple[float | None, int]:
     try:
         with torch.device("meta"), torch.no_grad(), FlopCounterMode(display=False) as counter:
             network = plan.network.build()
-            network(torch.empty(1, plan.inputs, *config.size), torch.empty(1), None, None)
+            network(torch.empty(1, plan.inputs, *config.state_shape[1:]), torch.empty(1), None, None)
     except Exception:  # a network of the user's own may read values, which this device does not have
         return None, 0
     parameters = sum(p.numel() for p in network.parameters() if p.requires_grad)

@@ -20,7 +20,7 @@ from anisodiff.runtime.durations import span
 from anisodiff.training import Diverged, Hooks, Plan, Snapshot, Store, TrainConfig, newest, read_log, train
 from anisodiff.training.model import model_tensors
 from anisodiff.training.preview import fit_prior
-from anisodiff.training.setup import describe, load_start
+from anisodiff.training.setup import describe, load_start, with_latents
 from anisodiff.training.slim import slim
 
 LOG_STEPS, FOREVER = 20, 2**50
@@ -122,6 +122,7 @@ def train_under(config: TrainConfig, place: Place, pace: Pace, study: Study, *, 
         if not deadline.over():
             say(f"{place.training}: not started: the last training took {span(deadline.start)} to its first step")
         return False
+    config, _ = with_latents(config, dataset, device)
     paced = pace.paced(config)
     watch = _Watch(place, paced, pace, study, deadline.now())
     hooks = Hooks(

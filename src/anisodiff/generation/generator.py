@@ -6,6 +6,7 @@ Every sample has a seed. Its terminal state and its noise are functions of that 
 device, or the number of processes. Only rounding differs: kernels may sum in another order for another batch size.
 """
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from numbers import Integral
@@ -36,6 +37,7 @@ from anisodiff.generation.reverse import (
 from anisodiff.generation.sharing import Shareable
 from anisodiff.io import hub
 from anisodiff.io.checkpoint import Checkpoint, find
+from anisodiff.latent.codec import Codec, codec_of
 from anisodiff.models.base import Model
 from anisodiff.models.guidance import Guidance
 from anisodiff.networks import own
@@ -78,9 +80,18 @@ class Generator(Shareable):
         own: Path | None = None,
         compile: bool = False,
         precision: str = "auto",
+        latent: str | Path | None = None,
     ) -> None:
         _precision(precision)
         self.plan: Plan = trained.plan
+        keys = self.plan.config.latent
+        if latent is not None and not keys:
+            raise ValueError(f"latent: got {latent}, but this model makes pixels; leave it out")
+        self.codec: Codec | None = None
+        """Decodes the states of a model that was trained on latents."""
+        if keys:
+            where = None if latent is None else str(latent)
+            self.codec = codec_of(keys, self.plan.config.channels, device, where)
         self.process: Process = trained.plan.process
         self.model: Model = trained.model.requires_grad_(False)
         self.meta: dict[str, Any] = trained.meta
@@ -110,6 +121,8 @@ class Generator(Shareable):
         where = pick_device(device)
         self.model.wrap_network(lambda _: self._network)
         place(self.model, where)
+        if self.codec is not None:
+            self.codec.to(where)
         self._starts.clear()
         self._place(where, compile=self._compile, precision=_precision(precision or self._precision))
         return self
@@ -118,6 +131,8 @@ class Generator(Shareable):
         preset = self.plan.config.process.get("preset", type(self.process).__name__)
         shape = "×".join(map(str, (self.channels, *self.size)))
         known = f", {len(self.classes)} classes" if self.classes else ""
+        if self.codec is not None:
+            known += f", latents {'×'.join(map(str, self.state_shape))}"
         return (
             f"Generator({self.origin.path}: process {preset}, images {shape}{known}, "
             f"{self.parameters:,} parameters, on {self.device})"
@@ -140,7 +155,24 @@ class Generator(Shareable):
     def batch(self) -> int:
         """Default batch: as many pixels as keep a device busy."""
         pixels = (256 if self.device.type == "cuda" else 16) * 32 * 32
-        return max(1, min(1024, pixels // (self.size[0] * self.size[1])))
+        return max(1, min(1024, pixels // math.prod(self.state_shape[1:])))
+
+    @property
+    def state_shape(self) -> tuple[int, int, int]:
+        """Channels, height and width of a state: those of an image, or of its latent."""
+        return self.plan.config.state_shape
+
+    def encode(self, images: Tensor) -> Tensor:
+        """The states U_0 of ``images`` [B, C, H, W] in [0, 1]: the images themselves, or their latents."""
+        return images if self.codec is None else self.codec.encode(images)
+
+    def decode(self, states: Tensor) -> Tensor:
+        """The images that states show: the inverse of `encode`."""
+        return states if self.codec is None else self.codec.decode(states)
+
+    def shown(self, step: SamplingStep) -> Tensor:
+        """The picture of a step, for a callback: its states, decoded; the last step has images already."""
+        return step.state if step.number == step.of else self.decode(step.state)
 
     def start(self, name: str = "auto", images: PriorImages | None = None) -> NamedPrior:
         """The prior of that name with its description; ``images`` in place of those given to `load`."""
@@ -155,6 +187,7 @@ class Generator(Shareable):
             data=self.meta.get("data", {}),
             device=self.device,
             own=self._own,
+            codec=self.codec,
         )
         found = build_prior(name, inputs)
         if images is None:
@@ -328,7 +361,7 @@ class Generator(Shareable):
         """
         chosen = seeds_of(seeds, len(states))
         route = self.route(sampler, steps, t, classes=classes, guidance=guidance)
-        expected = (len(chosen), self.channels, *self.size)
+        expected = (len(chosen), *self.state_shape)
         if tuple(states.shape) != expected:
             raise ValueError(f"states: got {list(states.shape)}, expected {list(expected)}, one for every seed")
         if not bool(states.isfinite().all()):
@@ -340,7 +373,7 @@ class Generator(Shareable):
     def invert(
         self, images: Tensor, *, steps: int = 50, sampler: str | Sampler = "auto", batch: int | None = None
     ) -> Tensor:
-        """The terminal states [B, C, H, W], on the CPU, that the probability flow turns into ``images`` in [0, 1].
+        """The terminal states, on the CPU, that the probability flow turns into ``images`` in [0, 1].
 
         ``steps``: NFE. Back: ``reverse(states, process.T, seeds=0, steps=…, sampler="ode")``; of flow matching
         ``heun``.
@@ -353,7 +386,7 @@ class Generator(Shareable):
         route = self.route(flow_of(self.plan.provided) if sampler == "auto" else sampler, steps, self.process.T)
         parts = torch.split(images.as_subclass(Tensor), self.batch if batch is None else batch)
         found = [
-            upward(self.model, route.sampler, part.to(self.device, self.plan.dtype), route.times.flip(0))
+            upward(self.model, route.sampler, self.encode(part.to(self.device, self.plan.dtype)), route.times.flip(0))
             for part in parts
         ]
         return torch.cat([states.to("cpu", torch.float32) for states in found])
@@ -408,7 +441,7 @@ class Generator(Shareable):
             model = self.model.conditioned(
                 None if condition is None else condition[rows.to(condition.device)].to(start)
             )
-            found = run_reverse(model, start, here, keys[rows], route, callback)
+            found = run_reverse(model, start, here, keys[rows], route, callback, self.codec)
             done.append(found.images.to("cpu", torch.float32))
             spent += found.nfe * few
         return SampleResult(torch.cat(done), spent / len(seeds))
@@ -422,6 +455,7 @@ def load(
     compile: bool = False,
     precision: str = "auto",
     trust_code: bool = False,
+    latent: str | Path | None = None,
     say: Callable[[str], None] = lambda _: None,
 ) -> Generator:
     """A generator with the EMA weights of a checkpoint: a run's folder, a checkpoint's, a shipped name, or
@@ -431,6 +465,7 @@ def load(
     ``precision``: bf16 or fp32 inside the network; auto is bf16 on CUDA. ``compile``: torch.compile the network, on
     CUDA: for networks of your own and thousands of samples. ``trust_code``: import the class of a network that
     is not ours, which the checkpoint only names; one that you gave to `anisodiff.train` needs no such word.
+    ``latent``: for a model of latents, where its autoencoder lies now: a folder, or OWNER/NAME to download it.
     """
     where = pick_device(device)
     saved = find(path, say)
@@ -440,7 +475,7 @@ def load(
     origin = CheckpointOrigin(path=str(path), model=codes["model.safetensors"], prior=codes.get("prior.safetensors"))
     found = Generator(
         _trained(saved, where), origin, device=where, images=images, own=data_of(Path(path)), compile=compile,
-        precision=precision,
+        precision=precision, latent=latent,
     )  # fmt: skip
     found.saved = saved
     return found

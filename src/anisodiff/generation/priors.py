@@ -27,6 +27,7 @@ from anisodiff.data.dataset import fingerprint
 from anisodiff.dct import dct2
 from anisodiff.forgetting import forgetting
 from anisodiff.gaussian_kernel import grid_decay
+from anisodiff.latent.codec import Codec
 from anisodiff.noise import KeyedNoise, combine
 from anisodiff.priors import ConditionalPrior, GaussianPrior, Images, Prior, SimulatedPrior
 from anisodiff.processes import Process
@@ -38,8 +39,9 @@ PriorImages = str | Path | Dataset | Tensor
 
 PRIORS = ("auto", "gaussian", "simulate", "conditional", "heldout")
 _OTHER = "another method than published, whose prior is {}; "
-MOST_DECODED, MEASURED_ON, FITTED_TO, PAIRS = 200_000, 256, 2048, 512
-"""Images: decoded at once at most; to measure leakage on; to fit a Gaussian to; pairs to regress on."""
+MOST_DECODED, ENCODED, MEASURED_ON, FITTED_TO, PAIRS = 200_000, 4096, 256, 2048, 512
+"""Images: decoded at once at most; encoded at most; to measure leakage on; to fit a Gaussian to; pairs to regress
+on."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -210,13 +212,21 @@ class PriorInputs:
     device: torch.device
     own: Path | None = None
     """The images of the run, for a prior that belongs to the method."""
+    codec: Codec | None = None
+    """Encodes images, for a process in latent space."""
 
     def pool(self, reason: str) -> Pool:
         """The images; where none were given, an error with the ``reason`` why they are needed."""
         if self.source is None:
             known = self.data.get("source") or "unknown"
             raise ValueError(f"{reason}: give their place with --images (trained on: {known})")
-        return open_pool(self.source, self.channels, self.size)
+        found = open_pool(self.source, self.channels, self.size)
+        return found if self.codec is None else replace(found, images=_encoded(found, self.codec, self.device))
+
+
+def _encoded(pool: Pool, codec: Codec, device: torch.device) -> Tensor:
+    """The states of the images of a pool; of a large one those of some, evenly spread."""
+    return torch.cat([codec.encode(part) for part in torch.split(pool.some(ENCODED, device), 64)])
 
 
 def build_prior(name: str, inputs: PriorInputs) -> NamedPrior:

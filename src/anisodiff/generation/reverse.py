@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from anisodiff.generation.classes import ClassChoice
+from anisodiff.latent.codec import Codec
 from anisodiff.models.base import Model
 from anisodiff.models.guidance import Guidance
 from anisodiff.noise import KeyedNoise, combine
@@ -141,9 +142,13 @@ def batches(count: int, size: int, device: torch.device, *, fill: bool) -> Itera
 
 
 def run_reverse(
-    model: Model, begin: Tensor, seeds: tuple[int, ...], keys: Tensor, route: Route, callback: Callback | None
-) -> SampleResult:
-    """Images [B, C, H, W] in [0, 1] and their NFE from states ``begin``, whose first B rows have ``seeds``."""
+    model: Model, begin: Tensor, seeds: tuple[int, ...], keys: Tensor, route: Route, callback: Callback | None,
+    codec: Codec | None = None,
+) -> SampleResult:  # fmt: skip
+    """Images [B, C, H, W] in [0, 1] and their NFE from states ``begin``, whose first B rows have ``seeds``.
+
+    ``codec``: decodes states of a latent space. Callbacks get the states, and at last the images.
+    """
     times, few = [*route.times.tolist(), 0.0], len(seeds)
 
     def watch(step: int, state: Tensor) -> None:
@@ -159,6 +164,8 @@ def run_reverse(
             f"the images of seeds {seeds[0]} to {seeds[-1]} are not finite: {route.sampler} diverges with "
             f"{route.nfe} NFE; train longer, raise --steps, or choose another sampler"
         )
+    if codec is not None:
+        images = codec.decode(images)
     if float(((images < 0) | (images > 1)).float().mean()) > _CLIPPED:
         warnings.warn(
             f"most pixels of seeds {seeds[0]} to {seeds[-1]} lie outside [0, 1]: {route.sampler} diverges with "

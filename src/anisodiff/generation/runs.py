@@ -18,6 +18,7 @@ from anisodiff.data.splitting import aside_of, is_cut, prepare_run, source_of
 from anisodiff.generation.generator import Generator, load
 from anisodiff.generation.images import Images
 from anisodiff.io.checkpoint import folder_of
+from anisodiff.latent.autoencoder import describe
 from anisodiff.networks import own
 from anisodiff.runtime.devices import pick_device
 from anisodiff.runtime.distributed import Distributed
@@ -26,7 +27,7 @@ from anisodiff.training import Plan, TrainConfig, loop
 from anisodiff.training.picking import Machine, for_dataset, for_source
 from anisodiff.training.preview import showing
 from anisodiff.training.run_folder import NAME, RunDescription, read_run
-from anisodiff.training.setup import with_classes
+from anisodiff.training.setup import with_classes, with_latents
 
 TrainingImages = str | Path | Dataset | Tensor | NDArray[Any]
 """A folder, zip, .npy, .npz or prepared dataset, or images in memory: uint8, or float in [0, 1]."""
@@ -54,6 +55,7 @@ def train(
     ``keys`` are those of `TrainConfig` (``process="ve", images=200_000, lr=1e-4, size=32, seed=1``); they change
     ``config``, where one is given. ``network``: a name, the class of your own, or ``{"name": MyUNet, "width": 64}``.
     ``classes="auto"`` learns the classes: labels of the set, or subfolders.
+    ``latent``: train on the latents of an autoencoder of diffusers, a folder or OWNER/NAME on the Hub.
     ``holdout``: keep images aside, ``"10%"`` or a number of them; a run that continues keeps what it kept.
 
     Checkpoints, log and grids of samples are written into ``output``; where it holds this run, the run continues.
@@ -65,6 +67,8 @@ def train(
     if config is not None and not isinstance(config, TrainConfig):
         raise ValueError(f"config: got {type(config).__name__}, expected a TrainConfig; single keys go without it")
     own.trust(keys)  # what was written here; not what a file says
+    if isinstance(keys.get("latent"), str | Path):
+        keys["latent"] = describe(keys["latent"], online=True).as_keys()
     with _shown(progress) as screen:
         images = _Images(folder, None if holdout is None else str(holdout), screen)
         if labels is not None:
@@ -72,7 +76,8 @@ def train(
         run = _described(data, images, config, keys, where)
         assert run.data is not None
         dataset = open_dataset(run.data)
-        run = replace(run, config=with_classes(run.config, dataset))
+        told = partial(screen.tell, "encoding the images")
+        run = replace(run, config=with_latents(with_classes(run.config, dataset), dataset, where, told)[0])
         hooks = showing(
             folder, run.config, tell=screen.tell, say=screen.say, on_log=on_log,
             on_grid=lambda images, step: on_grid(images.as_subclass(Images), step),

@@ -26,6 +26,21 @@ def is_hub(path: str | Path) -> bool:
     return str(path).startswith(PREFIX)
 
 
+def is_repository(name: str) -> bool:
+    """Whether a name has the form OWNER/NAME of a repository on the Hub."""
+    return _REPOSITORY.fullmatch(name) is not None
+
+
+def fetch_files(name: str, files: Iterable[str], *, online: bool, remedy: str) -> Path:
+    """The local folder of these files of the repository OWNER/NAME; ``online``: whether they may be downloaded."""
+    hub = need("huggingface_hub", name, "hub")
+    try:
+        return Path(hub.snapshot_download(repo_id=name, allow_patterns=list(files), local_files_only=not online))
+    except Exception as error:  # of huggingface_hub, of its HTTP client, of the disk
+        why = one_line(error) if online else "it has not been downloaded"
+        raise ValueError(f"no {name} here ({type(error).__name__}: {why[:200]}); {remedy}") from error
+
+
 def split(path: str | Path) -> tuple[str, str | None]:
     """OWNER/NAME and the revision, where one is given."""
     name, at, revision = str(path).replace("\\", "/").removeprefix(PREFIX).partition("@")

@@ -128,6 +128,8 @@ def path_bound_of(generator: Generator, settings: BitsSettings) -> PathBound:
         raise ValueError(
             "bits does not apply: the model sees a cartoon of each image, so its bits are not those of others"
         )
+    if generator.codec is not None:
+        raise ValueError("bits does not apply: the model is one of latents, and what an image costs is not known")
     if generator.classes and not generator.plan.config.label_dropout:
         raise ValueError("bits does not apply: trained with label_dropout=0 the model knows no law of all classes")
     prior = generator.prior("gaussian")

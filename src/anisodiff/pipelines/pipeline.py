@@ -130,7 +130,7 @@ class AnisoDiffPipeline(_diffusers.DiffusionPipeline):  # type: ignore[misc]  # 
                 if any(answer.get(name, value) is not value for name, value in given.items()):
                     raise ValueError("callback_on_step_end: it returned other latents; the steps cannot be changed")
                 if self._interrupt:
-                    raise _Interrupted(step.state.clamp(0, 1))
+                    raise _Interrupted(model.shown(step).clamp(0, 1))
 
             try:
                 images: Tensor = model.sample_seeds(

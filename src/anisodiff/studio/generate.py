@@ -35,12 +35,13 @@ class Watch:
                 self.job.emit({"kind": "image", "seed": seed, "image": picture(image)})
 
     def _show(self, step: SamplingStep) -> None:
-        expected = expectation(self.generator, step.state, step.t)
+        expected = self.generator.decode(expectation(self.generator, step.state, step.t))
         count = len(step.seeds)
         self.job.emit(
             {
                 "kind": "step", "number": step.number, "of": step.of, "t": step.t, "seeds": list(step.seeds),
-                "states": strip(list(step.state))[0], "expected": strip(list(expected.clamp(0, 1)))[0],
+                "states": strip(list(self.generator.shown(step)))[0],
+                "expected": strip(list(expected.clamp(0, 1)))[0],
                 "done": self.done + count * step.number / step.of, "total": self.total,
             }
         )  # fmt: skip

@@ -49,7 +49,7 @@ def cartoon(job: Job, photo: Tensor, *, edge: float, amount: float) -> None:
 def show_noised(job: Job, generator: Generator, painting: Tensor, *, strength: float, seed: int) -> None:
     """Emit what the edit starts from: the painting run forward to the strength's time."""
     t = time_of(generator, None, strength)
-    state = noised(generator, painting[None], seeds=[seed], strength=strength)[0]
+    state = generator.decode(noised(generator, painting[None], seeds=[seed], strength=strength))[0]
     tell_state(job, "noised", state, t=t, level=noise_level(strength), strength=strength)
 
 

@@ -40,6 +40,10 @@ class TrainConfig:
     size: tuple[int, int] = (32, 32)
     """(H, W)."""
     channels: int = 3
+    latent: Mapping[str, Any] = field(default_factory=dict)
+    """Train on latents: ``autoencoder`` (a folder, or OWNER/NAME on the Hub), ``channels`` and ``factor`` of its
+    latents. The run adds the sha256 of the weights, the ``scale`` of diffusers, and ``mean`` and ``std`` of its
+    latents. Empty: train on pixels."""
     parameterization: Parameterization = "residual"
     """This and the next four: see `models.base.ModelOptions`."""
     learns: Learns = "score_and_drift"
@@ -106,6 +110,7 @@ class TrainConfig:
             take(self, name, _whole(getattr(self, name), name, least))
         if self.channels not in (1, 3):
             raise ValueError(f"channels: got {self.channels}, expected 1 (grayscale) or 3 (RGB)")
+        take(self, "latent", _latent(self.latent, self.size))
         for name, (low, high) in _REAL.items():
             take(self, name, _real(getattr(self, name), name, low, high))
         pair = _sequence(self.betas, "betas")
@@ -144,6 +149,14 @@ class TrainConfig:
         return self.classes == AUTO
 
     @property
+    def state_shape(self) -> tuple[int, int, int]:
+        """Channels, height and width of what the process and the network see: images, or their latents."""
+        if not self.latent:
+            return (self.channels, *self.size)
+        factor = self.latent["factor"]
+        return (self.latent["channels"], self.size[0] // factor, self.size[1] // factor)
+
+    @property
     def model_options(self) -> ModelOptions:
         return ModelOptions(**{f.name: getattr(self, f.name) for f in dataclasses.fields(ModelOptions)})
 
@@ -157,6 +170,7 @@ class TrainConfig:
         plain = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
         return {name: list(value) if isinstance(value, tuple) else value for name, value in plain.items()} | {
             "process": dict(self.process),
+            "latent": dict(self.latent),
             "network": {k: list(v) if isinstance(v, tuple) else v for k, v in self.network.items()},
         }
 
@@ -216,6 +230,7 @@ FREE = (
 """What may change when a run is continued: its length, its intervals, and how it is computed."""
 
 LARGEST_SIDE = 4096
+_LATENT = ("autoencoder", "channels", "factor", "sha256", "scale", "mean", "std")
 AUTO, LONGEST_NAME = ("auto",), 255
 _WHOLE = {
     "channels": 1, "batch": 1, "accumulation": 1, "warm_up": 0, "seed": 0, "images": 0, "calibration": 16,
@@ -246,6 +261,37 @@ def _sequence(value: Any, name: str) -> list[Any]:
     if isinstance(value, str | int | float) and not isinstance(value, bool):
         return [value]
     raise ValueError(f"{name}: got {value!r}, expected a list")
+
+
+def _latent(value: Any, size: tuple[int, int]) -> dict[str, Any]:
+    """The keys of an autoencoder, with the shape of its latents; nothing for pixels."""
+    if not value or value == "none":
+        return {}
+    group: Any = {"autoencoder": value} if isinstance(value, str) else value
+    if not isinstance(group, Mapping):
+        raise ValueError(f"latent: got {value!r}, expected keys and values")
+    keys: dict[str, Any] = dict(check_keys(group, _LATENT, "latent"))
+    if not isinstance(keys.get("autoencoder"), str) or not {"channels", "factor"} <= set(keys):
+        raise ValueError("latent: expected autoencoder, channels and factor; --latent NAME finds all three")
+    keys = {**keys, **{key: _whole(keys[key], f"latent.{key}", 1) for key in ("channels", "factor")}}
+    factor = keys["factor"]
+    if keys["channels"] > 1024 or factor > 128:
+        raise ValueError(f"latent: got {keys['channels']} channels, {factor}-fold; expected at most 1024, 128-fold")
+    if any(side % factor or side // factor < 3 for side in size):
+        near = " or ".join(str(max(3, size[0] // factor + more) * factor) for more in (0, 1))
+        raise ValueError(
+            f"size: got {size[0]}×{size[1]} with a {factor}-fold autoencoder, expected multiples of {factor} from "
+            f"{3 * factor} on, such as {near}"
+        )
+    for key, count in (("mean", keys["channels"]), ("std", keys["channels"]), ("scale", 2)):
+        if key in keys:
+            found = [_real(x, f"latent.{key}", -1e6, 1e6) for x in _sequence(keys[key], f"latent.{key}")]
+            if len(found) != count or (key == "std" and min(found) <= 0):
+                raise ValueError(
+                    f"latent.{key}: got {found}, expected {count} numbers{', all positive' * (key == 'std')}"
+                )
+            keys[key] = found
+    return keys
 
 
 def _classes(value: Any) -> tuple[str, ...]:

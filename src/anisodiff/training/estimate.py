@@ -78,11 +78,11 @@ def _measured(plan: Plan, device: torch.device, images: Tensor, clock: Callable[
     network = plan.build(device)
     execution = Execution(network, half=cuda and config.precision == "bf16", channels_last=cuda)
     passes = _Passes(plan, execution, device, clock)
-    cost = climb(ascending(config.size, part if cuda else min(part, 4)), passes.run, _PASSES, clock)
+    cost = climb(ascending(config.state_shape[1:], part if cuda else min(part, 4)), passes.run, _PASSES, clock)
     before, pairs = _process_seconds(plan, images.to(device, plan.dtype), clock)
     parameters = sum(p.numel() for p in network.parameters())
     update = _update_seconds(parameters, len(config.ema), device, clock)
-    whole = Load(part, *config.size)
+    whole = Load(part, *config.state_shape[1:])
     seconds = (cost.of(whole.pixels) + pairs.of(whole.pixels)) / part + update / config.batch
     copies = 4 + len(config.ema)  # weights, gradients, two moments, EMA
     state = copies * parameters * torch.finfo(plan.dtype).bits // 8
@@ -187,11 +187,11 @@ def _process_seconds(plan: Plan, images: Tensor, clock: Callable[[], float]) -> 
             plan.statistics(shown(load), enough)
         return (clock() - begin) * parts[0]
 
-    loads = ascending(config.size, _MOST)
+    loads = ascending(config.state_shape[1:], _MOST)
     if min(pair(loads[0]), pair(loads[0])) < _PAIRS / 4:  # the first one sets up
         shares.append(1.0)
     pairs, rows = climb(loads, pair, _PAIRS, clock), climb(loads, statistics, _ROWS, clock)
-    calibrated = math.prod(config.size) * config.calibration
+    calibrated = math.prod(config.state_shape[1:]) * config.calibration
     enough = len(rows.timed) > 1 and rows.timed[-1][0].pixels * _FARTHEST >= calibrated
     before = rows.of(calibrated) + pairs.of(calibrated) if enough else None
     return before, pairs

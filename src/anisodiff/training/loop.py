@@ -12,9 +12,11 @@ import torch
 from torch import Tensor, nn
 
 from anisodiff.data import Dataset, Loader, verify_images
+from anisodiff.data.latents import Latents, verify_latents
 from anisodiff.io.checkpoint import Checkpoint, NotFinite, Snapshot, Store, alone, folder_of, read
 from anisodiff.models.base import Model
 from anisodiff.runtime.distributed import Distributed
+from anisodiff.runtime.progress import no_progress
 from anisodiff.training import trackers
 from anisodiff.training.config import TrainConfig
 from anisodiff.training.hooks import Diverged, Hooks, Log, OnInterval, StopRequest, TrainingOutcome, on_signals
@@ -39,6 +41,7 @@ from anisodiff.training.setup import (
     remarks,
     threads_named,
     with_classes,
+    with_latents,
 )  # fmt: skip
 from anisodiff.training.step import Stepper
 from anisodiff.training.trackers import Trackers
@@ -66,6 +69,8 @@ def train(
     check_data(config, dataset)
     names = None if track is None else trackers.check(track)
     distributed = Distributed(torch.device(device))
+    tell = partial(hooks.progress, "encoding the images") if distributed.leads else no_progress
+    config, latents = with_latents(config, dataset, distributed.device, tell)
     plan = Plan.of(config, distributed.device)
     config.check_batch(distributed.world)
     notes = [*prepare_device(config, distributed.device), *remarks(config), *few_images(config, dataset)]
@@ -77,10 +82,12 @@ def train(
     if names is None:
         names = trackers.installed(hooks.say)
     distributed.agree(lambda: verify_images(dataset, partial(hooks.progress, "checking the images")))
+    if latents is not None:
+        distributed.agree(lambda: verify_latents(latents, partial(hooks.progress, "checking the latents")))
     for note in notes:
         hooks.say(note)
     with alone(Path(output)) if distributed.leads else nullcontext(), memory_named(config, distributed.world):
-        run = _Run(plan, dataset, Path(output), distributed, hooks)
+        run = _Run(plan, dataset, latents, Path(output), distributed, hooks)
         run.readout.began = begin if hooks.began is None else hooks.began
         run.set_up(resume, start)
         return run.go(names)
@@ -89,7 +96,10 @@ def train(
 class _Run:
     """One process's part of a run."""
 
-    def __init__(self, plan: Plan, dataset: Dataset, run: Path, distributed: Distributed, hooks: Hooks) -> None:
+    def __init__(
+        self, plan: Plan, dataset: Dataset, latents: Latents | None, run: Path, distributed: Distributed, hooks: Hooks
+    ) -> None:
+        self.latents = latents
         self.plan, self.config, self.dataset, self.run = plan, plan.config, dataset, run
         self.distributed = distributed
         self.hooks, self.store = hooks, Store(run, observe=hooks.observe)
@@ -116,7 +126,7 @@ class _Run:
         elif begun is not None and begun.statistics is not None:
             statistics, self.prior = begun.statistics.to(device), begun.prior
         else:
-            images = calibration_images(self.config, self.dataset, device)
+            images = calibration_images(self.config, self.dataset, device, self.latents)
             count = min(len(images), len(self.dataset))
             again = f", {len(images)} draws in all" if count < len(images) else ""
             self.hooks.progress("calibrating", 0, None)
@@ -172,7 +182,7 @@ class _Run:
             watching = Trackers(track, self.run, self.done, self.config.to_dict(), self.hooks.say)
             self.log = Log(self.run, self.done, watching)
         loader = Loader(
-            self.dataset, batch=self.config.batch, seed=self.config.seed, flip=self.config.flip,
+            self.dataset, latents=self.latents, batch=self.config.batch, seed=self.config.seed, flip=self.config.flip,
             dequantize=self.config.dequantize, rank=self.distributed.rank, world=self.distributed.world,
             device=self.distributed.device,
         )  # fmt: skip

@@ -6,11 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from anisodiff import registry
 from anisodiff.data import Dataset
+from anisodiff.data.latents import Latents
 from anisodiff.data.loader import key, permute
 from anisodiff.io.checkpoint import Checkpoint, find
 from anisodiff.models.base import Model
@@ -27,7 +29,7 @@ _CALIBRATION = 3  # a stream of the data's keys: which images the statistics are
 def process_of(config: TrainConfig) -> Process:
     """The forward process."""
     keys = dict(config.process)
-    process = registry.process(str(keys.pop("preset")), max(config.size), **keys)
+    process = registry.process(str(keys.pop("preset")), max(config.state_shape[1:]), **keys)
     if config.t_min >= process.T:
         raise ValueError(f"t_min: got {config.t_min:g}, expected less than T = {process.T:g}")
     return process
@@ -78,6 +80,10 @@ class Plan:
             process = process.compiled()
         kind = registry.model_of(str(config.process["preset"]))
         kind.check(process, options)
+        if config.latent and process.conditional:
+            raise ValueError(
+                "process.condition: it filters images, got latents; leave out --latent, or the condition"
+            )
         keys = dict(config.network)
         if registry.is_ncsnpp(str(keys["name"])):  # what belongs to the method, unless it is set
             keys = {**registry.network_keys(str(config.process["preset"])), **keys}
@@ -87,9 +93,9 @@ class Plan:
             )
         if config.classes:
             keys["classes"] = 2 if config.asks_classes else len(config.classes)  # two at least: the data are to say
-        outputs = config.channels * kind.outputs(process, options)
-        inputs = config.channels * kind.inputs(process, options)
-        network = registry.build_network(str(keys.pop("name")), config.size, inputs, outputs, keys)
+        channels, *size = config.state_shape
+        outputs, inputs = channels * kind.outputs(process, options), channels * kind.inputs(process, options)
+        network = registry.build_network(str(keys.pop("name")), (size[0], size[1]), inputs, outputs, keys)
         if config.recompute and not network.recomputes:
             raise ValueError(f"network {network.name} cannot recompute its activations; set recompute=false")
         return cls(config=config, process=process, kind=kind, network=network)
@@ -102,7 +108,7 @@ class Plan:
     @property
     def inputs(self) -> int:
         """Channels that the network sees."""
-        return self.config.channels * self.kind.inputs(self.process, self.config.model_options)
+        return self.config.state_shape[0] * self.kind.inputs(self.process, self.config.model_options)
 
     @property
     def dtype(self) -> torch.dtype:
@@ -154,13 +160,18 @@ def assemble(
     return network, execution, model
 
 
-def calibration_images(config: TrainConfig, dataset: Dataset, device: torch.device) -> Tensor:
-    """Images [N, C, H, W] in [0, 1], chosen by the seed: statistics and prior are estimated on them.
+def calibration_images(
+    config: TrainConfig, dataset: Dataset, device: torch.device, latents: Latents | None = None
+) -> Tensor:
+    """Images [N, C, H, W] in [0, 1], or states, chosen by the seed: statistics and prior are estimated on them.
 
     A small set is repeated: its images get new noise each time, so the estimates still gain precision.
     """
     places = torch.arange(config.calibration).numpy() % len(dataset)
     chosen = permute(places, len(dataset), key(config.seed, _CALIBRATION))
+    if latents is not None:
+        keys = torch.from_numpy(key(config.seed, _CALIBRATION, np.arange(len(chosen))).view(np.int64)).to(device)
+        return latents.states(torch.from_numpy(latents.rows[chosen].copy()).to(device), None, keys)
     return torch.from_numpy(dataset.images[chosen].copy()).to(device).float() / 255
 
 

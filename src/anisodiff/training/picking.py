@@ -7,6 +7,8 @@
     Apple GPU      any                   64                tiny        64                          1 M
     CPU            any                   32                tiny²       32                          400,000
 
+With an autoencoder, sizes are those of its latents, and images are at most 256².
+
 ¹ `base` from 20,000 images on. ² Of half the width (0.8 M parameters), three times as fast. Where the memory of a GPU
 is too small for a batch, it is cut into parts (`accumulation`), which changes no result. The process is
 `registry.DEFAULT_PROCESS`, and everything else is as in the short recipes. These are choices, not findings:
@@ -30,6 +32,7 @@ from anisodiff.training.setup import with_classes
 _PASSES, _SHORTEST, _LONGEST = 400, 1_000_000, 50_000_000
 _BYTES = {"tiny": 10e3, "small": 12e3, "base": 23e3}
 """Memory of a training step per image and pixel: 11.4 GiB for 512 images of 32² with `base` (H200, bf16)."""
+_LARGEST_SIDE = 256
 _LARGEST = 35e3
 """The same of the published networks: 16.7 GiB."""
 
@@ -65,7 +68,8 @@ def for_images(
 
     ``classes``: how many the images have, whether they are to be learned or not.
     """
-    side, gpu = max(size), machine.kind == "cuda"
+    latent = (changes or {}).get("latent") or {}
+    side, gpu = max(size) // latent.get("factor", 1), machine.kind == "cuda"
     if gpu:
         batch = 512 if side <= 32 else 256 if side <= 64 else 128 if side <= 128 else 64
         network = "small" if count < 20_000 or machine.memory < 10e9 else "base"
@@ -91,7 +95,7 @@ def for_images(
 
 def _parts(config: TrainConfig, machine: Machine) -> int:
     """Into how many equal parts a batch is cut, so that one fits into 70 % of the memory."""
-    height, width = config.size
+    _, height, width = config.state_shape
     needed = height * width * _BYTES.get(str(config.network["name"]), _LARGEST) * (0.25 if config.recompute else 1.0)
     divisors = [n for n in range(1, config.batch + 1) if config.batch % n == 0]
     return next((n for n in divisors if config.batch // n * needed <= 0.7 * machine.memory), config.batch)
@@ -107,8 +111,11 @@ def for_source(
     """
     given = {key: value for key, value in (changes or {}).items() if key in ("size", "channels")}
     asked, count = TrainConfig.from_dict(given), len(source) - aside
-    seen = guess(source, largest=machine.largest_side(count))
+    factor = ((changes or {}).get("latent") or {}).get("factor", 1)
+    seen = guess(source, largest=min(_LARGEST_SIDE, factor * machine.largest_side(count)))
     size, channels = (getattr(asked if key in given else seen, key) for key in ("size", "channels"))
+    if "size" not in given:
+        size = tuple(side // factor * factor for side in size)
     config, words = for_images(count, channels, size, machine, process, changes, class_folders(source))
     Plan.of(config)
     return config, words
@@ -124,6 +131,12 @@ def for_dataset(
     return with_classes(config, dataset), words
 
 
+def _latents(config: TrainConfig) -> str:
+    if not config.latent:
+        return ""
+    return f"latents {'×'.join(map(str, config.state_shape))} of {config.latent['autoencoder']}, "
+
+
 def describe(config: TrainConfig, count: int, machine: Machine, classes: int = 0) -> str:
     """One line: what was picked, and how to change it."""
     known = f", {classes} classes" if config.classes and classes > 1 else ""
@@ -133,7 +146,7 @@ def describe(config: TrainConfig, count: int, machine: Machine, classes: int = 0
     color = ", grayscale" if config.channels == 1 else f", {config.channels} channels" * (config.channels != 3)
     return (
         f"picked for {count:,} images on {machine.kind}: {config.size[0]}×{config.size[1]}{color}, "
-        f"process {config.process['preset']}, network {config.network['name']}{width}, batch {config.batch}, "
-        f"{config.images:,} images seen{known}; "
+        f"{_latents(config)}process {config.process['preset']}, network {config.network['name']}{width}, "
+        f"batch {config.batch}, {config.images:,} images seen{known}; "
         "change with --set size=…, --set network.name=…, --set batch=…, --images N"
     )

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from anisodiff.io.grids import save_grid
+from anisodiff.latent.codec import Codec, codec_of
 from anisodiff.models.base import Model
 from anisodiff.noise import KeyedNoise, combine
 from anisodiff.priors import GaussianPrior
@@ -44,6 +45,7 @@ def showing(
     images of each grid and its step.
     """
     process, begin = process_of(config), time.perf_counter() if began is None else began
+    codec: list[Codec] = []  # loaded for the first grid
     trained: list[float] = []  # when the first step was done
     shown: list[Path] = []
 
@@ -64,6 +66,10 @@ def showing(
             model, prior, t_min=config.t_min, process=process, side=side, nfe=nfe, classes=len(config.classes),
             progress=lambda done, total: tell("sampling", done, total, f"{side * side} images"),
         )  # fmt: skip
+        if config.latent:
+            if not codec:
+                codec.append(codec_of(config.latent, config.channels, grid.device))
+            grid = codec[0].decode(grid)
         path = output / "samples" / f"step-{step:08d}.png"
         images = grid.clamp(0, 1).to("cpu", torch.float32)
         save_grid(images, path)
@@ -125,7 +131,7 @@ def sample_grid(
     classes: int = 0,
     progress: Progress = no_progress,
 ) -> Tensor:
-    """side² images [side², C, H, W] from the Gaussian prior; of a model with ``classes`` one class a row.
+    """side² images, or latent states, [side², C, H, W] from the Gaussian prior; with ``classes`` one class a row.
 
     Of more classes than rows some are left out, evenly. Image k has the same seeds every time: grids of the same
     ``side`` and ``nfe`` compare place by place, others do not.

@@ -13,11 +13,17 @@ import torch
 from torch import Tensor
 
 from anisodiff.data import Dataset
+from anisodiff.data.latents import Latents, open_latents
 from anisodiff.io import records
 from anisodiff.io.checkpoint import find
+from anisodiff.latent.autoencoder import Autoencoder
+from anisodiff.latent.autoencoder import describe as describe_autoencoder
+from anisodiff.latent.codec import check_same
+from anisodiff.latent.encoding import encode
 from anisodiff.networks import NCSNppConfig, load_score_sde
 from anisodiff.networks.ncsnpp import NAME as NCSNPP
 from anisodiff.networks.published import widened
+from anisodiff.runtime.progress import Progress, no_progress
 from anisodiff.statistics import SpectralStatistics
 from anisodiff.training.config import FREE, TrainConfig, completed
 from anisodiff.training.model import Plan, load_model, stripped
@@ -53,6 +59,27 @@ def with_classes(config: TrainConfig, dataset: Dataset) -> TrainConfig:
             "prepare it with --classes, or set classes=none"
         )
     return replace(config, classes=dataset.classes)
+
+
+def with_latents(
+    config: TrainConfig, dataset: Dataset, device: torch.device, progress: Progress = no_progress
+) -> tuple[TrainConfig, Latents | None]:
+    """The config with the scale of the data's latents, and the latents; they are encoded where they are missing."""
+    if not config.latent:
+        return config, None
+    code = config.latent.get("sha256")
+    latents = None if code is None else open_latents(dataset, code)
+    known = dict(config.latent)
+    if latents is None:
+        about = describe_autoencoder(known["autoencoder"], online=False)
+        check_same(known, about)
+        autoencoder = Autoencoder(about, device)
+        if code not in (None, autoencoder.sha256):
+            raise ValueError(f"latent: {about.name} has other weights than the autoencoder of this run")
+        latents = encode(dataset, autoencoder, progress)
+        known |= {"sha256": autoencoder.sha256, "scale": list(about.scale)}
+    known |= {"mean": list(latents.scale.mean), "std": list(latents.scale.std)}
+    return replace(config, latent=known), latents
 
 
 def prepare_device(config: TrainConfig, device: torch.device) -> list[str]:
@@ -160,7 +187,7 @@ def differences(saved: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str
     old["config"], old["network"] = completed(old["config"]), _completed_network(old["network"])
     free = (
         *(f"config.{key}" for key in (*FREE, "process", "network")), "data.images", "data.source",
-        "data.class_counts",
+        "data.class_counts", "config.latent.autoencoder",
     )  # fmt: skip
     return [line.removeprefix("config.") for line in records.differences(old, new, may_change=free)]
 

@@ -1,0 +1,98 @@
+"""``anisodiff autoencoder``: train an autoencoder on one's own images, and measure what it loses."""
+
+from pathlib import Path
+
+import typer
+
+from anisodiff.cli import common
+
+app = typer.Typer(
+    help="Train an autoencoder, or measure one.", no_args_is_help=True, add_completion=False, rich_markup_mode=None
+)
+
+
+@app.callback()
+def _autoencoder() -> None:
+    pass
+
+
+@app.command()
+def train(
+    data: Path = typer.Option(..., "--data", help="Read a dataset, a folder or zip of images."),
+    output: Path = common.output(Path("autoencoder"), "Write the autoencoder into this folder."),
+    size: int = typer.Option(None, "--size", min=8, help="Set the side in pixels; default: from the images."),
+    overrides: list[str] = typer.Option([], "--set", help="Override a key, e.g. --set factor=4; repeatable."),
+    images: int = typer.Option(None, "--images", min=1, help="Train for this many images; default 1,000,000."),
+    device: str = common.DEVICE,
+) -> None:
+    """Train a small KL autoencoder. It may be killed at any moment; the same command continues it.
+
+    Example: anisodiff autoencoder train --data photos/ --output autoencoder --set factor=8 --set channels=4
+
+    Then: anisodiff train --data photos/ --latent autoencoder --output run
+    """
+    from functools import partial
+
+    from anisodiff.data import is_dataset, open_dataset, prepare
+    from anisodiff.notation import nearest
+    from anisodiff.runtime.devices import pick_device
+    from anisodiff.runtime.progress import stages
+    from anisodiff.training.autoencoder import AutoencoderConfig, train_autoencoder
+
+    keys = common.settings(overrides) | ({} if images is None else {"images": images})
+    known = tuple(AutoencoderConfig.__dataclass_fields__)
+    for key in keys:
+        if key not in known:
+            raise ValueError(f"autoencoder: unknown key {key!r}; {nearest(key, known)}")
+    config = AutoencoderConfig(**keys)
+
+    def say(line: str) -> None:
+        common.console.print(line, highlight=False, soft_wrap=True)
+
+    with stages(common.console) as tell:
+        if is_dataset(data):
+            dataset = open_dataset(data)
+        else:
+            made = prepare(data, output / "data", size=size, progress=partial(tell, "preparing the images"))
+            dataset = made.dataset
+            say(made.message)
+        outcome = train_autoencoder(
+            dataset, output, config, device=pick_device(device), say=say, progress=partial(tell, "training")
+        )
+    seen = outcome.step * config.batch
+    typer.echo(f"{'finished' if outcome.finished else 'stopped'} after {seen:,} images, loss {outcome.loss:.4f}")
+    common.wrote(output)
+    if not outcome.finished:
+        raise typer.Exit(130)
+
+
+@app.command()
+def reconstruct(
+    autoencoder: str = typer.Argument(..., help="Load an autoencoder: FOLDER or OWNER/NAME."),
+    data: Path = typer.Option(..., "--data", help="Read a prepared dataset."),
+    out: Path = common.output(Path("reconstructions"), "Write the images into this folder."),
+    n: int = typer.Option(None, "--n", min=1, help="Reconstruct the first N images; default all."),
+    as_json: bool = common.JSON,
+    device: str = common.DEVICE,
+) -> None:
+    """Encode and decode images, and print what is lost. The same command makes what is missing.
+
+    Example: anisodiff autoencoder reconstruct autoencoder --data run/heldout --out reconstructions
+
+    Then: anisodiff evaluate reconstructions --reference run/heldout
+    """
+    import json
+
+    from anisodiff.data import open_dataset
+    from anisodiff.latent.autoencoder import open_autoencoder
+    from anisodiff.latent.reconstruction import reconstruct as write
+    from anisodiff.runtime.devices import pick_device
+
+    opened, dataset = open_autoencoder(autoencoder, pick_device(device), online=True), open_dataset(data)
+    with common.progress("reconstructing") as tick:
+        found = write(dataset, opened, out, n, tick)
+    if as_json:
+        typer.echo(json.dumps({"images": found.images, "made": found.made, "psnr": found.psnr, "path": str(out)}))
+        return
+    typer.echo(f"{found.images} images ({found.made} made now): PSNR {found.psnr:.2f} dB in the mean")
+    common.wrote(out)

@@ -1,0 +1,222 @@
+"""Training, sampling and editing on latents, through the same calls as on pixels."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from PIL import Image
+
+import anisodiff
+from anisodiff.data import in_memory, open_dataset, prepare
+from anisodiff.editing import edit
+from anisodiff.editing.solving import solve
+from anisodiff.generation import load
+from anisodiff.io.checkpoint import find
+from anisodiff.latent.autoencoder import describe
+from anisodiff.metrics.samples import is_model
+from anisodiff.training import Hooks, Plan, TrainConfig, train
+from anisodiff.training.preview import fit_prior, showing
+from anisodiff.training.setup import with_latents
+from tests.latent.conftest import FACTOR, SIZE, pixels, write_autoencoder
+from tests.support.children import together
+
+NETWORK = {"name": "small", "nf": 8, "multipliers": [1, 1], "blocks": 1, "dropout": 0.2}
+
+
+def config(autoencoder, **changes) -> TrainConfig:
+    values = {
+        "process": "anisotropic-gentle", "network": NETWORK, "size": SIZE, "channels": 3, "batch": 4, "images": 24,
+        "warm_up": 8, "calibration": 16, "log_every": 8, "checkpoint_every": 12, "ema": ["constant(0.9)"],
+        "latent": describe(autoencoder, online=False).as_keys(), "channel_pca": True,
+    }  # fmt: skip
+    return TrainConfig(**{**values, **changes})
+
+
+def run(autoencoder, dataset, output, **changes):
+    return train(config(autoencoder, **changes), dataset, output, device="cpu", hooks=Hooks(fit_prior=fit_prior))
+
+
+def weights(path):
+    return find(path).tensors("model")
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory, autoencoder):
+    folder = tmp_path_factory.mktemp("runs")
+    dataset = prepare(in_memory(pixels()), folder / "data", size=SIZE, channels=3).dataset
+    run(autoencoder, dataset, folder / "run")
+    return folder / "run", dataset
+
+
+def test_the_network_sees_latents_and_users_see_images(trained):
+    generator = load(trained[0], "cpu")
+    assert (generator.channels, generator.size) == (3, SIZE)
+    assert generator.state_shape == (3, SIZE[0] // FACTOR, SIZE[1] // FACTOR)
+    assert "latents 3×4×8" in repr(generator)
+    seen = []
+    images = generator.sample(2, seed=0, steps=4, callback=lambda step: seen.append(generator.shown(step)))
+    assert tuple(images.shape) == (2, 3, *SIZE)
+    assert 0 <= float(images.min()) < float(images.max()) <= 1
+    assert all(tuple(picture.shape) == (2, 3, *SIZE) for picture in seen)
+
+
+def test_samples_are_decoded_states(trained):
+    generator = load(trained[0], "cpu")
+    codec, generator.codec = generator.codec, None
+    route, prior = generator.route(steps=4), generator.prior()
+    lasts = []
+
+    def last(step):
+        lasts.append(step.state) if step.number == step.of - 1 else None
+
+    generator.codec = codec
+    images = generator.sample_along(route, [0, 1], prior, callback=last).images
+    # the last step maps the state at t_min to E[x0]: decode that by hand
+    model = generator.model
+    when = torch.tensor([generator.plan.config.t_min], dtype=torch.float64)
+    with torch.no_grad():
+        expected = codec.decode(model.denoised(model.to_coordinates(lasts[0]), when))
+    torch.testing.assert_close(images, expected.clamp(0, 1), rtol=0, atol=1e-5)
+
+
+def test_continuing_is_bitwise_equal_to_never_having_stopped(autoencoder, dataset, tmp_path):
+    run(autoencoder, dataset, tmp_path / "whole")
+    run(autoencoder, dataset, tmp_path / "parts", images=12)
+    run(autoencoder, dataset, tmp_path / "parts")
+    a, b = (weights(tmp_path / name) for name in ("whole", "parts"))
+    assert a.keys() == b.keys()
+    assert all(torch.equal(a[name], b[name]) for name in a)
+
+
+def test_another_autoencoder_is_another_run(autoencoder, dataset, tmp_path):
+    run(autoencoder, dataset, tmp_path / "run", images=12)
+    other = write_autoencoder(tmp_path / "other", block_out_channels=(8, 12))
+    with pytest.raises(ValueError, match=r"holds another run: .*latent\.sha256"):
+        run(other, dataset, tmp_path / "run")
+
+
+def test_a_grid_of_samples_shows_images(autoencoder, dataset, tmp_path):
+    shown = []
+    made, _ = with_latents(config(autoencoder, sample_every=8), dataset, torch.device("cpu"))
+    hooks = showing(tmp_path / "run", made, on_grid=lambda images, step: shown.append(images))
+    train(made, dataset, tmp_path / "run", device="cpu", hooks=hooks)
+    assert shown
+    assert tuple(shown[0].shape[1:]) == (3, *SIZE)
+
+
+def test_edits_keep_what_the_mask_keeps(trained):
+    generator = load(trained[0], "cpu")
+    images = torch.from_numpy(pixels(2)).float() / 255
+    mask = torch.zeros(SIZE)
+    mask[:, : SIZE[1] // 2] = 1
+    edited = edit(generator, images, seeds=0, strength=0.6, steps=4, mask=mask)
+    half = SIZE[1] // 2
+    torch.testing.assert_close(edited[..., half:].as_subclass(torch.Tensor), images[..., half:], rtol=0, atol=0)
+    assert not torch.equal(edited[..., :half], images[..., :half])
+
+
+def test_priors_from_images_start_from_their_latents(trained):
+    path, dataset = trained
+    generator = load(path, "cpu", dataset)
+    states = generator.prior("simulate").draw(4, None)
+    assert tuple(states.shape) == (4, *generator.state_shape)
+    assert tuple(generator.sample(2, steps=4, prior="simulate").shape) == (2, 3, *SIZE)
+    terminal = generator.invert(dataset.first(2), steps=8, sampler="ode")
+    assert tuple(terminal.shape) == (2, *generator.state_shape)
+
+
+def test_what_is_of_pixels_alone_is_refused(trained):
+    generator = load(trained[0], "cpu")
+    with pytest.raises(ValueError, match="an operator acts on pixels"):
+        solve(generator, torch.rand(1, 3, *SIZE), "inpainting", noise=0.0, seeds=0)
+    with pytest.raises(ValueError, match="it filters images, got latents"):
+        Plan.of(replace(generator.plan.config, process={"preset": "ve", "condition": "perona-malik"}))
+    with pytest.raises(ValueError, match="this model makes pixels"):
+        load("cifar10-tiny", "cpu", latent="somewhere")
+
+
+def test_a_moved_autoencoder_is_named_and_found_again(autoencoder, dataset, tmp_path):
+    here = write_autoencoder(tmp_path / "here")
+    run(here, dataset, tmp_path / "run", images=12)
+    expected = load(tmp_path / "run", "cpu").sample(1, steps=4)
+    here.rename(tmp_path / "there")
+    with pytest.raises(ValueError, match=r"the autoencoder of this model: .*/here holds no autoencoder"):
+        load(tmp_path / "run", "cpu")
+    found = load(tmp_path / "run", "cpu", latent=tmp_path / "there").sample(1, steps=4)
+    torch.testing.assert_close(found, expected, rtol=0, atol=0)
+
+
+def test_two_processes_equal_one(autoencoder, dataset, tmp_path):
+    run(autoencoder, dataset, tmp_path / "one")
+    together(lambda rank: run(autoencoder, dataset, tmp_path / "two"))
+    a, b = (weights(tmp_path / name) for name in ("one", "two"))
+    for name in a:
+        torch.testing.assert_close(a[name], b[name], rtol=1e-4, atol=1e-5)
+
+
+def test_flow_matching_trains_on_latents(autoencoder, dataset, tmp_path):
+    run(
+        autoencoder, dataset, tmp_path / "run", process="flow-matching", channel_pca=False, t_min=1e-5, images=8,
+        checkpoint_every=0,
+    )  # fmt: skip
+    assert tuple(load(tmp_path / "run", "cpu").sample(1, steps=4).shape) == (1, 3, *SIZE)
+
+
+def test_the_whole_way_by_commands(command, autoencoder, tmp_path):
+    photos = tmp_path / "photos"
+    photos.mkdir()
+    for number, picture in enumerate(pixels(12)):
+        Image.fromarray(picture.transpose(1, 2, 0)).save(photos / f"{number:02d}.png")
+    small = ["--set", "network.nf=8", "--set", "network.multipliers=[1, 1]", "--set", "network.blocks=1"]
+    small += ["--set", "batch=4", "--set", "calibration=16", "--images", "8", "--device", "cpu"]
+    code, out, err = command("data", "prepare", photos, "--out", "data", "--latent", autoencoder, "--device", "cpu")
+    assert (code, "latents 3×8×8 of" in out) == (0, True), err
+    code, out, err = command("train", "--data", "data", "--latent", autoencoder, "--out", "run", *small)
+    assert code == 0, err
+    assert "latents 3×8×8 of" in err
+    assert command("train", "--out", "run", "--device", "cpu")[0] == 0
+    code, out, err = command(
+        "sample", "run", "-n", 2, "--steps", 4, "--out", "s", "--strip", "s.png", "--device", "cpu"
+    )
+    assert code == 0, err
+    assert Image.open(tmp_path / "s" / "00000000.png").size == (16, 16)
+    code, out, err = command(
+        "edit", "run", photos / "00.png", "--steps", 4, "--out", "e", "--latent", autoencoder, "--device", "cpu"
+    )
+    assert code == 0, err
+    assert is_model(tmp_path / "run")
+    code, out, err = command(
+        "evaluate", "run", "--n", 4, "--steps", 4, "--metrics", "spectrum,sliced", "--device", "cpu"
+    )
+    assert code == 0, err
+    code, out, err = command("evaluate", "run", "--n", 4, "--metrics", "bits", "--device", "cpu")
+    assert (code, "bits does not apply: the model is one of latents" in err) == (2, True)
+    code, out, err = command(
+        "diagnose", photos, "--size", 8, "--latent", autoencoder, "--images", 8, "--device", "cpu"
+    )
+    assert (code, "12 at 4x4" in out or "8 at 4x4" in out) == (0, True), err
+
+
+def test_python_takes_an_autoencoder_by_its_folder(autoencoder, tmp_path):
+    model = anisodiff.train(
+        torch.from_numpy(pixels(12)), tmp_path / "run", latent=autoencoder, network=NETWORK, batch=4, images=8,
+        calibration=16, device="cpu", progress=False,
+    )  # fmt: skip
+    assert model.codec is not None
+    assert open_dataset(tmp_path / "run" / "data").size == SIZE
+    assert tuple(model.sample(1, steps=4).shape) == (1, 3, *SIZE)
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"size": (8, 15)}, "size: got 8×15 with a 2-fold autoencoder, expected multiples of 2"),
+        ({"latent": "somewhere"}, "expected autoencoder, channels and factor"),
+        ({"latent": {"autoencoder": "a", "channels": 0, "factor": 2}}, "latent.channels"),
+        ({"latent": {"autoencoder": "a", "channels": 3, "factor": 2, "std": [1, 0, 1]}}, "3 numbers, all positive"),
+        ({"latent": {"autoencoder": "a", "channels": 3, "factor": 2, "code": 1}}, "unknown key 'code'"),
+    ],
+)
+def test_configs_that_cannot_be(autoencoder, changes, says):
+    with pytest.raises(ValueError, match=says):
+        config(autoencoder, **changes)
