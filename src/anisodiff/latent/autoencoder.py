@@ -166,7 +166,7 @@ class Autoencoder:
         return ((images + 1) / 2).clamp(0, 1)
 
     def _tiles(self, size: Sequence[int]) -> bool:
-        """Whether to code in tiles. diffusers' tiles of the tiny one fit latents of 4 channels alone: it needs none."""
+        """Whether to code in tiles. Those of diffusers' tiny one are for 4 channels alone, and it needs none."""
         return max(size) > TILE and self.about.config["_class_name"] == "AutoencoderKL"
 
     def _batch(self, size: Sequence[int]) -> int:
