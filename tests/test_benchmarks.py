@@ -207,3 +207,24 @@ def test_painted_dataset(script, tmp_path):
     painted = np.load(tmp_path / "out.npy")
     assert painted.shape == (3, 8, 8, 3)
     assert all(len(np.unique(image.reshape(-1, 3), axis=0)) == 2 for image in painted)
+
+
+def test_latent_edges_benchmark(script, monkeypatch):
+    """A latent that is the image, averaged, has its edges; one of noise has none."""
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    measure = runpy.run_path(str(BENCHMARKS / "latent_edges.py"), run_name="latent_edges")["measure"]
+    rng = torch.Generator().manual_seed(0)
+    blocks = torch.rand(32, 1, 6, 6, generator=rng)  # squares of random gray levels, edges between them
+    whole = torch.nn.functional.interpolate(blocks, scale_factor=8)
+    shifts = torch.randint(0, 8, (32, 2), generator=rng).tolist()
+    images = torch.stack([one.roll(shift, (-2, -1)) for one, shift in zip(whole, shifts)])
+    images = images + 0.02 * torch.randn(images.shape, generator=rng)
+    mean = torch.nn.functional.avg_pool2d(images, 2)
+    found = measure(images.expand(-1, 3, -1, -1), torch.cat([mean, torch.randn(mean.shape, generator=rng)], 1), 2)
+    same, noise = found["channels"]
+    assert same["correlation"] > 0.7
+    assert same["contrast"] > 1.5
+    assert abs(same["control"]) < 0.1
+    assert abs(noise["correlation"]) < 0.05
+    assert noise["contrast"] == pytest.approx(1, abs=0.03)
+    assert found["pixels"]["contrast"] > 1.5
