@@ -14,7 +14,7 @@ from anisodiff.processes.config import check_keys
 from anisodiff.registry import DEFAULT_PROCESS, NETWORKS, TRAINED, process_keys
 from anisodiff.training.ema import profile
 
-_KEY = {"process": "preset", "network": "name"}
+_KEY = {"process": "preset", "network": "name", "latent": "autoencoder"}
 """The key of a group that a bare name stands for."""
 PRECISIONS = ("fp32", "bf16", "fp64")
 ELSEWHERE = {
@@ -185,11 +185,11 @@ class TrainConfig:
         return cls(**check_keys(values, FIELDS, "train"))
 
     def changed(self, changes: Mapping[str, Any]) -> "TrainConfig":
-        """The config with changes; ``process.KEY`` and ``network.KEY`` reach into the two groups."""
+        """The config with changes; ``process.KEY``, ``network.KEY`` and ``latent.KEY`` reach into the groups."""
         values = self.to_dict()
         for key, value in changes.items():
             group, dot, inner = str(key).partition(".")
-            if dot and group in ("process", "network"):
+            if dot and group in _KEY:
                 given = values[group]
                 named = {_KEY[group]: given} if isinstance(given, str) else given
                 values[group] = {**named, inner: value}
