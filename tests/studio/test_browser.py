@@ -82,8 +82,8 @@ def changed(page, act) -> str:
 
 def test_the_designer(page, tmp_path):
     answered(page)
-    page.locator("circle[aria-label='α2, end']").scroll_into_view_if_needed()
-    handle = page.locator("circle[aria-label='α2, end']").bounding_box()
+    page.locator("[aria-label='α2, end']").scroll_into_view_if_needed()
+    handle = page.locator("[aria-label='α2, end']").bounding_box()
     x, y = handle["x"] + handle["width"] / 2, handle["y"] + handle["height"] / 2
 
     def drag():
@@ -95,7 +95,7 @@ def test_the_designer(page, tmp_path):
     line = changed(page, drag)
     ends = re.search(r"intensity=geometric\(([\d.e-]+), ([\d.e-]+)\)", line)
     assert float(ends.group(2)) < 303.4  # it was dragged down
-    page.focus("circle[aria-label='α1, start']")
+    page.focus("[aria-label='α1, start']")
     line = changed(page, lambda: page.keyboard.press("ArrowUp"))
     assert "diffusivity=geometric(0.55, 0.001)" in line
     page.check("#d-compare")
@@ -108,7 +108,7 @@ def test_the_designer(page, tmp_path):
         for k in (1, 2)
     ]
     assert np.log(float(levels[0])) == pytest.approx(np.log(float(levels[1])), abs=0.4)  # equal noise levels
-    page.wait_for_selector("#d-verdict[data-forgets]")
+    page.wait_for_selector("#d-judged [data-forgets]")
     shot(page, "designer")
     page.uncheck("#d-compare")
     for kind, magic in (("png", b"\x89PNG"), ("gif", b"GIF8"), ("yaml", b"# anisodiff train --config")):

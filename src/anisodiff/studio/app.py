@@ -184,6 +184,10 @@ def _add_work(app: FastAPI, held: list[Studio]) -> None:
         code, words = await held[0].receive(request)
         return {"picture": code, "words": words}
 
+    @app.get("/api/picture")
+    def picture(name: str) -> Response:
+        return Response(held[0].pictures.file(name), media_type="image/png")
+
     @app.post("/api/design")
     async def show(asked: requests.Shown, request: Request) -> Response:
         studio = held[0]
@@ -226,7 +230,8 @@ def _add_work(app: FastAPI, held: list[Studio]) -> None:
         def work(job: Job) -> None:
             generate.generate(
                 job, studio.models.get(asked.model), range(asked.seed, asked.seed + asked.n), steps=asked.steps,
-                sampler=asked.sampler, prior=asked.prior, path=studio.models.path(asked.model),
+                sampler=asked.sampler, prior=asked.prior, classes=asked.classes, guidance=asked.guidance,
+                path=studio.models.path(asked.model), images=studio.models.images(asked.model, asked.prior),
             )  # fmt: skip
 
         return await studio.stream(request, studio.long, work)
@@ -268,7 +273,7 @@ def _add_work(app: FastAPI, held: list[Studio]) -> None:
             strokes.paint(
                 job, generator, painting, strokes.read_mask(asked.mask, generator), strength=asked.strength,
                 seeds=list(range(asked.seed, asked.seed + asked.n)), steps=asked.steps, sampler=asked.sampler,
-                path=studio.models.path(asked.model),
+                classes=asked.classes, guidance=asked.guidance, path=studio.models.path(asked.model),
             )  # fmt: skip
 
         return await studio.stream(request, studio.long, work)
