@@ -12,6 +12,8 @@ from typing import Any
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response, StreamingResponse
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 
 from anisodiff.processes.config import KEYS
 from anisodiff.studio import design, generate, pages, requests, strokes
@@ -137,6 +139,14 @@ def create_app(config: StudioConfig) -> Guard:
     @app.exception_handler(TooLarge)
     async def too_large(request: Request, error: TooLarge) -> JSONResponse:
         return _refused(str(error), 413)
+
+    @app.exception_handler(HTTPException)
+    async def refused(request: Request, error: HTTPException) -> JSONResponse:
+        return _refused(error.detail, error.status_code)
+
+    @app.exception_handler(ClientDisconnect)
+    async def gone(request: Request, error: ClientDisconnect) -> JSONResponse:
+        return _refused("the page was closed")
 
     @app.exception_handler(OSError)
     async def unreadable(request: Request, error: OSError) -> JSONResponse:

@@ -72,9 +72,9 @@ def generate(
 ) -> None:  # fmt: skip
     """Emit the images of the seeds, with their way from noise; ``images``: what the prior starts from."""
     start, route = generator.start(prior, images), generator.route(sampler, steps, classes=classes, guidance=guidance)
-    keys = {"sampler": sampler, "prior": prior, "classes": classes, "guidance": guidance, "images": images}
+    said = lines(path, seeds, steps, sampler=sampler, prior=prior, classes=classes, guidance=guidance, images=images)
     made = {"sampler": str(route.sampler), "nfe": route.nfe, "prior": start.description}
-    job.emit({"kind": "protocol", **lines(path, seeds, steps, **keys), **made})
+    job.emit({"kind": "protocol", **said, **made})
     generator.sample_along(route, seeds, start.prior, callback=Watch(job, generator, route, len(seeds)))
 
 

@@ -79,5 +79,5 @@ class Models:
             "samplers": ["auto", *fitting_samplers(generator.process, plan.provided)],
             "sampler": str(default_sampler(plan.kind, generator.process, plan.provided)),
             "classes": list(generator.classes), "null": not generator.classes or plan.config.label_dropout > 0,
-            "priors": [p for p in PRIORS if p in IMAGELESS or self.images(name, p) is not None], "batch": generator.batch,
+            "priors": [p for p in PRIORS if p in IMAGELESS or self.images(name, p)], "batch": generator.batch,
         }  # fmt: skip

@@ -24,7 +24,8 @@ class Setting {
     this.steps = make("datalist", {id: `d-steps-${which}`});
     this.length = make("input", {type: "number", min: 0, step: 0.1, ...on});
     this.curves = Object.fromEntries(COEFFICIENTS.map((one) => [one.key, new CurveEditor({...one, changed: () => this.edited()})]));
-    this.box = make("div", {class: "card"}, make("h2", {}, which === "a" ? "Setting A" : "Setting B"),
+    const title = which === "a" ? "Setting A" : "Setting B";
+    this.box = make("div", {class: "card", role: "group", "aria-label": title}, make("h2", {}, title),
       make("div", {class: "bar"}, field("Preset", this.preset), field("T", this.T), field("Stencil", this.stencil),
         field("Time step", this.step), this.steps, field("Correlation length, pixels", this.length)),
       make("div", {class: "curves"}, ...COEFFICIENTS.map((one) => this.curves[one.key].box)));

@@ -31,7 +31,7 @@ export class Side {
     this.way = make("div", {class: "way"}, make("figure", {class: "shot"}, this.states, make("figcaption", {}, "state")),
       make("figure", {class: "shot"}, this.expected, make("figcaption", {}, "E[x0 | state]")));
     this.images = make("div", {class: "images"});
-    this.line = make("textarea", {readonly: true, rows: 2, "aria-label": `Command of ${title}`});
+    this.line = make("textarea", {readonly: true, rows: 4, "aria-label": `Command and Python of ${title}`});
     this.all = make("button", {disabled: true, onclick: () => saveSheet(`${title}.png`, [...this.found.values()])}, "Save all");
     this.box = make("div", {class: "card"}, make("h2", {}, title), this.words, this.bar, this.way, this.images,
       make("div", {class: "bar"}, this.all), this.line);
