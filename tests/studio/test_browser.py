@@ -1,6 +1,6 @@
 """The page in a real browser, used as a person would. Screenshots go to build/studio, to be looked at.
 
-Without a browser these tests are skipped, and pytest's summary says so; ANISODIFF_BROWSER names one.
+Without a browser these tests are skipped, and a warning in pytest's summary says so; ANISODIFF_BROWSER names one.
 """
 
 import os
@@ -8,6 +8,7 @@ import re
 import shutil
 import warnings
 from pathlib import Path
+from typing import NoReturn
 
 import numpy as np
 import pytest
@@ -25,14 +26,21 @@ def browser_here() -> str | None:
     return os.environ.get("ANISODIFF_BROWSER") or next(filter(None, map(shutil.which, NAMES)), None)
 
 
+def left_out(words: str) -> NoReturn:
+    """Skip, with a warning: pytest's summary shows warnings, and of skips only how many."""
+    warnings.warn(words, stacklevel=2)
+    pytest.skip(words)
+
+
 @pytest.fixture(scope="module")  # closed before tests with event loops of their own
 def browser():
     found = browser_here()
     if found is None:
-        words = "NO BROWSER: the studio's page was not tested; install chromium (apt-get install chromium)"
-        warnings.warn(words, stacklevel=1)
-        pytest.skip(words)
-    playwright = pytest.importorskip("playwright.sync_api", reason="NO PLAYWRIGHT: the studio's page was not tested")
+        left_out("NO BROWSER: the studio's page was not tested; install chromium (apt-get install chromium)")
+    try:
+        from playwright import sync_api as playwright
+    except ImportError:
+        left_out("NO PLAYWRIGHT: the studio's page was not tested; pip install playwright")
     with playwright.sync_playwright() as driver:
         opened = driver.chromium.launch(executable_path=found, args=["--no-sandbox", "--disable-dev-shm-usage"])
         yield opened

@@ -43,7 +43,7 @@ COEFFICIENTS = ("diffusivity", "intensity", "drift_anisotropy", "noise_anisotrop
 SIZES = (32, 48, 64, 96, 128)
 FRAMES, BANDS = 16, 8
 CROPS, REPLICATES = 32, 24
-"""Of the verdict: cuts of the picture, and runs of a few of them."""
+"""Of the verdict: crops of the picture, and runs of a few of them."""
 MOST_NODES = 1000
 """Time steps of a path; more would keep everybody waiting."""
 
@@ -255,7 +255,7 @@ def _heard(ratio: float | None, least: float) -> bool:
 
 
 def verdict(job: Job, setting: Setting, image: Tensor, seed: int) -> None:
-    """Emit what `anisodiff diagnose` says of cuts of the picture [3, 2·size, 2·size]."""
+    """Emit what `anisodiff diagnose` says of crops of the picture [3, 2·size, 2·size]."""
     process = setting.build()
     found = forgetting(
         process, crops(image, setting.size, CROPS, seed), seed=seed, replicates=REPLICATES, progress=job.progress
@@ -266,7 +266,7 @@ def verdict(job: Job, setting: Setting, image: Tensor, seed: int) -> None:
 
 
 def crops(image: Tensor, size: int, count: int, seed: int) -> Tensor:
-    """Cuts [count, C, size, size] of an image [C, H, W], mirrored or not, from size² to all of it."""
+    """Crops [count, C, size, size] of an image [C, H, W], mirrored or not, from size² to all of it."""
     draw = torch.Generator().manual_seed(seed)
     height, width = image.shape[-2:]
     found = []

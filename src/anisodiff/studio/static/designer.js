@@ -110,7 +110,7 @@ class Shot {
     this.verdict.textContent = name + event.verdict;
     this.verdict.dataset.forgets = event.forgets;
     this.advice.replaceChildren(...event.advice.map((line) => make("li", {}, line)));
-    this.numbers.textContent = `${event.images} cuts of this picture at ${event.size[0]}²: correlation with the source ${number(event.correlation, 2)}, ` +
+    this.numbers.textContent = `${event.images} crops of this picture at ${event.size[0]}²: correlation with the source ${number(event.correlation, 2)}, ` +
       `source found again ${number(100 * event.found_again, 3)} % (chance ${number(100 * event.found_by_chance, 2)} %).`;
   }
 
@@ -157,8 +157,8 @@ export function startDesigner(shared) {
       if (event.which === "a") {
         $("d-command").value = event.command;
         $("d-python").value = event.python;
-        $("d-loud").textContent = event.loud.length ? `At T, bands ${event.loud.join(", ")} of this picture still stand out of the noise. Dashes: below, a signal cannot be told from chance.`
-          : "At T no band of this picture stands out of the noise. Dashes: below, a signal cannot be told from chance.";
+        $("d-loud").textContent = event.loud.length ? `At T, bands ${event.loud.join(", ")} of this picture still stand out of the noise. Below the dashes a signal cannot be told from chance.`
+          : "At T no band of this picture stands out of the noise. Below the dashes a signal cannot be told from chance.";
       }
       show();
       complain("");
