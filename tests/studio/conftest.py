@@ -66,7 +66,7 @@ def running(config: StudioConfig) -> Iterator[tuple[str, Any]]:
 
 def photographs(folder: Path, count: int = 24) -> None:
     """Ramps of many colors."""
-    folder.mkdir()
+    folder.mkdir(parents=True)
     rng = np.random.default_rng(0)
     for k in range(count):
         ramp = np.linspace(0, 255, 24)[None, :, None] * rng.uniform(0.3, 1, (24, 1, 3))
@@ -101,6 +101,8 @@ def page(results: Path) -> Path:
 def studio(tmp_path_factory) -> Iterator[Place]:
     runs = tmp_path_factory.mktemp("runs")
     photographs(runs / "photos")
+    for kind in ("dawn", "noon"):
+        photographs(runs / "kinds" / kind, 12)
     page(runs / "study" / "results")
     results = tmp_path_factory.mktemp("results")
     (results / "README.md").write_text(

@@ -1,6 +1,6 @@
 """The page in a real browser, used as a person would. Screenshots go to build/studio, to be looked at.
 
-Without a browser these tests are skipped, and pytest's summary says so; ANISODIFF_BROWSER names one.
+Without a browser these tests are skipped, and a warning in pytest's summary says so; ANISODIFF_BROWSER names one.
 """
 
 import os
@@ -8,6 +8,7 @@ import re
 import shutil
 import warnings
 from pathlib import Path
+from typing import NoReturn
 
 import numpy as np
 import pytest
@@ -25,14 +26,21 @@ def browser_here() -> str | None:
     return os.environ.get("ANISODIFF_BROWSER") or next(filter(None, map(shutil.which, NAMES)), None)
 
 
+def left_out(words: str) -> NoReturn:
+    """Skip, with a warning: pytest's summary shows warnings, and of skips only how many."""
+    warnings.warn(words, stacklevel=2)
+    pytest.skip(words)
+
+
 @pytest.fixture(scope="module")  # closed before tests with event loops of their own
 def browser():
     found = browser_here()
     if found is None:
-        words = "NO BROWSER: the studio's page was not tested; install chromium (apt-get install chromium)"
-        warnings.warn(words, stacklevel=1)
-        pytest.skip(words)
-    playwright = pytest.importorskip("playwright.sync_api", reason="NO PLAYWRIGHT: the studio's page was not tested")
+        left_out("NO BROWSER: the studio's page was not tested; install chromium (apt-get install chromium)")
+    try:
+        from playwright import sync_api as playwright
+    except ImportError:
+        left_out("NO PLAYWRIGHT: the studio's page was not tested; pip install playwright")
     with playwright.sync_playwright() as driver:
         opened = driver.chromium.launch(executable_path=found, args=["--no-sandbox", "--disable-dev-shm-usage"])
         yield opened
@@ -82,8 +90,8 @@ def changed(page, act) -> str:
 
 def test_the_designer(page, tmp_path):
     answered(page)
-    page.locator("circle[aria-label='α2, end']").scroll_into_view_if_needed()
-    handle = page.locator("circle[aria-label='α2, end']").bounding_box()
+    page.locator("[aria-label='α2, end']").scroll_into_view_if_needed()
+    handle = page.locator("[aria-label='α2, end']").bounding_box()
     x, y = handle["x"] + handle["width"] / 2, handle["y"] + handle["height"] / 2
 
     def drag():
@@ -95,9 +103,15 @@ def test_the_designer(page, tmp_path):
     line = changed(page, drag)
     ends = re.search(r"intensity=geometric\(([\d.e-]+), ([\d.e-]+)\)", line)
     assert float(ends.group(2)) < 303.4  # it was dragged down
-    page.focus("circle[aria-label='α1, start']")
+    page.focus("[aria-label='α1, start']")
     line = changed(page, lambda: page.keyboard.press("ArrowUp"))
     assert "diffusivity=geometric(0.55, 0.001)" in line
+    page.focus("[aria-label='λ2, value']")  # from ∞ down: the curve becomes finite, and the step follows
+    line = changed(page, lambda: page.keyboard.press("PageDown"))
+    assert "noise_anisotropy=50 --set 'step=tamed(dt=0.01)'" in line
+    line = changed(page, lambda: page.select_option("[aria-label='Preset a']", "cartoon"))
+    assert line.endswith("--process cartoon --size 64")  # nothing is changed by showing it
+    changed(page, lambda: page.select_option("[aria-label='Preset a']", "anisotropic-gentle"))
     page.check("#d-compare")
     page.wait_for_selector("#d-shots figure:nth-child(2) figcaption:has-text('B: t =')")
     page.locator("#d-time").fill("9")
@@ -108,10 +122,10 @@ def test_the_designer(page, tmp_path):
         for k in (1, 2)
     ]
     assert np.log(float(levels[0])) == pytest.approx(np.log(float(levels[1])), abs=0.4)  # equal noise levels
-    page.wait_for_selector("#d-verdict[data-forgets]")
+    page.wait_for_selector("#d-judged div:nth-child(2) [data-forgets]")  # of both settings
     shot(page, "designer")
     page.uncheck("#d-compare")
-    for kind, magic in (("png", b"\x89PNG"), ("gif", b"GIF8"), ("yaml", b"# anisodiff train --config")):
+    for kind, magic in (("png", b"\x89PNG"), ("gif", b"GIF8"), ("yaml", b"# anisodiff train"), ("save", b"\x89PNG")):
         with page.expect_download() as download:
             page.click(f"#d-{kind}")
         assert Path(download.value.path()).read_bytes().startswith(magic)
@@ -142,7 +156,7 @@ def test_mistakes_are_messages_in_the_page(page, tmp_path):
         data.items.add(new File([new Uint8Array(bytes)], "photo.jpg", {type: "image/jpeg"})); return data; }""",
         list((tmp_path / "photo.jpg").read_bytes()),
     )
-    page.dispatch_event("#d-drop", "drop", {"dataTransfer": dropped})
+    page.dispatch_event("#d-shots", "drop", {"dataTransfer": dropped})  # anywhere on the panel
     page.wait_for_selector("#d-picture option:has-text('photo.jpg (90×60 pixels')", state="attached")
 
 
@@ -174,9 +188,17 @@ def test_generate_cancel_and_reproduce(page):
     page.wait_for_selector("#g-sides .card:only-child p:has-text('1 images')")
     again = page.locator("#g-sides figure[data-seed='1'] img").get_attribute("src")
     assert close(page, first, again)  # the image of its seed, in another batch
+    page.check("#g-compare")  # one side fails, the other one goes on
     page.fill("#g-sampler", "nosuch")
+    page.fill("#g-seed", "5")
     page.click("#g-go")
     page.wait_for_selector("#message:has-text('unknown sampler')")
+    page.wait_for_selector("#g-sides .card:nth-child(1) p:has-text('unknown sampler')")
+    page.wait_for_selector("#g-sides .card:nth-child(2) p:has-text('1 images')")
+    page.focus("#g-sampler")
+    assert page.input_value("#g-sampler") == ""  # all of its list is offered
+    page.keyboard.press("Tab")
+    assert page.input_value("#g-sampler") == "nosuch"
 
 
 def close(page, one: str, other: str) -> bool:
@@ -261,16 +283,25 @@ def test_strokes(page, tmp_path):
 
 
 def test_runs_start_stop_and_resume(page, studio):
-    page.click("#tab-runs")
-    page.wait_for_selector("#r-data option:has-text('photos')", state="attached")
-    page.click("#r-new summary")
+    answered(page)
+    changed(page, lambda: page.select_option("[aria-label='Preset a']", "heat"))
+    page.locator("#d-settings input[type=number]").first.fill("1.5")
+    changed(page, lambda: page.keyboard.press("Enter"))
+    page.click("#d-train")
+    page.wait_for_selector("#r-data option:has-text('kinds')", state="attached")
+    assert page.input_value("#r-process") == "heat"
+    assert page.input_value("#r-keys") == "size=64; T=1.5"
     page.fill("#r-name", "seen")
-    page.select_option("#r-process", "heat")
+    page.select_option("#r-data", "kinds")
     page.fill("#r-images", "1000000")
-    page.fill("#r-keys", "; ".join(f"{key}={value}" for key, value in SMALL.items()))
+    page.fill("#r-keys", "; ".join(f"{key}={value}" for key, value in {**SMALL, "classes": "auto"}.items()))
     page.click("#r-form button.main")
     page.wait_for_selector("#r-state:has-text('training')", timeout=120_000)
     page.wait_for_selector("#r-levels svg", timeout=120_000)
+    page.focus("#r-list [data-name=seen]")
+    seen = page.locator("#r-list tr:has([data-name=seen])").text_content()
+    page.wait_for_selector(f"#r-list tr:has([data-name=seen]):not(:has-text('{seen}'))")  # the list has grown
+    assert page.evaluate("() => document.activeElement.dataset.name") == "seen"
     page.click("#r-stop")
     page.wait_for_selector("#r-state:has-text('stopped')", timeout=120_000)
     page.click("#r-resume")
@@ -283,6 +314,17 @@ def test_runs_start_stop_and_resume(page, studio):
     page.fill("#r-filter", "heat 31")
     page.wait_for_selector("#r-page tr:has-text('20.5')", state="hidden")
     shot(page, "runs")
+    page.click("#tab-generate")
+    page.select_option("#g-model", "seen")
+    page.select_option("#g-class", "noon")
+    page.fill("#g-guidance", "2")
+    page.fill("#g-steps", "3")
+    page.click("#g-go")
+    page.wait_for_selector("#g-sides p:has-text('4 images')")
+    assert "--class noon --guidance 2" in page.input_value("#g-sides textarea")
+    assert "noon, seed 0" in page.locator("#g-sides figure[data-seed='0']").text_content()
+    page.select_option("#g-model", "cifar10-tiny")
+    page.wait_for_selector("#g-class", state="hidden")
 
 
 def test_results_and_the_page_itself(page, studio):

@@ -2,8 +2,11 @@
 
 import io
 import math
+import re
 import shlex
+from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 import yaml
@@ -51,7 +54,7 @@ def test_the_lines_build_the_same_process(tmp_path, command):
         == expected
     )
     assert yaml.safe_load(setting.yaml())["process"]["T"] == 1.5
-    words = shlex.split(setting.command(None))
+    words = shlex.split(setting.command(None, 0))
     code, out, err = command(*words[1:], "--output", "figure.png")
     assert (code, err) == (0, "")
     assert out == "wrote figure.png\n"
@@ -161,11 +164,33 @@ def test_the_verdict_is_that_of_diagnose(studio):
     assert forgets["forgets"]
 
 
+def test_the_page_knows_the_curves_of_every_preset():
+    script = Path(design.__file__).parent / "static" / "curves.js"
+    known = re.search(r"const KINDS = \{(.*?)\};", script.read_text(encoding="utf-8"), re.DOTALL).group(1)
+    kinds = {name: set(re.findall(r"\w+", keys)) for name, keys in re.findall(r"(\w+): \[(.*?)\]", known)}
+    for size in design.SIZES:
+        for keys in design.catalog(size)["presets"].values():
+            for curve in keys["curves"].values():
+                assert kinds[curve["kind"]] == set(curve["values"])
+
+
+def test_the_exported_figure_is_that_of_the_command(studio, tmp_path, monkeypatch, command):
+    monkeypatch.chdir(tmp_path)
+    body = {"a": {"preset": "anisotropic", "keys": {"T": 1.5}}, "picture": "shapes", "size": 32, "seed": 5}
+    (tmp_path / "picture.png").write_bytes(studio.get("/api/picture", name="shapes").content)
+    file = studio.events("/api/export/png", body)[-2]
+    (shown,) = (e for e in studio.events("/api/design", body) if e["kind"] == "trajectory")
+    code, _, err = command(*shlex.split(shown["command"])[1:])
+    assert (code, err) == (0, "")
+    with Image.open(io.BytesIO(design.base64.b64decode(file["data"]))) as one, Image.open("forward.png") as other:
+        assert (np.asarray(one) == np.asarray(other)).all()
+    assert studio.get("/api/picture", name="/etc/passwd").status_code == 400
+
+
 def test_exports_are_files(studio):
-    for kind, magic in (("png", b"\x89PNG"), ("gif", b"GIF8")):
-        file = studio.events(f"/api/export/{kind}", {"a": {"preset": "ve"}, "size": 32})[-2]
-        assert file["kind"] == "file"
-        assert design.base64.b64decode(file["data"]).startswith(magic)
+    file = studio.events("/api/export/gif", {"a": {"preset": "ve"}, "size": 32})[-2]
+    assert file["kind"] == "file"
+    assert design.base64.b64decode(file["data"]).startswith(b"GIF8")
     assert studio.post("/api/export/exe", {"a": {"preset": "ve"}}).status_code == 404
 
 

@@ -1,8 +1,10 @@
 """Who is let in: hosts, origins, tokens, sizes; and what every answer says of itself."""
 
 import json
+import logging
 import re
 import socket
+import time
 from pathlib import Path
 
 import httpx
@@ -18,19 +20,54 @@ STATIC = Path(studio_app.__file__).parent / "static"
 
 
 @pytest.mark.parametrize(
-    "host", ["evil.example", "evil.example:80", "127.0.0.1.evil.example", "10.0.0.7", "", "[::1", "localhost.evil"]
-)
+    "host",
+    [
+        "evil.example", "evil.example:80", "127.0.0.1.evil.example", "10.0.0.7", "", "[::1", "localhost.evil",
+        "evil@localhost", "localhost:80@evil.example", "127.0.0.1/x", "localhost:x", "127.1", "0x7f000001",
+    ],
+)  # fmt: skip
 def test_a_name_that_was_pointed_here_is_refused(studio, host):
     answer = httpx.get(studio.address + "/api/about", headers={"Host": host})
     assert answer.status_code in (400, 403)
     assert "process" not in answer.text
 
 
-def test_two_hosts_are_refused(studio):
+def raw(studio, *lines: str, reads: bool = True) -> bytes:
+    """The status of an answer to lines as they are."""
     host, _, port = studio.address.removeprefix("http://").partition(":")
-    with socket.create_connection((host, int(port)), timeout=5) as raw:
-        raw.sendall(b"GET /api/about HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\nConnection: close\r\n\r\n")
-        assert raw.recv(4096).split()[1] in (b"400", b"403")
+    with socket.create_connection((host, int(port)), timeout=5) as wire:
+        wire.sendall("\r\n".join((*lines, "", "")).encode())
+        return wire.recv(4096).split()[1] if reads else b""
+
+
+@pytest.mark.parametrize(
+    "twice",
+    [
+        ("Host: localhost", "Host: evil.example"), ("Host: evil.example", "Host: localhost"),
+        ("Host: localhost", "Origin: http://evil.example", "Origin: http://localhost"),
+        ("Host: localhost", "Sec-Fetch-Site: cross-site", "Sec-Fetch-Site: none"),
+    ],
+)  # fmt: skip
+def test_a_header_that_is_judged_comes_once(studio, twice):
+    assert raw(studio, "GET /api/about HTTP/1.1", *twice, "Connection: close") in (b"400", b"403")
+
+
+def test_an_upload_that_is_cut_off_leaves_no_trace_in_the_log(studio):
+    told: list[logging.LogRecord] = []
+    ear = logging.Handler()
+    ear.emit = told.append
+    logging.getLogger("uvicorn.error").addHandler(ear)
+    head = ("POST /api/pictures HTTP/1.1", "Host: localhost", "X-Client: 12345678", "Content-Length: 1000")
+    raw(studio, *head, reads=False)
+    assert studio.get("/api/about").status_code == 200
+    time.sleep(0.5)
+    logging.getLogger("uvicorn.error").removeHandler(ear)
+    assert [one.getMessage() for one in told] == []
+
+
+def test_who_asks_before_the_server_is_ready_waits():
+    with listen("127.0.0.1", 0) as listener, socket.create_connection(listener.getsockname(), timeout=5):
+        pass
 
 
 @pytest.mark.parametrize(
@@ -64,13 +101,8 @@ def test_every_answer_carries_the_policy(studio):
 
 
 def test_a_body_beyond_the_limit_is_refused_however_it_comes(studio):
-    host, _, port = studio.address.removeprefix("http://").partition(":")
-    with socket.create_connection((host, int(port)), timeout=5) as raw:
-        raw.sendall(
-            f"POST /api/pictures HTTP/1.1\r\nHost: {host}:{port}\r\nX-Client: 12345678\r\n"
-            f"Content-Length: {LARGEST_BODY + 1}\r\n\r\n".encode()
-        )
-        assert raw.recv(4096).split()[1] == b"413"
+    head = ("POST /api/pictures HTTP/1.1", "Host: localhost", "X-Client: 12345678")
+    assert raw(studio, *head, f"Content-Length: {LARGEST_BODY + 1}") == b"413"
 
     def endless():
         for _ in range(LARGEST_BODY // (1 << 20) + 2):
@@ -111,7 +143,6 @@ def test_the_address_that_is_printed_holds_the_token():
         there = address_of(listener, Access(host="192.168.0.2", token="abc"))
         assert there == f"http://192.168.0.2:{port}/?token=abc"
         with pytest.raises(ValueError, match="choose another --port"):
-            listener.listen()
             listen("127.0.0.1", port)
 
 
@@ -145,6 +176,8 @@ def test_the_server_opens_no_connection(studio, monkeypatch):
 
 
 def test_the_answer_is_json_whatever_was_asked(studio):
-    answer = studio.post("/api/design", data=b"{", **{"Content-Type": "application/json"})
-    assert answer.status_code == 422
-    assert json.loads(answer.text)["message"]
+    for data in (b"{", b"[" * 100_000, b'{"a": {"preset": "\\ud800"}}', b'{"seed": ' + b"9" * 10_000 + b"}"):
+        answer = studio.post("/api/design", data=data, **{"Content-Type": "application/json"})
+        assert answer.status_code in (400, 422)
+        assert json.loads(answer.text)["message"]
+    assert studio.get("/nowhere").json()["message"]

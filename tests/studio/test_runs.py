@@ -4,10 +4,13 @@ import json
 import time
 
 import httpx
+import numpy as np
 import pytest
 
+import anisodiff
 from anisodiff.studio.pages import blocks_of, curves_of
 from tests.studio.conftest import CLIENT, SMALL, page
+from tests.studio.test_work import GREEN, as_bytes, pixels
 
 
 def wait(until, words=lambda: "", seconds=120):
@@ -83,7 +86,8 @@ def test_a_training_is_started_in_the_folder_alone(studio, change, says):
 
 
 def test_a_training_starts_grows_stops_resumes_and_can_be_sampled(studio):
-    body = {"name": "first", "data": "photos", "process": "heat", "keys": SMALL, "images": 10**9}
+    keys = {**SMALL, "classes": "auto"}
+    body = {"name": "first", "data": "kinds", "process": "heat", "keys": keys, "images": 10**9}
     assert studio.post("/api/run/start", body).status_code == 200
     again = studio.post("/api/run/start", {**body, "name": "second"})
     assert "one training at a time" in again.json()["message"]
@@ -102,8 +106,21 @@ def test_a_training_starts_grows_stops_resumes_and_can_be_sampled(studio):
     assert studio.post("/api/run/stop", {"name": "first"}).status_code == 200
     wait(lambda: listed(studio, "first")["state"] == "stopped")
     before = listed(studio, "first")["step"]
-    events = studio.events("/api/generate", {"model": "first", "n": 1, "steps": 3})
-    assert events[-1]["kind"] == "done"
+    facts = studio.get("/api/model", name="first").json()
+    assert facts["classes"] == ["dawn", "noon"]
+    assert facts["priors"] == ["auto", "gaussian", "simulate", "conditional"]
+    asked = {"model": "first", "n": 2, "steps": 3, "classes": "all", "guidance": 1.5, "prior": "simulate"}
+    events = studio.events("/api/generate", asked)
+    made = [e for e in events if e["kind"] == "image"]
+    assert [e["name"] for e in made] == ["dawn", "noon"]
+    (protocol,) = (e for e in events if e["kind"] == "protocol")
+    assert "--class all --guidance 1.5" in protocol["command"]
+    for event, image in zip(made, eval(protocol["python"], {"anisodiff": anisodiff}), strict=True):
+        assert np.abs(pixels(event["image"]).astype(int) - as_bytes(image)).max() <= 1
+    strength = sum(facts["strengths"]) / 2
+    painted = {"model": "first", "painting": GREEN, "strength": strength, "n": 1, "steps": 3, "classes": "noon"}
+    events = studio.events("/api/edit", painted)
+    assert [e["name"] for e in events if e["kind"] == "image"] == ["noon"]
     assert studio.post("/api/run/resume", {"name": "first"}).status_code == 200
     wait(lambda: (listed(studio, "first")["step"] or 0) > before)
     studio.post("/api/run/stop", {"name": "first"})

@@ -60,7 +60,7 @@ def test_the_expected_image_is_that_of_the_model(model):
     seen: list[SamplingStep] = []
     images = model.sample(1, seed=0, steps=6, progress=False, callback=seen.append)
     last = seen[-2]  # the sampler ends with E[x0 | state]
-    found = expectation(model, last.state, last.t).clamp(0, 1)
+    found = expectation(model, last, model.route(steps=6)).clamp(0, 1)
     assert torch.allclose(found, images.as_subclass(torch.Tensor), atol=1e-4)
 
 
@@ -110,6 +110,8 @@ def test_facts_of_a_model(studio, model):
     assert facts["size"] == [32, 32]
     assert facts["strengths"] == pytest.approx(list(strength_range(model)))
     assert {"auto", "exponential", "ode"} <= set(facts["samplers"])
+    assert facts["classes"] == []
+    assert facts["priors"] == ["auto", "gaussian"]  # it has no images to start from
     for name in ("../x", "/etc", "", "cifar10-tin"):
         answer = studio.get("/api/model", name=name)
         assert answer.status_code == 400
@@ -162,7 +164,8 @@ def test_a_picture_is_sent_once_and_known_by_its_code(studio):
     ("path", "change", "says"),
     [
         ("generate", {"sampler": "nosuch"}, "unknown sampler"), ("generate", {"prior": "simulate"}, ""),
-        ("generate", {"model": "x"}, "no model"),
+        ("generate", {"model": "x"}, "no model"), ("generate", {"classes": "cat"}, "has learned no classes"),
+        ("edit", {"guidance": 2}, "this model has no classes"),
         ("edit", {"strength": 0.9999}, "strength"), ("edit", {"painting": "data:text/html,x"}, "expected a PNG"),
         ("edit", {"painting": "data:image/png;base64,!!"}, "damaged"),
         ("edit", {"painting": "data:image/png;base64,AAAA"}, "not an image"),
@@ -180,7 +183,16 @@ def test_a_mistake_is_an_event_and_the_server_goes_on(studio, path, change, says
 
 @pytest.mark.parametrize(
     "change",
-    [{"n": 17}, {"n": 0}, {"steps": 0}, {"steps": 10**6}, {"seed": 2**40}, {"model": "x" * 300}, {"path": "/etc"}],
+    [
+        {"n": 17},
+        {"n": 0},
+        {"steps": 0},
+        {"steps": 10**6},
+        {"seed": 2**40},
+        {"model": "x" * 300},
+        {"path": "/etc"},
+        {"guidance": -1},
+    ],
 )
 def test_numbers_out_of_bounds_are_refused(studio, change):
     assert studio.post("/api/generate", {"model": "cifar10-tiny", **change}).status_code == 422

@@ -12,6 +12,8 @@ from typing import Any
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response, StreamingResponse
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 
 from anisodiff.processes.config import KEYS
 from anisodiff.studio import design, generate, pages, requests, strokes
@@ -138,6 +140,14 @@ def create_app(config: StudioConfig) -> Guard:
     async def too_large(request: Request, error: TooLarge) -> JSONResponse:
         return _refused(str(error), 413)
 
+    @app.exception_handler(HTTPException)
+    async def refused(request: Request, error: HTTPException) -> JSONResponse:
+        return _refused(error.detail, error.status_code)
+
+    @app.exception_handler(ClientDisconnect)
+    async def gone(request: Request, error: ClientDisconnect) -> JSONResponse:
+        return _refused("the page was closed")
+
     @app.exception_handler(OSError)
     async def unreadable(request: Request, error: OSError) -> JSONResponse:
         return _refused(error.strerror or "a file cannot be read")
@@ -184,6 +194,10 @@ def _add_work(app: FastAPI, held: list[Studio]) -> None:
         code, words = await held[0].receive(request)
         return {"picture": code, "words": words}
 
+    @app.get("/api/picture")
+    def picture(name: str) -> Response:
+        return Response(held[0].pictures.file(name), media_type="image/png")
+
     @app.post("/api/design")
     async def show(asked: requests.Shown, request: Request) -> Response:
         studio = held[0]
@@ -226,7 +240,8 @@ def _add_work(app: FastAPI, held: list[Studio]) -> None:
         def work(job: Job) -> None:
             generate.generate(
                 job, studio.models.get(asked.model), range(asked.seed, asked.seed + asked.n), steps=asked.steps,
-                sampler=asked.sampler, prior=asked.prior, path=studio.models.path(asked.model),
+                sampler=asked.sampler, prior=asked.prior, classes=asked.classes, guidance=asked.guidance,
+                path=studio.models.path(asked.model), images=studio.models.images(asked.model, asked.prior),
             )  # fmt: skip
 
         return await studio.stream(request, studio.long, work)
@@ -268,7 +283,7 @@ def _add_work(app: FastAPI, held: list[Studio]) -> None:
             strokes.paint(
                 job, generator, painting, strokes.read_mask(asked.mask, generator), strength=asked.strength,
                 seeds=list(range(asked.seed, asked.seed + asked.n)), steps=asked.steps, sampler=asked.sampler,
-                path=studio.models.path(asked.model),
+                classes=asked.classes, guidance=asked.guidance, path=studio.models.path(asked.model),
             )  # fmt: skip
 
         return await studio.stream(request, studio.long, work)

@@ -34,7 +34,7 @@ from anisodiff.processes import Process
 from anisodiff.processes.config import KEYS, STEPS
 from anisodiff.processes.presets import preset
 from anisodiff.registry import DEFAULT_PROCESS, FIGURES, PRESETS, build_process
-from anisodiff.schedules import transition
+from anisodiff.schedules import Constant, transition
 from anisodiff.stencils import STENCILS
 from anisodiff.studio.pictures import strip
 from anisodiff.studio.queue import Job
@@ -43,7 +43,7 @@ COEFFICIENTS = ("diffusivity", "intensity", "drift_anisotropy", "noise_anisotrop
 SIZES = (32, 48, 64, 96, 128)
 FRAMES, BANDS = 16, 8
 CROPS, REPLICATES = 32, 24
-"""Of the verdict: cuts of the picture, and runs of a few of them."""
+"""Of the verdict: crops of the picture, and runs of a few of them."""
 MOST_NODES = 1000
 """Time steps of a path; more would keep everybody waiting."""
 
@@ -96,10 +96,11 @@ class Setting:
         text = yaml.safe_dump({"size": [self.size, self.size], "process": group}, sort_keys=False, allow_unicode=True)
         return head + text
 
-    def command(self, photo: str | None) -> str:
-        """The command that draws the same process; ``photo`` is None for the shipped photograph."""
+    def command(self, photo: str | None, seed: int) -> str:
+        """The command that draws what `export` does; ``photo`` is None for the shipped photograph."""
         given = [] if photo is None else [photo]
         words = ["anisodiff", "forward", *given, "--process", self.preset, "--size", str(self.size)]
+        words += ["--seed", str(seed)] if seed else []
         for key, value in self.changes.items():
             words += ["--set", f"{key}={value}"]
         return shlex.join(words)
@@ -144,9 +145,8 @@ def described(keys: dict[str, Any]) -> dict[str, Any]:
 
 def _curve(text: str) -> dict[str, Any]:
     found = transition(text)
-    kind = str(text).partition("(")[0]
-    named = kind if kind in ("geometric", "power", "pulse", "exponential", "infinite") else "constant"
-    return {"kind": named, "values": asdict(found)}  # type: ignore[call-overload]
+    kind = "constant" if isinstance(found, Constant) else text.partition("(")[0]
+    return {"kind": kind, "values": asdict(found)}  # type: ignore[call-overload]
 
 
 def times_of(process: Process, count: int = FRAMES) -> list[float]:
@@ -173,9 +173,7 @@ def trajectory(
     process: Process, image: Tensor, seed: int, times: Sequence[float], check: Callable[[], None]
 ) -> Trajectory:
     """Of an image [C, H, W] in [0, 1]."""
-    pairs = process.path(image.expand(2, *image.shape), times, Watched(2, seed, check))
-    if not all(bool(u.isfinite().all()) for u in pairs):
-        raise ValueError("the states are not finite: these coefficients are too extreme for this step")
+    pairs = finite(process.path(image.expand(2, *image.shape), times, Watched(2, seed, check)))
     snr, level = [], []
     band, modes = _bands(image)
     source, count = dct2(image.double() - 0.5), len(image) * modes
@@ -194,6 +192,13 @@ def trajectory(
         level.append(None if bool(quiet.any()) else float(equivalent_level(known, power, modes)))
     least = [3 / float(n) for n in count]
     return Trajectory(times=list(times), states=[pair[0] for pair in pairs], snr=snr, least=least, level=level)
+
+
+def finite(states: list[Tensor]) -> list[Tensor]:
+    """The states, where all of them are numbers."""
+    if not all(bool(u.isfinite().all()) for u in states):
+        raise ValueError("the states are not finite: these coefficients are too extreme for this step")
+    return states
 
 
 def _bands(image: Tensor) -> tuple[Tensor, Tensor]:
@@ -226,7 +231,7 @@ def show(
     """Emit the trajectory of a setting, then that of the other at the times of equal noise level."""
     process = setting.build()
     first = trajectory(process, image, seed, times_of(process), job.check)
-    job.emit(_event("a", setting, process, first) | {"command": setting.command(photo)})
+    job.emit(_event("a", setting, process, first) | {"command": setting.command(photo, seed)})
     if other is None:
         return
     process = other.build()
@@ -250,7 +255,7 @@ def _heard(ratio: float | None, least: float) -> bool:
 
 
 def verdict(job: Job, setting: Setting, image: Tensor, seed: int) -> None:
-    """Emit what `anisodiff diagnose` says of cuts of the picture [3, 2·size, 2·size]."""
+    """Emit what `anisodiff diagnose` says of crops of the picture [3, 2·size, 2·size]."""
     process = setting.build()
     found = forgetting(
         process, crops(image, setting.size, CROPS, seed), seed=seed, replicates=REPLICATES, progress=job.progress
@@ -261,7 +266,7 @@ def verdict(job: Job, setting: Setting, image: Tensor, seed: int) -> None:
 
 
 def crops(image: Tensor, size: int, count: int, seed: int) -> Tensor:
-    """Cuts [count, C, size, size] of an image [C, H, W], mirrored or not, from size² to all of it."""
+    """Crops [count, C, size, size] of an image [C, H, W], mirrored or not, from size² to all of it."""
     draw = torch.Generator().manual_seed(seed)
     height, width = image.shape[-2:]
     found = []
@@ -277,16 +282,16 @@ def crops(image: Tensor, size: int, count: int, seed: int) -> Tensor:
 def export(setting: Setting, image: Tensor, seed: int, kind: str, check: Callable[[], None]) -> bytes:
     """The trajectory as a figure (png) or an animation (gif)."""
     process = setting.build()
-    count = 6 if kind == "png" else 40
-    found = trajectory(process, image, seed, times_of(process, count), check)
+    times = times_of(process, 6 if kind == "png" else 40)
+    states = [one[0] for one in finite(process.path(image[None], times, Watched(1, seed, check)))]
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / f"process.{kind}"
         if kind == "png":
-            keys = "".join(f", {key} = {value}" for key, value in setting.changes.items())
-            figure = trajectory_figure(process, f"{setting.preset}{keys}"[:120], found.states, found.times)
-            save_figure(figure, path)
+            keys = ", ".join(f"{key} = {value}" for key, value in setting.changes.items())
+            title = f"{setting.preset} with {keys}" if keys else setting.preset
+            save_figure(trajectory_figure(process, title, states, times), path)
         else:
-            save_animation(found.states, path)
+            save_animation(states, path)
         return path.read_bytes()
 
 

@@ -20,8 +20,8 @@ SHOWN = 10
 class Watch:
     """The callback of a sampler: asks whether to go on, and tells some of the steps."""
 
-    def __init__(self, job: Job, generator: Generator, total: int) -> None:
-        self.job, self.generator, self.total, self.done = job, generator, total, 0
+    def __init__(self, job: Job, generator: Generator, route: Route, total: int) -> None:
+        self.job, self.generator, self.route, self.total, self.done = job, generator, route, total, 0
 
     def __call__(self, step: SamplingStep) -> None:
         """Every step is asked, some are shown, the last of a batch counts its images."""
@@ -32,10 +32,10 @@ class Watch:
         if step.number == step.of:
             self.done += len(step.seeds)
             for seed, image in zip(step.seeds, step.state):
-                self.job.emit({"kind": "image", "seed": seed, "image": picture(image)})
+                tell_state(self.job, "image", image, seed=seed, name=class_of(self.route, seed))
 
     def _show(self, step: SamplingStep) -> None:
-        expected = self.generator.decode(expectation(self.generator, step.state, step.t))
+        expected = self.generator.decode(expectation(self.generator, step, self.route))
         count = len(step.seeds)
         self.job.emit(
             {
@@ -48,36 +48,54 @@ class Watch:
 
 
 @torch.no_grad()
-def expectation(generator: Generator, state: Tensor, t: float) -> Tensor:
-    """E[x0 | state] [B, C, H, W] at time ``t``."""
-    model = generator.model
-    when = torch.tensor([t], dtype=torch.float64, device=state.device)
-    return model.denoised(model.to_coordinates(state), when)
+def expectation(generator: Generator, step: SamplingStep, route: Route) -> Tensor:
+    """E[x0 | state] [B, C, H, W], for the classes of the seeds and guided as the route is."""
+    model = route.view(generator.model, step.seeds, len(step.state))
+    when = torch.tensor([step.t], dtype=torch.float64, device=step.state.device)
+    return model.denoised(model.to_coordinates(step.state), when)
+
+
+def class_of(route: Route, seed: int) -> str | None:
+    """The name of the class of a seed; None where it has none."""
+    return None if route.classes is None else route.classes.names[int(route.classes.labels([seed]))]
+
+
+def chosen(classes: str | None, guidance: float) -> list[str]:
+    """The options of a command that choose them."""
+    words = [] if classes is None else ["--class", classes]
+    return words if guidance == 1.0 else [*words, "--guidance", f"{guidance:g}"]
 
 
 def generate(
-    job: Job, generator: Generator, seeds: Sequence[int], *, steps: int, sampler: str, prior: str, path: str | Path
-) -> None:
-    """Emit the images of the seeds, with their way from noise."""
-    start, route = generator.start(prior), generator.route(sampler, steps)
-    job.emit({"kind": "protocol", **lines(path, seeds, route, steps, sampler, prior), "prior": start.description})
-    generator.sample_along(route, seeds, start.prior, callback=Watch(job, generator, len(seeds)))
+    job: Job, generator: Generator, seeds: Sequence[int], *, steps: int, sampler: str, prior: str,
+    classes: str | None, guidance: float, path: str | Path, images: Path | None,
+) -> None:  # fmt: skip
+    """Emit the images of the seeds, with their way from noise; ``images``: what the prior starts from."""
+    start, route = generator.start(prior, images), generator.route(sampler, steps, classes=classes, guidance=guidance)
+    said = lines(path, seeds, steps, sampler=sampler, prior=prior, classes=classes, guidance=guidance, images=images)
+    made = {"sampler": str(route.sampler), "nfe": route.nfe, "prior": start.description}
+    job.emit({"kind": "protocol", **said, **made})
+    generator.sample_along(route, seeds, start.prior, callback=Watch(job, generator, route, len(seeds)))
 
 
 def lines(
-    path: str | Path, seeds: Sequence[int], route: Route, steps: int, sampler: str, prior: str
-) -> dict[str, Any]:
-    """The command and the line of Python that make the same images, and what they use."""
+    path: str | Path, seeds: Sequence[int], steps: int, *, sampler: str, prior: str, classes: str | None,
+    guidance: float, images: Path | None,
+) -> dict[str, str]:  # fmt: skip
+    """The command and the line of Python that make the same images."""
     words = ["anisodiff", "sample", str(path), "--seeds", write_seeds(sorted(seeds)), "--steps", str(steps)]
     keys = f"steps={steps}"
     for name, value in (("sampler", sampler), ("prior", prior)):
         if value != "auto":
             words += [f"--{name}", value]
             keys += f", {name}={value!r}"
-    seeds_text = f"range({seeds[0]}, {seeds[-1] + 1})"
+    words += [] if images is None else ["--images", str(images)]
+    given = "" if images is None else f", images={str(images)!r}"
+    keys += "" if classes is None else f", classes={classes!r}"
+    keys += "" if guidance == 1.0 else f", guidance={guidance:g}"
     return {
-        "command": shlex.join([*words, "--out", "samples.png"]), "sampler": str(route.sampler), "nfe": route.nfe,
-        "python": f"anisodiff.load({str(path)!r}).sample_seeds({seeds_text}, {keys})",
+        "command": shlex.join([*words, *chosen(classes, guidance), "--out", "samples.png"]),
+        "python": f"anisodiff.load({str(path)!r}{given}).sample_seeds(range({seeds[0]}, {seeds[-1] + 1}), {keys})",
     }  # fmt: skip
 
 

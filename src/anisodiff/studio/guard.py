@@ -15,11 +15,14 @@ import socket
 from dataclasses import dataclass
 from http.cookies import CookieError, SimpleCookie
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs
 
 LARGEST_BODY = 24 << 20
 """Bytes of any request; a picture is the largest."""
 COOKIE = "anisodiff-studio"
+ONCE = (b"host", b"origin", b"sec-fetch-site", b"x-client")
+"""Headers that are judged: with two of them, a proxy and this server could mean different ones."""
+HOST = re.compile(r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?")
 CLIENT = re.compile(r"[A-Za-z0-9_-]{8,64}")
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; connect-src 'self'; "
@@ -34,6 +37,7 @@ HEADERS = {
     "permissions-policy": "camera=(), microphone=(), geolocation=()",
     "cache-control": "no-store",
 }
+OTHER_PAGE = "requests of other pages are refused: enter the address in the browser yourself"
 _TOO_LARGE = f"the request is larger than {LARGEST_BODY >> 20} MB"
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
@@ -88,8 +92,9 @@ class Guard:
         if scope["type"] != "http":
             return None
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
-        told = [value for name, value in scope["headers"] if name == b"host"]
-        status, words = self._refusal(scope, headers) if len(told) == 1 else (400, "one Host is expected")
+        told = [name for name, _ in scope["headers"] if name in ONCE]
+        once = b"host" in told and len(set(told)) == len(told)
+        status, words = self._refusal(scope, headers) if once else (400, "expected one Host, and one Origin at most")
         if status:
             extra = self._admission(scope) if status == 401 else {}
             return await _answer(send, 303 if extra else status, "" if extra else words, extra)
@@ -120,9 +125,9 @@ class Guard:
             return 403, "this address is not the studio's: open the one that it printed"
         origin = headers.get("origin")
         if origin is not None and origin != f"http://{host}":
-            return 403, "requests of other pages are refused"
+            return 403, OTHER_PAGE
         if headers.get("sec-fetch-site", "none") not in ("same-origin", "none"):
-            return 403, "requests of other pages are refused"
+            return 403, OTHER_PAGE
         if self.access.token and not self._known(headers.get("cookie", "")):
             return 401, "open the address with the token that the studio printed"
         if _size(headers) > LARGEST_BODY:
@@ -151,11 +156,9 @@ def _equal(one: str, other: str) -> bool:
 
 
 def _name(host: str) -> str:
-    """A Host without its port; empty where it is malformed."""
-    try:
-        return (urlsplit(f"//{host}").hostname or "").lower()
-    except ValueError:
-        return ""
+    """A Host without its port, which an SSH tunnel may change; empty where it is malformed."""
+    found = HOST.fullmatch(host)
+    return found.group(1).strip("[]").lower() if found else ""
 
 
 def _size(headers: dict[str, str]) -> int:

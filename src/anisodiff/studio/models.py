@@ -12,8 +12,10 @@ from anisodiff.generation import PRIORS, Generator, load
 from anisodiff.io.checkpoint import folder_of
 from anisodiff.pretrained import SHIPPED
 from anisodiff.registry import default_sampler, fitting_samplers
-from anisodiff.training.run_folder import data_of
+from anisodiff.training.run_folder import data_of, read_run
 
+IMAGELESS = ("auto", "gaussian")
+"""Priors that every model has."""
 LOADED = 3
 """Models in memory at a time."""
 
@@ -59,16 +61,23 @@ class Models:
             self._held.move_to_end(key)
             return self._held[key]
 
+    def images(self, name: str, prior: str) -> Path | None:
+        """The images of a run that such a prior starts from; None where it needs none, or there are none."""
+        path = self.path(name)
+        if not isinstance(path, Path) or prior in IMAGELESS or (trained := data_of(path)) is None:
+            return None
+        return read_run(path).heldout if prior == "heldout" else trained
+
     def facts(self, name: str) -> dict[str, Any]:
         """What the page offers for a model."""
-        generator, path = self.get(name), self.path(name)
+        generator = self.get(name)
         plan = generator.plan
-        has_images = isinstance(path, Path) and data_of(path) is not None
         low, high = strength_range(generator)
         return {
             "name": name, "size": list(generator.size), "channels": generator.channels, "words": repr(generator),
             "process": plan.config.process.get("preset"), "strengths": [low, high],
             "samplers": ["auto", *fitting_samplers(generator.process, plan.provided)],
             "sampler": str(default_sampler(plan.kind, generator.process, plan.provided)),
-            "priors": [p for p in PRIORS if has_images or p in ("auto", "gaussian")], "batch": generator.batch,
+            "classes": list(generator.classes), "null": not generator.classes or plan.config.label_dropout > 0,
+            "priors": [p for p in PRIORS if p in IMAGELESS or self.images(name, p)], "batch": generator.batch,
         }  # fmt: skip

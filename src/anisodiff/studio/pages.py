@@ -130,7 +130,8 @@ def curves_of(path: Path) -> list[dict[str, Any]]:
         for r in held["rows"]
     ]
     found = [*_over_nfe(rows), *_over_training(rows, held.get("study")), *_of_edits(rows)]
-    return [curve for curve in found if any(len(line["points"]) > 1 for line in curve["lines"])]
+    drawn = [{**curve, "lines": [line for line in curve["lines"] if len(line["points"]) > 1]} for curve in found]
+    return [curve for curve in drawn if curve["lines"]]
 
 
 def _over_nfe(rows: Sequence[Row]) -> Iterator[dict[str, Any]]:

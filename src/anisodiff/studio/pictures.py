@@ -100,6 +100,12 @@ class Pictures:
         """The picture as [channels, *size] in [0, 1]."""
         return to_unit(Fit(size=size, channels=channels)(Image.fromarray(self._pixels(name).transpose(1, 2, 0))))
 
+    def file(self, name: str) -> bytes:
+        """What is kept of the picture, as a PNG."""
+        buffer = io.BytesIO()
+        Image.fromarray(self._pixels(name).transpose(1, 2, 0)).save(buffer, "PNG")
+        return buffer.getvalue()
+
     def _pixels(self, name: str) -> NDArray[np.uint8]:
         with self._lock:
             if name in self._sent:

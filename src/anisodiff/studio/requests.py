@@ -4,6 +4,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat
 
+from anisodiff.models.guidance import LARGEST
 from anisodiff.studio.design import SIZES
 
 Word = Annotated[str, Field(max_length=200)]
@@ -13,6 +14,7 @@ Steps = Annotated[int, Field(ge=1, le=500)]
 Address = Annotated[str, Field(max_length=3 << 20)]
 """A canvas as a data: address."""
 MOST_IMAGES = 16
+Weight = Annotated[FiniteFloat, Field(ge=0, le=LARGEST)]
 
 
 class Request(BaseModel):
@@ -47,6 +49,8 @@ class Generated(Request):
     steps: Steps = 20
     sampler: Word = "auto"
     prior: Word = "auto"
+    classes: Word | None = None
+    guidance: Weight = 1.0
 
 
 class Strokes(Request):
@@ -73,6 +77,8 @@ class Painted(Request):
     n: Annotated[int, Field(ge=1, le=MOST_IMAGES)] = 4
     steps: Steps = 20
     sampler: Word = "auto"
+    classes: Word | None = None
+    guidance: Weight = 1.0
 
 
 class Started(Request):

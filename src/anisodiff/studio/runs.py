@@ -259,8 +259,12 @@ def _is_run(path: Path) -> bool:
     return (path / NAME).is_file() and ((path / "log.jsonl").is_file() or (path / "checkpoints").is_dir())
 
 
-def _has_pictures(path: Path) -> bool:
-    return any(is_picture(entry.name) for entry in _entries(path)[:50])
+def _has_pictures(path: Path, deep: bool = True) -> bool:
+    """Pictures in a folder, or in folders of classes below it."""
+    some = _entries(path)[:50]
+    return any(is_picture(entry.name) for entry in some) or (
+        deep and any(_has_pictures(Path(entry.path), False) for entry in some if entry.is_dir(follow_symlinks=False))
+    )
 
 
 def _done(path: Path) -> bool:

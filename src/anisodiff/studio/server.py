@@ -38,6 +38,7 @@ def listen(host: str, port: int) -> socket.socket:
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind(place)
+        listener.listen(128)  # who asks before the server is ready waits, and is not refused
     except OSError as error:
         listener.close()
         raise ValueError(f"cannot listen on {host}:{port} ({error.strerror}): choose another --port, or 0") from None

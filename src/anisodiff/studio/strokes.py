@@ -11,7 +11,7 @@ from anisodiff.editing.strength import time_of
 from anisodiff.generation import Generator
 from anisodiff.io.images import Fit, to_unit
 from anisodiff.registry import process
-from anisodiff.studio.generate import Watch, tell_state
+from anisodiff.studio.generate import Watch, chosen, class_of, tell_state
 from anisodiff.studio.pictures import opened
 from anisodiff.studio.queue import Job
 
@@ -55,20 +55,21 @@ def show_noised(job: Job, generator: Generator, painting: Tensor, *, strength: f
 
 def paint(
     job: Job, generator: Generator, painting: Tensor, mask: Tensor | None, *, strength: float, seeds: list[int],
-    steps: int, sampler: str, path: str | Path,
+    steps: int, sampler: str, classes: str | None, guidance: float, path: str | Path,
 ) -> None:  # fmt: skip
     """Emit one candidate for every seed, with its way from the noised input."""
-    route = generator.route(sampler, steps, time_of(generator, None, strength))
+    route = generator.route(sampler, steps, time_of(generator, None, strength), classes=classes, guidance=guidance)
     words = ["anisodiff", "edit", str(path), "painting.png", "--strength", f"{strength:g}", "--steps", str(steps)]
     words += ["--mask", "mask.png"] if mask is not None else []
     words += ["--sampler", sampler] if sampler != "auto" else []
+    words += chosen(classes, guidance)
     words += ["--seed", str(seeds[0]), "--candidates", str(len(seeds)), "--out", "edits"]
     job.emit({"kind": "protocol", "command": shlex.join(words), "sampler": str(route.sampler), "nfe": route.nfe})
     several = painting[None].expand(len(seeds), *painting.shape)
     made = edit(
-        generator, several, seeds=seeds, strength=strength, steps=steps, sampler=sampler, mask=mask,
-        callback=Watch(job, generator, len(seeds)),
+        generator, several, seeds=seeds, strength=strength, steps=steps, sampler=sampler, mask=mask, classes=classes,
+        guidance=guidance, callback=Watch(job, generator, route, len(seeds)),
     )  # fmt: skip
     if mask is not None:  # outside of it the painting stays
         for seed, image in zip(seeds, made.as_subclass(torch.Tensor)):
-            tell_state(job, "image", image, seed=seed)
+            tell_state(job, "image", image, seed=seed, name=class_of(route, seed))

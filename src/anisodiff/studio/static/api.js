@@ -30,25 +30,23 @@ async function refusal(answer) {
   try { return JSON.parse(text).message || text; } catch { return text || `error ${answer.status}`; }
 }
 
-export async function get(path) {
-  const answer = await fetch(path, {headers: HEADERS});
+/** An answer of the studio; a refusal and no answer at all are errors of one line. */
+async function asked(path, body, signal) {
+  const raw = body instanceof Blob, headers = raw || body === null ? HEADERS : {...HEADERS, "Content-Type": "application/json"};
+  const options = body === null ? {} : {method: "POST", body: raw ? body : JSON.stringify(body)};
+  const answer = await fetch(path, {...options, headers, signal}).catch((error) => {
+    throw error.name === "AbortError" ? error : new Error("the studio does not answer; is it still running?");
+  });
   if (!answer.ok) throw new Error(await refusal(answer));
-  return answer.json();
+  return answer;
 }
 
-export async function post(path, body, raw = false) {
-  const headers = raw ? HEADERS : {...HEADERS, "Content-Type": "application/json"};
-  const answer = await fetch(path, {method: "POST", headers, body: raw ? body : JSON.stringify(body)});
-  if (!answer.ok) throw new Error(await refusal(answer));
-  return answer.json();
-}
+export async function get(path) { return (await asked(path, null)).json(); }
+export async function post(path, body) { return (await asked(path, body)).json(); }
 
 /** Events of a request, one JSON object a line, as they come; `signal` cancels the work on the server, too. */
 export async function stream(path, body, on, signal) {
-  const options = body === null ? {headers: HEADERS, signal}
-    : {method: "POST", headers: {...HEADERS, "Content-Type": "application/json"}, body: JSON.stringify(body), signal};
-  const answer = await fetch(path, options);
-  if (!answer.ok) throw new Error(await refusal(answer));
+  const answer = await asked(path, body, signal);
   const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
   for (;;) {
@@ -59,7 +57,8 @@ export async function stream(path, body, on, signal) {
     for (const line of lines) {
       const event = JSON.parse(line);
       if (event.kind === "error") throw new Error(event.message);
-      on(event);
+      await on(event);
+      signal.throwIfAborted();
     }
   }
 }
@@ -107,28 +106,41 @@ export const loaded = (address) => new Promise((resolve, reject) => {
   image.src = address;
 });
 
-/** Files that are dropped on a place or chosen in it. */
+/** A file that is chosen, or dropped anywhere on the panel. */
 export function droppable(place, input, took) {
+  const panel = place.closest("[role=tabpanel]");
   const take = async (file) => {
     if (!file) return;
     try {
       complain("");
-      took(await post("/api/pictures", file, true), file);
+      took(await post("/api/pictures", file), file);
     } catch (error) { complain(`${file.name}: ${error.message}`); }
   };
   input.addEventListener("change", () => { take(input.files[0]); input.value = ""; });
-  place.addEventListener("dragover", (event) => { event.preventDefault(); place.classList.add("over"); });
-  place.addEventListener("dragleave", () => place.classList.remove("over"));
-  place.addEventListener("drop", (event) => {
-    event.preventDefault();
+  panel.addEventListener("dragover", () => place.classList.add("over"));
+  panel.addEventListener("dragleave", () => place.classList.remove("over"));
+  panel.addEventListener("drop", (event) => {
     place.classList.remove("over");
     take(event.dataTransfer.files[0]);
   });
 }
 
-export function options(select, pairs, chosen) {
-  const before = chosen ?? select.value;
-  select.replaceChildren(...pairs.map(([value, words]) => make("option", {value}, words)));
+/** A text field with a list: all of the list is offered, not only what resembles the present value. */
+export function choices(input) {
+  const restore = () => { if (!input.value.trim()) input.value = input.placeholder; };
+  input.addEventListener("focus", () => { input.placeholder = input.value; input.value = ""; });
+  input.addEventListener("change", restore, {capture: true});
+  input.addEventListener("blur", restore);
+  return input;
+}
+
+/** What such a field holds, also while its list is open. */
+export const chosen = (input) => input.value.trim() || input.placeholder;
+
+/** Fill a list, and keep its choice; one that is the same already stays as it is, also while it is open. */
+export function options(select, pairs, wanted) {
+  const before = wanted ?? select.value;
+  if (JSON.stringify(pairs) !== JSON.stringify([...select.options].map((one) => [one.value, one.text]))) select.replaceChildren(...pairs.map(([value, words]) => make("option", {value}, words)));
   if (pairs.some(([value]) => value === before)) select.value = before;
 }
 

@@ -19,6 +19,8 @@ export class Painting {
     this.paint.addEventListener("pointerdown", (event) => this.begin(event));
     this.paint.addEventListener("pointermove", (event) => this.hover(event));
     this.paint.addEventListener("pointerleave", () => { this.dot.hidden = true; });
+    this.paint.addEventListener("focus", () => this.mark());
+    this.paint.addEventListener("blur", () => { this.dot.hidden = true; });
     this.paint.addEventListener("keydown", (event) => this.key(event));
   }
 
@@ -90,10 +92,13 @@ export class Painting {
     else if (event.key === " ") {
       if (this.tool === "picker") this.pick(this.cursor);
       else { this.remember(); this.stroke(this.cursor, this.cursor); this.changed(); }
-    } else if ((event.ctrlKey || event.metaKey) && event.key === "z") this.undo();
-    else if ((event.ctrlKey || event.metaKey) && event.key === "y") this.redo();
+    } else if (event.ctrlKey || event.metaKey) {
+      if (event.key === "z") this.undo();
+      else if (event.key === "y" || event.key === "Z") this.redo();
+      else return;
+    }
     else if (event.key === "[" || event.key === "]") { this.size = Math.min(96, Math.max(4, this.size + (event.key === "]" ? 4 : -4))); this.tooled(); }
-    else if (tool && !event.ctrlKey && !event.metaKey) { this.tool = tool; this.tooled(); }
+    else if (tool) { this.tool = tool; this.tooled(); }
     else return;
     event.preventDefault();
     this.mark();

@@ -2,7 +2,7 @@
 import {make, number} from "./api.js";
 
 const COLORS = ["#2f6fa5", "#c0611f", "#3c8d4f", "#a33f7a", "#7a66b8", "#8a7a2a", "#3a8f94", "#b04545", "#6b7683", "#4a5fb0"];
-const W = 420, H = 210, LEFT = 46, RIGHT = 18, TOP = 8, BOTTOM = 26;
+const W = 420, H = 210, LEFT = 54, RIGHT = 18, TOP = 8, BOTTOM = 30;
 
 function scale(low, high, log, from, to) {
   const [a, b] = log ? [Math.log10(low), Math.log10(high)] : [low, high];
@@ -31,8 +31,8 @@ function frame(words, x, y, xs, ys) {
     svg.append(make("svg:line", {class: "axis", x1: LEFT, x2: W - RIGHT, y1: y(value), y2: y(value)}),
       make("svg:text", {class: "tick", x: LEFT - 4, y: y(value) + 3, "text-anchor": "end"}, short(value)));
   }
-  for (const value of xs) svg.append(make("svg:text", {class: "tick", x: x(value), y: H - 12, "text-anchor": "middle"}, short(value)));
-  svg.append(make("svg:text", {class: "tick", x: (W + LEFT) / 2, y: H - 1, "text-anchor": "middle"}, words.x || ""));
+  for (const value of xs) svg.append(make("svg:text", {class: "tick", x: x(value), y: H - 16, "text-anchor": "middle"}, short(value)));
+  svg.append(make("svg:text", {class: "tick", x: (W + LEFT) / 2, y: H - 4, "text-anchor": "middle"}, words.x || ""));
   return svg;
 }
 
@@ -49,7 +49,7 @@ export function lineChart({title, x: across = "", y: up = "", lines, logX = fals
   const x = scale(x0, x1, logX, LEFT, W - RIGHT), y = scale(y0, y1, logY, H - BOTTOM, TOP);
   const svg = frame({title: `${title}: ${drawn.length} lines, ${up} from ${number(y0)} to ${number(y1)}`, x: across}, x, y, ticks(x0, x1, logX), ticks(y0, y1, logY));
   for (const [k, line] of drawn.entries()) {
-    const color = line.color || COLORS[k % COLORS.length];
+    const color = COLORS[k % COLORS.length];
     const path = line.points.map(([a, b], n) => `${n ? "L" : "M"}${x(a).toFixed(1)} ${y(b).toFixed(1)}`).join("");
     svg.append(make("svg:path", {class: "trace", d: path}, make("svg:title", {}, line.name)));
     svg.lastChild.style.stroke = color;
@@ -61,15 +61,16 @@ export function lineChart({title, x: across = "", y: up = "", lines, logX = fals
       }
     }
   }
-  const box = make("div", {}, svg);
-  if (drawn.length > 1) {
-    box.append(make("p", {class: "note"}, ...drawn.flatMap((line, k) => {
-      const dot = make("span", {}, `● ${line.name}  `);
-      dot.style.color = line.color || COLORS[k % COLORS.length];
-      return [dot];
-    })));
-  }
-  return box;
+  return make("div", {}, svg, drawn.length > 1 ? legend(drawn.map((line, k) => [line.name, {style: COLORS[k % COLORS.length]}])) : null);
+}
+
+/** Names beside their colors; the words keep the color of text. */
+function legend(entries) {
+  return make("p", {class: "note legend"}, ...entries.map(([name, {style, kind}]) => {
+    const dot = make("i", {class: kind});
+    if (style) dot.style.background = style;
+    return make("span", {}, dot, name);
+  }));
 }
 
 /** Bars of one or two series over bands, logarithmic, with the value below which nothing can be told. */
@@ -91,7 +92,7 @@ export function barChart({title, x: across, series, least, low = 1e-4, high = 1e
   svg.append(make("svg:line", {class: "axis", x1: LEFT, x2: W - RIGHT, y1: y(1), y2: y(1), "stroke-width": 2}));
   if (least) {
     const path = least.map((value, k) => `M${x(k) - width * 0.4} ${y(value)}H${x(k) + width * 0.4}`).join("");
-    svg.append(make("svg:path", {class: "trace b", d: path, "stroke-dasharray": "2 2"}));
+    svg.append(make("svg:path", {class: "trace floor", d: path}));
   }
-  return svg;
+  return make("div", {}, svg, series.length > 1 ? legend(series.map((one, s) => [one.name, {kind: s ? "in-b" : "in-a"}])) : null);
 }

@@ -1,9 +1,9 @@
 // A coefficient over time as a curve that one can drag. The notation is that of the package: geometric(0.5, 64).
 import {make, number} from "./api.js";
 
-const W = 260, H = 130, LEFT = 38, RIGHT = 12, TOP = 8, BOTTOM = 18;
+const W = 260, H = 130, LEFT = 48, RIGHT = 12, TOP = 8, BOTTOM = 18;
 const KINDS = {
-  constant: ["a"], geometric: ["a", "b"], power: ["a", "b", "r"], pulse: ["total", "center", "width"], exponential: ["a", "k"], infinite: [],
+  constant: ["a"], geometric: ["a", "b"], power: ["a", "b", "r"], pulse: ["total", "center", "width"], cutoff: ["total", "end", "r"], exponential: ["a", "k"], infinite: [],
 };
 const round = (value) => Number(value.toPrecision(4));
 
@@ -15,6 +15,7 @@ export function valueAt(curve, t, T) {
     case "geometric": return v.a * (v.b / v.a) ** s;
     case "power": return v.a + (v.b - v.a) * s ** v.r;
     case "pulse": return v.total / (4 * v.width * Math.cosh((t - v.center) / (2 * v.width)) ** 2);
+    case "cutoff": return t <= v.end ? v.r * v.total / v.end * (t / v.end) ** (v.r - 1) : 0;
     case "exponential": return v.a * Math.expm1(v.k * T) / Math.expm1(v.k * (T - t));
     default: return Infinity;
   }
@@ -37,16 +38,17 @@ function converted(curve, kind, T, isotropic) {
   const a = finite(valueAt(curve, 0, T), usual), b = finite(valueAt(curve, T, T), isotropic ? 1 : a);
   const values = {
     constant: {a: curve.kind === "infinite" ? usual : round(Math.sqrt(a * b))}, geometric: {a, b}, power: {a, b, r: 1},
-    pulse: {total: round(Math.max(a, b)), center: round(T / 3), width: round(T / 10)}, exponential: {a, k: 0.5}, infinite: {},
+    pulse: {total: round(Math.max(a, b)), center: round(T / 3), width: round(T / 10)},
+    cutoff: {total: round(Math.max(a, b) * T / 2), end: round(T / 2), r: 1}, exponential: {a, k: 0.5}, infinite: {},
   };
   return {kind, values: values[kind]};
 }
 
 /** A card with the curve, its kind and its numbers; `changed()` is called after every change. */
 export class CurveEditor {
-  constructor({symbol, name, isotropic, range, changed}) {
+  constructor({symbol, name, kinds, range, changed}) {
+    const isotropic = kinds.includes("infinite");
     Object.assign(this, {symbol, name, isotropic, range, changed, T: 2, curve: {kind: "constant", values: {a: 0}}});
-    const kinds = isotropic ? ["infinite", "constant", "geometric", "power", "exponential"] : ["constant", "geometric", "power", "pulse"];
     this.kind = make("select", {"aria-label": `Kind of ${symbol}`, onchange: () => {
       this.curve = converted(this.curve, this.kind.value, this.T, isotropic);
       this.draw();
@@ -67,7 +69,7 @@ export class CurveEditor {
 
   y(value) {
     const [low, high] = this.range.map(Math.log10);
-    const place = value > 0 ? (Math.log10(value) - low) / (high - low) : 0;
+    const place = value > 0 ? (Math.log10(value) - low) / (high - low) : 0; // ∞ is at the top
     return H - BOTTOM - Math.min(1, Math.max(0, place)) * (H - TOP - BOTTOM);
   }
 
@@ -76,7 +78,7 @@ export class CurveEditor {
   /** The value at a height; at the very bottom 0, where that is allowed. */
   valueAtHeight(y) {
     const [low, high] = this.range.map(Math.log10), place = (H - BOTTOM - y) / (H - TOP - BOTTOM);
-    if (place <= 0) return this.isotropic || this.curve.kind === "geometric" || this.curve.kind === "pulse" ? this.range[0] : 0;
+    if (place <= 0) return this.isotropic || ["geometric", "pulse", "cutoff"].includes(this.curve.kind) ? this.range[0] : 0;
     return round(10 ** (low + Math.min(1, place) * (high - low)));
   }
 
@@ -98,10 +100,14 @@ export class CurveEditor {
         v.total = round(Math.max(this.range[0], value * 4 * v.width));
         if (s !== null) v.center = round(Math.min(1, Math.max(0, s)) * T);
       }}];
+      case "cutoff": return [{label: "end", s: Math.min(1, v.end / T), value: v.r * v.total / v.end, move: (value, s) => {
+        if (s !== null) v.end = round(Math.min(1, Math.max(0.01, s)) * T);
+        v.total = round(Math.max(this.range[0], value) * v.end / v.r);
+      }}];
       case "exponential": return [
         {label: "start", s: 0, value: v.a, move: set("a")},
         {label: "bend", s: 0.5, value: mid, move: (value) => { if (value > 2.02 * v.a) v.k = round(2 / T * Math.log(value / v.a - 1)); }}];
-      default: return [];
+      default: return [{label: "value", s: 0.5, value: Infinity, move: (value) => { this.curve = {kind: "constant", values: {a: value}}; }}];
     }
   }
 
@@ -110,15 +116,15 @@ export class CurveEditor {
     const path = [];
     for (let k = 0; k <= 80; k += 1) {
       const value = valueAt(this.curve, k / 80 * this.T, this.T);
-      path.push(`${k ? "L" : "M"}${this.x(k / 80).toFixed(1)} ${this.y(Number.isFinite(value) ? value : this.range[1]).toFixed(1)}`);
+      path.push(`${k ? "L" : "M"}${this.x(k / 80).toFixed(1)} ${this.y(value).toFixed(1)}`);
     }
     const [low, high] = this.range, ticks = [];
     for (let power = Math.log10(low); power <= Math.log10(high) + 1e-9; power += 2) ticks.push(10 ** power);
     const parts = ticks.flatMap((value) => [
       make("svg:line", {class: "axis", x1: LEFT, x2: W - RIGHT, y1: this.y(value), y2: this.y(value)}),
-      make("svg:text", {class: "tick", x: LEFT - 4, y: this.y(value) + 3, "text-anchor": "end"}, number(value, 1))]);
+      make("svg:text", {class: "tick", x: LEFT - 10, y: this.y(value) + 3, "text-anchor": "end"}, number(value, 1))]);
     parts.push(make("svg:text", {class: "tick", x: LEFT, y: H - 4}, "t = 0"), make("svg:text", {class: "tick", x: W - RIGHT, y: H - 4, "text-anchor": "end"}, `T = ${number(this.T)}`));
-    if (this.curve.kind === "infinite") parts.push(make("svg:text", {class: "tick", x: W / 2, y: TOP + 14}, "∞"));
+    if (this.curve.kind === "infinite") parts.push(make("svg:text", {class: "tick", x: W / 2 + 30, y: TOP + 14}, "∞: isotropic"));
     parts.push(make("svg:path", {class: "trace", d: path.join("")}));
     this.dots = this.handles().map((handle, k) => this.dot(handle, k));
     const held = this.svg.contains(document.activeElement) ? document.activeElement.dataset.number : null;
@@ -128,18 +134,20 @@ export class CurveEditor {
   }
 
   dot(handle, k) {
-    const dot = make("svg:circle", {
-      class: "handle", cx: this.x(handle.s), cy: this.y(handle.value), r: 7, tabindex: 0, role: "slider", "data-number": k,
-      "aria-label": `${this.symbol}, ${handle.label}`, "aria-valuenow": handle.value, "aria-valuemin": 0, "aria-valuemax": this.range[1],
-      "aria-valuetext": number(handle.value)});
+    const place = {cx: this.x(handle.s), cy: this.y(handle.value)}, finite = Number.isFinite(handle.value);
+    const dot = make("svg:g", {
+      class: "handle", tabindex: 0, role: "slider", "data-number": k, "aria-label": `${this.symbol}, ${handle.label}`,
+      "aria-valuenow": finite ? handle.value : this.range[1], "aria-valuemin": 0, "aria-valuemax": this.range[1],
+      "aria-valuetext": finite ? number(handle.value) : "infinite"},
+    make("svg:circle", {...place, r: 16, class: "halo"}), make("svg:circle", {...place, r: 7}));
     dot.addEventListener("pointerdown", (event) => this.drag(event, k));
     dot.addEventListener("keydown", (event) => {
       const factor = {ArrowUp: 1.1, ArrowDown: 1 / 1.1, PageUp: 2, PageDown: 0.5}[event.key];
       const aside = {ArrowRight: 0.02, ArrowLeft: -0.02}[event.key];
       if (!factor && !aside) return;
       event.preventDefault();
-      const now = this.handles()[k], from = now.value > 0 ? now.value : this.range[0];
-      now.move(factor ? round(Math.min(this.range[1], from * factor)) : now.value, aside ? now.s + aside : null);
+      const now = this.handles()[k], from = Math.min(this.range[1], now.value > 0 ? now.value : this.range[0]);
+      now.move(factor ? round(Math.min(this.range[1], from * factor)) : from, aside ? now.s + aside : null);
       this.draw();
       this.changed();
     });

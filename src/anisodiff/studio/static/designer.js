@@ -1,13 +1,14 @@
 // The process designer: settings on the left, the trajectory they make on the right, and what it forgets.
-import {$, Latest, announce, complain, droppable, get, later, loaded, make, number, options, save, saveText, stream, waiting} from "./api.js";
+import {$, Latest, announce, choices, chosen, complain, droppable, get, later, loaded, make, number, options, save, saveText, stream, waiting} from "./api.js";
 import {barChart} from "./chart.js";
 import {CurveEditor} from "./curves.js";
 
+const PLAIN = ["constant", "geometric", "power"], EDGES = ["infinite", ...PLAIN, "exponential"];
 const COEFFICIENTS = [
-  {key: "diffusivity", symbol: "α1", name: "smoothing", isotropic: false, range: [1e-4, 1e4]},
-  {key: "intensity", symbol: "α2", name: "noise", isotropic: false, range: [1e-4, 1e4]},
-  {key: "drift_anisotropy", symbol: "λ1", name: "edges that stop the smoothing", isotropic: true, range: [1e-4, 1e2]},
-  {key: "noise_anisotropy", symbol: "λ2", name: "edges that stop the noise", isotropic: true, range: [1e-4, 1e2]},
+  {key: "diffusivity", symbol: "α1", name: "smoothing", kinds: [...PLAIN, "pulse", "cutoff"], range: [1e-4, 1e4]},
+  {key: "intensity", symbol: "α2", name: "noise", kinds: PLAIN, range: [1e-4, 1e4]},
+  {key: "drift_anisotropy", symbol: "λ1", name: "edges that stop the smoothing", kinds: EDGES, range: [1e-4, 1e2]},
+  {key: "noise_anisotropy", symbol: "λ2", name: "edges that stop the noise", kinds: EDGES, range: [1e-4, 1e2]},
 ];
 
 /** One setting: a preset, its curves, T, stencil, step, correlation length. */
@@ -19,11 +20,12 @@ class Setting {
     this.preset = make("select", {"aria-label": `Preset ${which}`, onchange: () => { this.fill(this.preset.value); changed(); }});
     this.T = make("input", {type: "number", min: 0.01, step: 0.1, ...on});
     this.stencil = make("select", on);
-    this.step = make("input", {list: `d-steps-${which}`, ...on});
+    this.step = choices(make("input", {list: `d-steps-${which}`, size: 30, ...on}));
     this.steps = make("datalist", {id: `d-steps-${which}`});
     this.length = make("input", {type: "number", min: 0, step: 0.1, ...on});
     this.curves = Object.fromEntries(COEFFICIENTS.map((one) => [one.key, new CurveEditor({...one, changed: () => this.edited()})]));
-    this.box = make("div", {class: "card"}, make("h2", {}, which === "a" ? "Setting A" : "Setting B"),
+    const title = which === "a" ? "Setting A" : "Setting B";
+    this.box = make("div", {class: "card", role: "group", "aria-label": title}, make("h2", {}, title),
       make("div", {class: "bar"}, field("Preset", this.preset), field("T", this.T), field("Stencil", this.stencil),
         field("Time step", this.step), this.steps, field("Correlation length, pixels", this.length)),
       make("div", {class: "curves"}, ...COEFFICIENTS.map((one) => this.curves[one.key].box)));
@@ -58,7 +60,7 @@ class Setting {
   get keys() {
     const number_ = (input) => input.value.trim() === "" ? "nothing" : Number.isNaN(Number(input.value)) ? input.value : Number(input.value);
     const curves = Object.fromEntries(COEFFICIENTS.map(({key}) => [key, this.curves[key].text]));
-    return {...curves, T: number_(this.T), stencil: this.stencil.value, step: this.step.value, correlation_length: number_(this.length)};
+    return {...curves, T: number_(this.T), stencil: this.stencil.value, step: chosen(this.step), correlation_length: number_(this.length)};
   }
 
   edited() {
@@ -70,12 +72,13 @@ class Setting {
 
   /** A time step that can do what the curves ask for, where the one chosen cannot. */
   suit() {
-    const kind = (key) => this.curves[key].curve, smooths = kind("diffusivity").kind !== "constant" || kind("diffusivity").values.a > 0;
-    const step = this.step.value;
+    const curve = (key) => this.curves[key].curve, smooths = curve("diffusivity").kind !== "constant" || curve("diffusivity").values.a > 0;
+    const step = chosen(this.step), tamed = step.startsWith("tamed");
     let wanted = step;
-    if (kind("noise_anisotropy").kind !== "infinite" && !step.startsWith("tamed")) wanted = "tamed(dt=0.01)";
-    else if (smooths && kind("drift_anisotropy").kind !== "infinite" && step === "exact") wanted = "exponential";
-    else if (this.stencil.value === "paper" && !step.startsWith("tamed")) wanted = "tamed(dt=0.01)";
+    if (curve("noise_anisotropy").kind !== "infinite" || this.stencil.value === "paper") wanted = tamed ? step : "tamed(dt=0.01)";
+    else if (tamed && curve("diffusivity").kind === "cutoff") wanted = "signal";
+    else if (smooths && curve("drift_anisotropy").kind !== "infinite" && step === "exact") wanted = "exponential";
+    if (Number(this.length.value) > 0 && wanted.startsWith("exponential")) wanted = "signal";
     if (wanted !== step) {
       this.step.value = wanted;
       announce(`The time step is now ${wanted}: ${step} cannot follow these curves.`);
@@ -92,6 +95,23 @@ class Shot {
     this.words = make("figcaption");
     this.box = make("figure", {class: "shot"}, this.canvas, this.words);
     this.name = name;
+    this.verdict = make("p", {"aria-live": "polite"}, "Waiting for the first answer.");
+    this.advice = make("ul");
+    this.numbers = make("p", {class: "note"});
+    this.judged = make("div", {}, this.verdict, this.advice, this.numbers);
+  }
+
+  /** What `diagnose` says, and before that where the question stands. */
+  judge(event, both) {
+    const name = both ? `${this.name}: ` : "";
+    if (event.kind === "queued") this.verdict.textContent = name + waiting(event);
+    if (event.kind === "progress") this.verdict.textContent = `${name}simulating, ${event.done} of ${event.total}`;
+    if (event.kind !== "verdict") return;
+    this.verdict.textContent = name + event.verdict;
+    this.verdict.dataset.forgets = event.forgets;
+    this.advice.replaceChildren(...event.advice.map((line) => make("li", {}, line)));
+    this.numbers.textContent = `${event.images} crops of this picture at ${event.size[0]}²: correlation with the source ${number(event.correlation, 2)}, ` +
+      `source found again ${number(100 * event.found_again, 3)} % (chance ${number(100 * event.found_by_chance, 2)} %).`;
   }
 
   async take(event) {
@@ -121,6 +141,7 @@ export function startDesigner(shared) {
   options($("d-size"), catalog.sizes.map((size) => [String(size), `${size}²`]), "64");
   $("d-settings").append(settings.a.box);
   $("d-shots").append(shots.a.box);
+  $("d-judged").append(shots.a.judged);
 
   const body = () => ({
     a: settings.a.asked, b: comparing() ? settings.b.asked : null, picture, size: Number($("d-size").value), seed: Number($("d-seed").value),
@@ -136,8 +157,8 @@ export function startDesigner(shared) {
       if (event.which === "a") {
         $("d-command").value = event.command;
         $("d-python").value = event.python;
-        $("d-loud").textContent = event.loud.length ? `At T, bands ${event.loud.join(", ")} of this picture still stand out of the noise. Dashes: below, a signal cannot be told from chance.`
-          : "At T no band of this picture stands out of the noise. Dashes: below, a signal cannot be told from chance.";
+        $("d-loud").textContent = event.loud.length ? `At T, bands ${event.loud.join(", ")} of this picture still stand out of the noise. Below the dashes a signal cannot be told from chance.`
+          : "At T no band of this picture stands out of the noise. Below the dashes a signal cannot be told from chance.";
       }
       show();
       complain("");
@@ -148,19 +169,12 @@ export function startDesigner(shared) {
     if (whole) judge();
   }
 
-  const judge = later(250, () => {
-    judging.run((signal) => stream("/api/diagnose", {...body(), b: null}, (event) => {
-      const place = $("d-verdict");
-      if (event.kind === "queued") place.textContent = waiting(event);
-      if (event.kind === "progress") place.textContent = `simulating: ${event.done} of ${event.total}`;
-      if (event.kind !== "verdict") return;
-      place.textContent = event.verdict;
-      place.dataset.forgets = event.forgets;
-      $("d-advice").replaceChildren(...event.advice.map((line) => make("li", {}, line)));
-      $("d-numbers").textContent = `${event.images} cuts of this picture at ${event.size[0]}²: correlation with the source ${number(event.correlation, 2)}, ` +
-        `source found again ${number(100 * event.found_again, 3)} % (chance ${number(100 * event.found_by_chance, 2)} %). Rough: diagnose takes hundreds of images.`;
-    }, signal));
-  });
+  const judge = later(250, () => judging.run(async (signal) => {
+    const both = comparing();
+    for (const which of both ? ["a", "b"] : ["a"]) {
+      await stream("/api/diagnose", {...body(), a: settings[which].asked, b: null}, (event) => shots[which].judge(event, both), signal);
+    }
+  }));
 
   function show() {
     const k = Number($("d-time").value), a = shots.a.event;
@@ -175,16 +189,17 @@ export function startDesigner(shared) {
 
   $("d-time").addEventListener("input", show);
   $("d-play").addEventListener("click", () => {
-    if (playing) { clearInterval(playing); playing = null; $("d-play").textContent = "▶"; return; }
-    $("d-play").textContent = "❚❚";
+    $("d-play").textContent = playing ? "▶" : "❚❚";
+    $("d-play").ariaLabel = playing ? "Play the trajectory" : "Pause the trajectory";
+    if (playing) { clearInterval(playing); playing = null; return; }
     playing = setInterval(() => { $("d-time").value = (Number($("d-time").value) + 1) % catalog.frames; show(); }, 120);
   });
   $("d-seed").addEventListener("change", refresh);
   $("d-compare").addEventListener("change", () => {
     const on = comparing();
-    $("d-equal").hidden = !on;
-    if (on) { $("d-settings").append(settings.b.box); $("d-shots").append(shots.b.box); }
-    else { settings.b.box.remove(); shots.b.box.remove(); }
+    $("d-equal").hidden = $("d-which").hidden = !on;
+    if (on) { $("d-settings").append(settings.b.box); $("d-shots").append(shots.b.box); $("d-judged").append(shots.b.judged); }
+    else { settings.b.box.remove(); shots.b.box.remove(); shots.b.judged.remove(); }
     refresh();
   });
   $("d-picture").addEventListener("change", () => { picture = $("d-picture").value; refresh(); });
@@ -208,7 +223,8 @@ export function startDesigner(shared) {
       else announce(waiting(event));
     }, signal)));
   }
+  $("d-save").addEventListener("click", () => save("picture.png", `/api/picture?name=${encodeURIComponent(picture)}`));
   $("d-yaml").addEventListener("click", () => { if (shots.a.event) saveText("process.yaml", shots.a.event.yaml); });
-  $("d-train").addEventListener("click", () => { shared.trainWith?.({preset: settings.a.preset.value, keys: shots.a.event?.changes ?? {}}); shared.open("runs", true); });
+  $("d-train").addEventListener("click", () => { shared.trainWith({preset: settings.a.preset.value, size: $("d-size").value, changes: shots.a.event?.changes ?? {}}); shared.open("runs", true); });
   return () => { if (closed) { closed = false; ask(); } };
 }

@@ -1,5 +1,5 @@
 // Images from noise, seen while they are made; two samplers or models at equal seeds.
-import {$, Latest, announce, complain, get, loaded, make, number, options, save, stream, waiting} from "./api.js";
+import {$, Latest, announce, choices, chosen, complain, get, loaded, make, number, options, save, stream, waiting} from "./api.js";
 
 /** Draw the n pictures of a strip in rows. */
 export async function drawStrip(canvas, address, n) {
@@ -31,7 +31,7 @@ export class Side {
     this.way = make("div", {class: "way"}, make("figure", {class: "shot"}, this.states, make("figcaption", {}, "state")),
       make("figure", {class: "shot"}, this.expected, make("figcaption", {}, "E[x0 | state]")));
     this.images = make("div", {class: "images"});
-    this.line = make("textarea", {readonly: true, rows: 2, "aria-label": `Command of ${title}`});
+    this.line = make("textarea", {readonly: true, rows: 4, "aria-label": `Command and Python of ${title}`});
     this.all = make("button", {disabled: true, onclick: () => saveSheet(`${title}.png`, [...this.found.values()])}, "Save all");
     this.box = make("div", {class: "card"}, make("h2", {}, title), this.words, this.bar, this.way, this.images,
       make("div", {class: "bar"}, this.all), this.line);
@@ -50,7 +50,7 @@ export class Side {
       drawStrip(this.states, event.states, event.seeds.length);
       drawStrip(this.expected, event.expected, event.seeds.length);
     }
-    if (event.kind === "image") this.add(event.seed, event.image);
+    if (event.kind === "image") this.add(event.seed, event.image, event.name);
     if (event.kind === "done") {
       this.bar.value = 1;
       this.words.textContent = `${this.found.size} images; ${this.protocol}`;
@@ -59,18 +59,18 @@ export class Side {
     }
   }
 
-  add(seed, address) {
+  add(seed, address, name) {
     this.found.set(seed, address);
-    const image = make("img", {src: address, alt: `Image of seed ${seed}`});
+    const image = make("img", {src: address, alt: `Image of seed ${seed}${name ? `, ${name}` : ""}`});
     const shown = this.picked ? make("button", {class: "pick", type: "button", "aria-label": `Compare seed ${seed} with the painting`, onclick: () => this.picked(address)}, image) : image;
-    const figure = make("figure", {"data-seed": seed}, shown, make("figcaption", {}, `seed ${seed} `,
+    const figure = make("figure", {"data-seed": seed}, shown, make("figcaption", {}, `${name ? `${name}, ` : ""}seed ${seed} `,
       make("button", {class: "quiet", "aria-label": `Save the image of seed ${seed}`, onclick: () => save(`seed-${seed}.png`, address)}, "⤓")));
     const old = this.images.querySelector(`[data-seed="${seed}"]`);
     if (old) old.replaceWith(figure);
     else this.images.append(figure);
   }
 
-  stopped() { this.words.textContent = `cancelled; ${this.found.size} images were finished`; this.all.disabled = !this.found.size; }
+  stopped(words) { this.words.textContent = `${words}; ${this.found.size} images were finished`; this.all.disabled = !this.found.size; }
 }
 
 /** The facts of a model, asked once. */
@@ -86,15 +86,29 @@ export async function listModels(shared, ...selects) {
   for (const select of selects) options(select, names.map((name) => [name, name]));
 }
 
-/** Run one job after the other; what was not finished says so. */
+/** Offer the classes of the first model that has some in the fields of a panel; hide them where none has. */
+export async function offerClasses(shared, panel, usual, models) {
+  const all = await Promise.all(models.map((name) => modelFacts(shared, name)));
+  const facts = all.find((one) => one.classes.length) ?? all[0];
+  const words = ["data", "all", ...(facts.null ? ["none"] : [])].filter((word) => !facts.classes.includes(word));
+  const names = {data: "as in the data", all: "all in turn", none: "none: any class"};
+  options($(`${panel}-class`), [...words.map((word) => [word, names[word]]), ...facts.classes.map((name) => [name, name])],
+    [...words, ...facts.classes].includes($(`${panel}-class`).value) ? $(`${panel}-class`).value : usual);
+  for (const field of ["class", "guidance"]) $(`${panel}-${field}`).parentElement.hidden = !facts.classes.length;
+}
+
+/** The class and guidance of a panel, as far as a model knows them. */
+export function conditions(panel, facts) {
+  const name = $(`${panel}-class`).value;
+  return facts.classes.includes(name) || (facts.classes.length && ["data", "all", "none"].includes(name)) ? {classes: name, guidance: Number($(`${panel}-guidance`).value)} : {};
+}
+
+/** Run the jobs of all sides; one that fails or is cancelled says so, and the others go on. */
 export async function runSides(latest, sides, jobs) {
-  const done = await latest.run(async (signal) => {
-    await Promise.all(jobs.map(([path, body], k) => stream(path, body, (event) => sides[k].take(event), signal).catch((error) => {
-      sides[k].words.textContent = signal.aborted ? "cancelled" : error.message;
-      throw error;
-    })));
-  });
-  if (!done) for (const side of sides) if (side.bar.value < 1) side.stopped();
+  await latest.run((signal) => Promise.all(jobs.map(([path, body], k) => stream(path, body, (event) => sides[k].take(event), signal).catch((error) => {
+    sides[k].stopped(signal.aborted ? "cancelled" : error.message);
+    if (!signal.aborted) complain(error.message);
+  }))));
 }
 
 export function startGenerate(shared) {
@@ -109,19 +123,26 @@ export function startGenerate(shared) {
         options($("g-prior"), facts.priors.map((name) => [name, name]));
         $("g-facts").textContent = `${facts.words}; auto is ${facts.sampler}. Equal seeds make equal images.`;
       }
+      await offerClasses(shared, "g", "data", [$("g-model").value, ...(comparing() ? [$("g-model-b").value] : [])]);
     } catch (error) { complain(error.message); }
   }
 
   $("g-model").addEventListener("change", () => offer($("g-model"), "g-samplers"));
   $("g-model-b").addEventListener("change", () => offer($("g-model-b"), "g-samplers-b"));
-  $("g-compare").addEventListener("change", () => { $("g-other").hidden = !comparing(); });
+  $("g-compare").addEventListener("change", () => { $("g-other").hidden = !comparing(); offer($("g-model-b"), "g-samplers-b"); });
   $("g-cancel").addEventListener("click", () => latest.cancel());
+  for (const field of ["g-sampler", "g-sampler-b"]) choices($(field));
   $("g-form").addEventListener("submit", async (event) => {
     event.preventDefault();
     complain("");
-    const common = {seed: Number($("g-seed").value), n: Number($("g-n").value), steps: Number($("g-steps").value), prior: $("g-prior").value};
-    const asked = [{...common, model: $("g-model").value, sampler: $("g-sampler").value}];
-    if (comparing()) asked.push({...common, prior: "auto", model: $("g-model-b").value, sampler: $("g-sampler-b").value});
+    const common = {seed: Number($("g-seed").value), n: Number($("g-n").value), steps: Number($("g-steps").value)}, prior = $("g-prior").value;
+    const asked = [];
+    try {
+      for (const which of comparing() ? ["", "-b"] : [""]) {
+        const model = $(`g-model${which}`).value, facts = await modelFacts(shared, model);
+        asked.push({...common, model, sampler: chosen($(`g-sampler${which}`)), prior: facts.priors.includes(prior) ? prior : "auto", ...conditions("g", facts)});
+      }
+    } catch (error) { complain(error.message); return; }
     const sides = asked.map((one) => new Side(`${one.model}, ${one.sampler}`));
     $("g-sides").replaceChildren(...sides.map((side) => side.box));
     $("g-go").disabled = true;

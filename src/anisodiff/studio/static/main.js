@@ -1,5 +1,5 @@
 // Tabs, theme, and the start of every panel.
-import {$, complain, get} from "./api.js";
+import {$, announce, complain, get} from "./api.js";
 import {startDesigner} from "./designer.js";
 import {startGenerate} from "./generate.js";
 import {startResults} from "./results.js";
@@ -54,7 +54,9 @@ async function start() {
     if (!place) return;
     const text = $(place.dataset.copies);
     text.select();
-    navigator.clipboard?.writeText(text.value);
+    if (navigator.clipboard) navigator.clipboard.writeText(text.value);
+    else document.execCommand("copy"); // not on loopback
+    announce("copied");
   });
   for (const stray of ["dragover", "drop"]) document.addEventListener(stray, (event) => event.preventDefault());
   try {

@@ -2,12 +2,13 @@
 import {make} from "./api.js";
 import {lineChart} from "./chart.js";
 
-/** Text with **bold**, `code` and [links](page.md) as elements; nothing in it is taken as HTML. */
+/** Text with **bold**, *emphasis*, `code` and [links](page.md) as elements; nothing in it is taken as HTML. */
 function inline(text, followed) {
   const parts = [];
-  for (const piece of text.split(/(\*\*[^*]+\*\*|`[^`]+`|\[[^\]]+\]\([^)]+\))/)) {
+  for (const piece of text.split(/(\*\*[^*]+\*\*|\*[^*\s][^*]*\*|`[^`]+`|\[[^\]]+\]\([^)]+\))/)) {
     const link = /^\[([^\]]+)\]\(([^)]+)\)$/.exec(piece);
     if (piece.startsWith("**") && piece.length > 4) parts.push(make("strong", {}, piece.slice(2, -2)));
+    else if (piece.startsWith("*") && piece.length > 2) parts.push(make("em", {}, piece.slice(1, -1)));
     else if (piece.startsWith("`") && piece.length > 2) parts.push(make("code", {}, piece.slice(1, -1)));
     else if (link) {
       const page = link[2].split("#")[0];
@@ -20,34 +21,29 @@ function inline(text, followed) {
 
 const value = (text) => { const found = /-?\d[\d,]*\.?\d*(e-?\d+)?/.exec(text.replace(/\*/g, "")); return found ? Number(found[0].replace(/,/g, "")) : null; };
 
-/** A table whose heads sort it. */
-export function table(head, rows, followed = null, chosen = null) {
-  const body = make("tbody");
-  let order = [null, 1];
-  const draw = (shown) => body.replaceChildren(...shown.map((row) => {
-    const line = make("tr", chosen ? {tabindex: 0, onclick: () => chosen(row, line), onkeydown: (event) => { if (event.key === "Enter" || event.key === " ") { event.preventDefault(); chosen(row, line); } }} : {},
-      ...row.map((cell) => make("td", {}, ...inline(String(cell), followed))));
-    return line;
-  }));
-  const sort = (column) => {
-    order = [column, order[0] === column ? -order[1] : 1];
-    const key = (row) => value(String(row[column]));
-    const sorted = [...rows].sort((one, other) => {
-      const [a, b] = [key(one), key(other)];
-      const by = a === null || b === null ? String(one[column]).localeCompare(String(other[column])) : a - b;
-      return order[1] * by;
-    });
-    draw(sorted);
+/** A table whose heads sort it. `chosen` makes a row a choice; `order`, [column, direction], outlives the table. */
+export function table(head, rows, {followed = null, chosen = null, order = [null, 1]} = {}) {
+  const body = make("tbody"), heads = head.map((words, k) => make("th", {scope: "col"}, make("button", {
+    type: "button", "aria-label": `Sort by ${words.replace(/[*`]/g, "") || "the first column"}`,
+    onclick: () => { order.splice(0, 2, k, order[0] === k ? -order[1] : 1); draw(); }}, ...(words ? inline(words, null) : ["·"]))));
+  const compared = (one, other) => {
+    const [a, b] = [one, other].map((row) => value(String(row[order[0]])));
+    return order[1] * (a === null || b === null ? String(one[order[0]]).localeCompare(String(other[order[0]])) : a - b);
   };
-  draw(rows);
-  const heads = head.map((words, k) => make("th", {scope: "col"}, make("button", {type: "button", "aria-label": `Sort by ${words || "the first column"}`, onclick: () => sort(k)}, words || "·")));
+  const cells = (row) => row.map((cell, k) => make("td", {}, ...(chosen && k === 0
+    ? [make("button", {type: "button", class: "quiet", "data-name": cell}, cell)] : inline(String(cell), followed))));
+  const draw = () => {
+    body.replaceChildren(...(order[0] === null ? rows : [...rows].sort(compared)).map((row) => make("tr", chosen ? {onclick: () => chosen(row)} : {}, ...cells(row))));
+    for (const [k, th] of heads.entries()) th.ariaSort = order[0] !== k ? "none" : order[1] > 0 ? "ascending" : "descending";
+  };
+  draw();
   return make("div", {class: "scroll"}, make("table", {}, make("thead", {}, make("tr", {}, ...heads)), body));
 }
 
-/** Hide the rows of all tables below a place that do not hold the words. */
-export function filterRows(place, words) {
+/** Hide the rows of all tables below a place that hold the words neither themselves nor in what they are `about`. */
+export function filterRows(place, words, about = "") {
   const wanted = words.toLowerCase().split(/\s+/).filter(Boolean);
-  for (const row of place.querySelectorAll("tbody tr")) row.hidden = !wanted.every((word) => row.textContent.toLowerCase().includes(word));
+  for (const row of place.querySelectorAll("tbody tr")) row.hidden = !wanted.every((word) => `${about} ${row.textContent}`.toLowerCase().includes(word));
 }
 
 /** Draw a page of the server into a place. */
@@ -57,7 +53,7 @@ export function drawPage(place, where, {page, blocks, curves}, followed = null) 
     if (block.kind === "heading") return make(`h${Math.min(4, block.level + 1)}`, {}, ...inline(block.text, followed));
     if (block.kind === "code") return make("pre", {tabindex: 0}, block.text);
     if (block.kind === "list") return make("ul", {}, ...block.items.map((item) => make("li", {}, ...inline(item, followed))));
-    if (block.kind === "table") return table(block.head, block.rows, followed);
+    if (block.kind === "table") return table(block.head, block.rows, {followed});
     if (block.kind === "figure") return make("img", {src: address(block.source), alt: block.words, loading: "lazy"});
     return make("p", {}, ...inline(block.text, followed));
   });

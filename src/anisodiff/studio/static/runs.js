@@ -7,19 +7,24 @@ const pause = (milliseconds) => new Promise((resolve) => setTimeout(resolve, mil
 
 export function startRuns(shared) {
   const watching = new Latest();
-  let chosen = null, run = null, follows = true, keys = {}, visible = false;
+  let chosen = null, run = null, follows = true, visible = false, shown = "";
+  const order = [null, 1];
 
   async function list() {
     try {
-      const found = await get("/api/runs");
+      const found = await get("/api/runs"), text = JSON.stringify(found);
+      if (text === shown) return found;
+      shown = text;
       $("r-folder").textContent = `Runs in ${found.folder}`;
       options($("r-data"), found.data.length ? found.data.map((name) => [name, name]) : [["", "no images in this folder"]]);
-      options($("r-process"), found.processes.map((name) => [name, name]), keys.preset);
+      options($("r-process"), found.processes.map((name) => [name, name]));
       const early = found.starting.map((one) => [one.name, one.state, "", "", "", one.lines.at(-1) || ""]);
-      const rows = found.runs.map((one) => [one.name, one.state, one.images ?? "–", one.loss === null ? "–" : number(one.loss), one.grids, one.speed ? `${number(one.speed, 3)} images/s` : ""]);
-      $("r-list").replaceChildren(rows.length + early.length ? table(["run", "state", "images seen", "loss", "grids", "now"], [...rows, ...early], null, (row) => select(row[0]))
+      const rows = found.runs.map((one) => [one.name, one.state, one.images ?? "–", one.loss === null ? "–" : number(one.loss), one.grids, one.speed && one.state.startsWith("training") ? `${number(one.speed, 3)} images/s` : ""]);
+      const held = $("r-list").contains(document.activeElement) ? document.activeElement : null;
+      $("r-list").replaceChildren(rows.length + early.length ? table(["run", "state", "images seen", "loss", "grids", "now"], [...rows, ...early], {chosen: (row) => select(row[0]), order})
         : make("p", {class: "note"}, "No runs yet. Put a folder or a zip of images here, and start one."));
-      for (const line of $("r-list").querySelectorAll("tbody tr")) line.setAttribute("aria-selected", line.firstChild.textContent === chosen);
+      mark();
+      if (held) [...$("r-list").querySelectorAll("button")].find((one) => one.textContent === held.textContent)?.focus();
       $("r-studies").replaceChildren(...(found.studies.length ? found.studies.map((page) => make("button", {onclick: () => study(page)}, page))
         : [make("p", {class: "note"}, "None in this folder.")]));
       filter();
@@ -39,13 +44,19 @@ export function startRuns(shared) {
     try { drawPage($("r-page"), "runs", await get(`/api/page?${new URLSearchParams({where: "runs", page})}`)); filter(); } catch (error) { complain(error.message); }
   }
 
-  function filter() { filterRows($("r-list"), $("r-filter").value); filterRows($("r-page"), $("r-filter").value); }
+  function filter() {
+    for (const place of ["r-list", "r-page"]) filterRows($(place), $("r-filter").value);
+    filterRows($("r-metrics"), $("r-filter").value, chosen ?? "");
+  }
+
+  /** The run that is shown below. */
+  function mark() { for (const one of $("r-list").querySelectorAll("[data-name]")) one.setAttribute("aria-pressed", one.dataset.name === chosen); }
 
   function select(name) {
     chosen = name;
     follows = true;
     complain("");
-    for (const line of $("r-list").querySelectorAll("tbody tr")) line.setAttribute("aria-selected", line.firstChild.textContent === name);
+    mark();
     watching.run((signal) => stream(`/api/run?name=${encodeURIComponent(name)}`, null, (event) => { if (event.kind === "run") { run = event; draw(); } }, signal));
   }
 
@@ -59,9 +70,9 @@ export function startRuns(shared) {
     const log = run.log;
     $("r-loss").replaceChildren(lineChart({title: "Loss", x: "images seen", y: "loss", logY: true,
       lines: [{name: "loss", points: log.filter((line) => line.loss !== null).map((line) => [line.images, line.loss])}]}));
-    const shown = log.filter((_, k) => [0, Math.floor(log.length / 2), log.length - 1].includes(k));
+    const three = log.filter((_, k) => [0, Math.floor(log.length / 2), log.length - 1].includes(k));
     $("r-levels").replaceChildren(lineChart({title: "Loss by noise level", x: "noise level ln(σ/σ_data)", y: "loss", logY: true,
-      lines: shown.map((line) => ({name: `${line.images.toLocaleString("en")} images`, points: (line.loss_by_level || []).flatMap((loss, k) => {
+      lines: three.map((line) => ({name: `${line.images.toLocaleString("en")} images`, points: (line.loss_by_level || []).flatMap((loss, k) => {
         const edges = line.level_edges || [], half = (edges[1] - edges[0]) / 2; // between bins: the outer bins are open
         return loss === null || edges.length < 2 ? [] : [[k < edges.length ? edges[k] - half : edges[k - 1] + half, loss]];
       }).filter(([x]) => Number.isFinite(x))}))}));
@@ -71,6 +82,7 @@ export function startRuns(shared) {
     $("r-metrics").replaceChildren(...(run.reports.length ? run.reports.flatMap((report) => [make("p", {class: "note"}, `${report.file}: ${report.protocol}`),
       table(["metric", "value", "error", "note"], report.values.map((v) => [v.name, number(v.value, 5), v.error === null ? "" : `± ${number(v.error, 2)}`, v.note]))])
       : [make("p", {class: "note"}, `None yet. Measure with: anisodiff evaluate ${run.name} --json ${run.name}/report.json`)]));
+    $("r-output").hidden = !run.lines.length;
     $("r-lines").textContent = run.lines.join("\n");
     $("r-config").textContent = JSON.stringify(run.config, null, 1);
     filter();
@@ -118,16 +130,18 @@ export function startRuns(shared) {
         return [key.trim(), rest.join("=").trim()];
       }));
       const name = $("r-name").value, images = $("r-images").value;
-      const own = keys.preset === $("r-process").value ? keys.changes : {};
-      await post("/api/run/start", {name, data: $("r-data").value, process: $("r-process").value, keys: {...own, ...more}, images: images ? Number(images) : null});
+      await post("/api/run/start", {name, data: $("r-data").value, process: $("r-process").value, keys: more, images: images ? Number(images) : null});
       announce(`${name} was started`);
       chosen = name;
       appears(name);
     } catch (error) { complain(error.message); }
   });
-  shared.trainWith = ({preset, keys: changes}) => {
-    keys = {preset, changes};
+  shared.trainWith = async ({preset, size, changes}) => {
     $("r-new").open = true;
+    const found = await list();
+    if (!found?.processes.includes(preset)) { complain(`${preset} is a figure of the paper, not a process to train; choose another preset.`); return; }
+    $("r-process").value = preset;
+    $("r-keys").value = [`size=${size}`, ...Object.entries(changes).map(([key, value]) => `${key}=${value}`)].join("; ");
     announce(`The process of the designer is chosen: ${preset}`);
   };
   return follow;

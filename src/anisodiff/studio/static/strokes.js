@@ -1,7 +1,7 @@
 // Strokes to images: paint or take strokes from a photograph, choose a strength, see candidates.
 import {$, Latest, announce, complain, droppable, later, make, number, options, save, stream} from "./api.js";
 import {Painting} from "./canvas.js";
-import {Side, listModels, modelFacts, runSides} from "./generate.js";
+import {Side, conditions, listModels, modelFacts, offerClasses, runSides} from "./generate.js";
 
 const PALETTE = [
   ["#6db3e8", "sky"], ["#1f5f99", "deep blue"], ["#3b7d2c", "grass"], ["#8bbf5a", "light green"], ["#8a5a2b", "brown"], ["#d9b48f", "sand"],
@@ -12,6 +12,7 @@ export function startStrokes(shared) {
   const making = new Latest(), noising = new Latest(), painting_ = new Latest();
   let picture = "photograph", before = null;
   const pictures = Object.entries(shared.about.pictures);
+  const models = () => [$("s-model").value, ...($("s-compare").checked ? [$("s-model-b").value] : [])];
 
   const noise = later(60, () => noising.run((signal) => stream("/api/noised", {
     model: $("s-model").value, painting: painting.address, strength: Number($("s-strength").value), seed: Number($("s-seed").value),
@@ -38,6 +39,7 @@ export function startStrokes(shared) {
     try {
       const facts = await modelFacts(shared, $("s-model").value), [low, high] = facts.strengths;
       Object.assign($("s-strength"), {min: (Math.ceil(low * 100 + 1) / 100).toFixed(2), max: Math.min(0.99, Math.floor(high * 100) / 100).toFixed(2)});
+      await offerClasses(shared, "s", "none", models());
       say();
       noise();
     } catch (error) { complain(error.message); }
@@ -80,7 +82,8 @@ export function startStrokes(shared) {
   $("s-strength").addEventListener("input", () => { say(); noise(); });
   $("s-seed").addEventListener("change", noise);
   $("s-model").addEventListener("change", fit);
-  $("s-compare").addEventListener("change", () => { $("s-other").hidden = !$("s-compare").checked; });
+  $("s-model-b").addEventListener("change", fit);
+  $("s-compare").addEventListener("change", () => { $("s-other").hidden = !$("s-compare").checked; fit(); });
   $("s-picture").addEventListener("change", () => { picture = $("s-picture").value; });
   $("s-way").addEventListener("change", () => {
     for (const name of ["kmeans", "cartoon"]) for (const label of document.querySelectorAll(`#strokes label.${name}`)) label.hidden = $("s-way").value !== name;
@@ -98,7 +101,11 @@ export function startStrokes(shared) {
     complain("");
     before = painting.address;
     const common = {painting: before, mask: painting.maskAddress, strength: Number($("s-strength").value), seed: Number($("s-seed").value), n: Number($("s-n").value), steps: Number($("s-steps").value)};
-    const names = [$("s-model").value, ...($("s-compare").checked ? [$("s-model-b").value] : [])];
+    const names = models();
+    let asked;
+    try {
+      asked = await Promise.all(names.map(async (model) => ["/api/edit", {...common, model, ...conditions("s", await modelFacts(shared, model))}]));
+    } catch (error) { complain(error.message); return; }
     const sides = names.map((name) => new Side(name, (address) => {
       $("s-before").hidden = false;
       $("s-old").src = before;
@@ -108,7 +115,7 @@ export function startStrokes(shared) {
     $("s-sides").replaceChildren(...sides.map((side) => side.box));
     $("s-go").disabled = true;
     $("s-cancel").disabled = false;
-    await runSides(making, sides, names.map((model) => ["/api/edit", {...common, model}]));
+    await runSides(making, sides, asked);
     $("s-go").disabled = false;
     $("s-cancel").disabled = true;
   });
