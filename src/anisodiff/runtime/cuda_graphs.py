@@ -13,8 +13,14 @@ import torch
 from torch import Tensor, nn
 
 
+MOST = 8
+"""Recordings that are kept of a function; each has memory of its own."""
+
+
 class Replay:
     """``function``(*tensors) → tensor on CUDA. What it returns is overwritten by the next call.
+
+    Of many combinations of shapes the `MOST` used last are kept.
 
     ``fresh`` is called before recording: a function that leaves gradients behind must find none, so that they are
     written, not added to. A function that cannot be recorded (it waits for the device) is called each time, and
@@ -39,11 +45,13 @@ class Replay:
         if signature not in self._recorded and not self.refused:
             # gradients lie where the last recording left them: another one would leave the first writing elsewhere
             assert self.fresh is None or not self._recorded, "a function that leaves gradients has one shape"
+            while len(self._recorded) >= MOST:
+                del self._recorded[next(iter(self._recorded))]
             self._record(signature, inputs)
         if self.refused:
             self._begin()
             return self.function(*inputs)
-        graph, places, output = self._recorded[signature]
+        graph, places, output = self._recorded[signature] = self._recorded.pop(signature)  # now the last one used
         for place, x in zip(places, inputs):
             place.copy_(x)
         graph.replay()
