@@ -112,6 +112,12 @@ def test_loads_runs_checkpoints_and_exports(runs, tmp_path):
     half = anisodiff.load(tmp_path / "half", "cpu").sample(3, steps=6)
     torch.testing.assert_close(half, expected, rtol=0, atol=5e-3)  # weights rounded to 11 bits
     assert not torch.equal(half, expected)
+    slim(run, tmp_path / "eight", torch.int8)
+    eight = anisodiff.load(tmp_path / "eight", "cpu").sample(3, steps=6)
+    torch.testing.assert_close(eight, expected, rtol=0, atol=0.02)  # weights rounded to 8 bits
+    assert not torch.equal(eight, half)
+    sizes = [(find(tmp_path / name).path / "model.safetensors").stat().st_size for name in ("half", "eight")]
+    assert sizes[1] < sizes[0]
     rough = anisodiff.load(run, "cpu", precision="bf16").sample(3, steps=6)
     torch.testing.assert_close(rough, expected, rtol=0, atol=0.05)
     assert not torch.equal(rough, expected)

@@ -26,6 +26,7 @@ from torch import Tensor
 from anisodiff.io import hub
 from anisodiff.io import tensor_files as files
 from anisodiff.io.atomic import leaving_nothing, locked, sync_folder
+from anisodiff.io.eight_bits import restored
 from anisodiff.io.records import RecordKind, read_json
 from anisodiff.io.schema import anything, fields, number, optional, require, rows, table, text, whole
 from anisodiff.pretrained import SHIPPED, shipped
@@ -92,8 +93,8 @@ class Checkpoint:
         return listed
 
     def tensors(self, name: str) -> dict[str, Tensor]:
-        """One file of tensors, such as ``model`` or ``state/optimizer``."""
-        return files.get_tensors(self.path / f"{name}.safetensors")
+        """One file of tensors, such as ``model`` or ``state/optimizer``; what is in 8 bits becomes float32."""
+        return restored(files.get_tensors(self.path / f"{name}.safetensors"))
 
     def has(self, name: str) -> bool:
         return (self.path / f"{name}.safetensors").is_file()

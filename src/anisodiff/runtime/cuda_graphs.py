@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor, nn
 
-
 MOST = 8
 """Recordings that are kept of a function; each has memory of its own."""
 
