@@ -4,15 +4,18 @@
         --runs anisotropic-gentle ve anisotropic 'anisotropic-gentle;process.drift_anisotropy=0.025' \\
         --inception inception.pt
 
-A run is PROCESS[;KEY=VALUE…], as on the command line of `train` with --set; several --data have each all of the runs.
-All start together and are stopped together; each has its share of the device. Then each model is sampled and measured
-against its training images and its held-out ones, or against --heldout. Writes table.md and for each run its grid,
-report and log.
+A run is PROCESS[;KEY=VALUE…], as on the command line of `train` with --set. For each --data and each of --seeds all
+runs start together and are stopped together, each with its share of the device. Then each model is sampled and
+measured against its training images and its held-out ones, or against --heldout. Writes table.md and for each run its
+grid, report and log. What has a report is not trained again: the same command continues, with --for as many groups of
+runs as fit into so many seconds.
 """
 
 import argparse
 import json
+import math
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -29,6 +32,7 @@ METRICS = ("fid", "fid_heldout", "kid", "kid_heldout", "precision", "recall", "e
 class Run:
     data: Path
     text: str
+    seed: int
     folder: Path
 
     @property
@@ -44,7 +48,8 @@ def start(run: Run, options: argparse.Namespace) -> subprocess.Popen[bytes]:
     """Begin the training; what it prints goes to a file."""
     process, *settings = run.text.split(";")
     words = ["train", process, "--data", run.data, "-o", run.folder, *(f"--set={key}" for key in settings)]
-    words += [f"--set={key}" for key in options.set] + (["--holdout", options.holdout] if options.holdout else [])
+    words += [f"--seed={run.seed}", *(f"--set={key}" for key in options.set)]
+    words += ["--holdout", options.holdout] if options.holdout else []
     with (options.out / f"{run.name}.txt").open("wb") as said:
         return subprocess.Popen(command(*words), stdout=said, stderr=subprocess.STDOUT)
 
@@ -59,9 +64,9 @@ def stop(trainings: dict[Run, subprocess.Popen[bytes]], out: Path) -> None:
             raise SystemExit(f"{run.name}: {(out / f'{run.name}.txt').read_text().strip().splitlines()[-1]}")
 
 
-def measure(run: Run, options: argparse.Namespace) -> dict[str, float]:
-    """Sample and evaluate; numbers of METRICS, and how much was seen."""
-    samples, report = options.out / f"{run.name}.npz", options.out / f"{run.name}.json"
+def measure(run: Run, options: argparse.Namespace) -> None:
+    """Sample and evaluate; the report is written last."""
+    samples, report = options.out / f"{run.name}.npz", options.out / f"{run.name}-unread.json"
     made = command(
         "sample", run.folder, "--n", options.n, "--steps", options.steps, "--batch", max(1, options.n // 10),
         "--out", samples, "--grid", options.out / f"{run.name}.png",
@@ -78,16 +83,25 @@ def measure(run: Run, options: argparse.Namespace) -> dict[str, float]:
     samples.unlink()
     records = (run.folder / "log.jsonl").read_text().splitlines()
     (options.out / f"{run.name}-log.jsonl").write_text("\n".join(records) + "\n")
+    report.rename(options.out / f"{run.name}.json")
+
+
+def numbers(run: Run, out: Path) -> dict[str, float] | None:
+    """Those of METRICS, and how much was seen; None where the run was not measured."""
+    report = out / f"{run.name}.json"
+    if not report.is_file():
+        return None
+    records = (out / f"{run.name}-log.jsonl").read_text().splitlines()
     found = {value["name"]: value["value"] for value in json.loads(report.read_text())["values"]}
     return {key: found[key] for key in METRICS if key in found} | {"images": json.loads(records[-1])["images"]}
 
 
 def table(found: dict[Run, dict[str, float]]) -> str:
-    keys = list(dict.fromkeys(key for numbers in found.values() for key in numbers))
-    lines = ["| data | run | " + " | ".join(keys) + " |", "|" + "---|" * (len(keys) + 2)]
-    for run, numbers in found.items():
-        cells = (f"{numbers[key]:,.5g}" if key in numbers else "–" for key in keys)
-        lines.append(f"| {run.data.name} | `{run.text}` | " + " | ".join(cells) + " |")
+    keys = list(dict.fromkeys(key for values in found.values() for key in values))
+    lines = ["| data | run | seed | " + " | ".join(keys) + " |", "|" + "---|" * (len(keys) + 3)]
+    for run, values in found.items():
+        cells = (f"{values[key]:,.5g}" if key in values else "–" for key in keys)
+        lines.append(f"| {run.data.name} | `{run.text}` | {run.seed} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
 
@@ -98,7 +112,10 @@ def main() -> None:
     parser.add_argument("--set", nargs="*", default=[], help="settings of all runs")
     parser.add_argument("--holdout", help="as of train")
     parser.add_argument("--heldout", type=Path, help="held-out images of a set that is not cut")
-    parser.add_argument("--seconds", type=float, default=600.0, help="from the start of the commands")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0])
+    parser.add_argument("--seconds", type=float, default=600.0, help="of a group, from the start of its commands")
+    parser.add_argument("--for", dest="for_", type=float, default=math.inf, help="seconds of this command")
+    parser.add_argument("--measuring", type=float, default=150.0, help="seconds that a group takes after training")
     parser.add_argument("--n", type=int, default=5000)
     parser.add_argument("--steps", type=int, default=50, help="NFE")
     parser.add_argument("--inception", type=Path)
@@ -107,18 +124,36 @@ def main() -> None:
     options.out.mkdir(parents=True, exist_ok=True)
     os.environ.setdefault("PYTHONUNBUFFERED", "1")
     runs = [
-        Run(data, text, options.out / "runs" / f"{data.stem}-{k}-{text.partition(';')[0]}")
-        for data, (k, text) in product(options.data, enumerate(options.runs))
+        Run(data, text, seed, options.out / "runs" / f"{data.stem}-{k}-{text.partition(';')[0]}-{seed}")
+        for seed, data, (k, text) in product(options.seeds, options.data, enumerate(options.runs))
     ]
+    began = time.perf_counter()
+    for seed, data in product(options.seeds, options.data):
+        group = [run for run in runs if (run.seed, run.data) == (seed, data)]
+        if all(numbers(run, options.out) is not None for run in group):
+            continue
+        needed = options.seconds + options.measuring
+        if time.perf_counter() - began + needed > options.for_:
+            print(f"{data.name}, seed {seed}: no {needed:.0f} s left; the same command continues", flush=True)
+            break
+        together(group, options)
+    found = {run: values for run in runs if (values := numbers(run, options.out)) is not None}
+    if found:
+        (options.out / "table.md").write_text(table(found) + "\n")
+        print(table(found))
+
+
+def together(runs: list[Run], options: argparse.Namespace) -> None:
+    """Train for an equal time, then measure."""
+    for run in runs:  # of a command that was killed: it would have had more time
+        shutil.rmtree(run.folder, ignore_errors=True)
     begin, trainings = time.perf_counter(), {run: start(run, options) for run in runs}
     while time.perf_counter() - begin < options.seconds and any(t.poll() is None for t in trainings.values()):
         time.sleep(0.2)
     stop(trainings, options.out)
-    print(f"stopped after {time.perf_counter() - begin:.0f} s", flush=True)
+    print(f"{runs[0].data.name}, seed {runs[0].seed}: stopped after {time.perf_counter() - begin:.0f} s", flush=True)
     with ThreadPoolExecutor(len(runs)) as pool:
-        found = dict(zip(runs, pool.map(lambda run: measure(run, options), runs)))
-    (options.out / "table.md").write_text(table(found) + "\n")
-    print(table(found))
+        list(pool.map(lambda run: measure(run, options), runs))
 
 
 if __name__ == "__main__":

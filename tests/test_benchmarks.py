@@ -121,10 +121,15 @@ def test_trainings_of_equal_time(script, tmp_path):
     np.save(tmp_path / "set.npy", pixels)
     words = ["--data", str(tmp_path / "set.npy"), "--holdout", "4", "--runs", "ve;lr=1e-3", "--seconds", "300"]
     words += ["--set", "network.nf=8", "network.blocks=1", "batch=4", "calibration=16", "images=8", "sample_every=0"]
-    printed = script("equal_time.py", *words, "--n", "4", "--steps", "2", "--out", str(tmp_path / "out"))
+    words += ["--n", "4", "--steps", "2", "--out", str(tmp_path / "out")]
+    assert "no 450 s left; the same command continues" in script("equal_time.py", *words, "--for", "449")
+    printed = script("equal_time.py", *words)
     rows = [line for line in printed.splitlines() if line.startswith("| set.npy")]
-    assert [row.split(" | ")[1] for row in rows] == ["`ve;lr=1e-3`"]
+    assert [row.split(" | ")[1:3] for row in rows] == [["`ve;lr=1e-3`", "0"]]
     assert rows[0].endswith(" 8 |")  # images seen
+    again = script("equal_time.py", *words, "--seeds", "0", "1", "--for", "449")
+    assert "set.npy, seed 1: no 450 s left" in again  # seed 0 is there
+    assert rows[0] in again
     assert {path.suffix for path in (tmp_path / "out").iterdir()} == {"", ".txt", ".png", ".json", ".jsonl", ".md"}
 
 
