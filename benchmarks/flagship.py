@@ -6,7 +6,7 @@
     python benchmarks/flagship.py pack RUN PACKS          the newest checkpoint of a run as parts
     python benchmarks/flagship.py unpack PACKS RUN        the newest complete pack below PACKS as a run's checkpoint
 
-A pack is a checkpoint in a sixth of its size, enough to continue: EMA in half precision, weights as their difference
+A pack is a checkpoint in a fifth of its size, enough to continue: EMA in half precision, weights as their difference
 from it in 8 bits, of Adam's second moment the means of its rows and columns; the first moment begins at 0.
 It consists of parts PACKS/NN/step-NNNNNNNN-NN.part of less than 16 MiB that name the pack they belong to and their
 checksum: parts of several packs may lie below one folder, and the newest that is complete counts.
@@ -47,7 +47,7 @@ from anisodiff.training.preview import fit_prior
 from anisodiff.training.recipes import recipe
 
 MIB = 2**20
-PART, TAKEN = 15 * MIB, 60 * MIB
+PART, TAKEN = 31 * MIB // 2, 63 * MIB
 """Bytes of a part, and of the parts that `take` copies at a time."""
 FOREVER = 2**50
 WEIGHTS = ("half", "difference", "ema")
