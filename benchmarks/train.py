@@ -215,7 +215,7 @@ def generated(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # first weights make no images
         for nfe in nfes:
-            if not found and device.type == "cuda":
+            if not found:
                 made.sample(count, steps=nfe, batch=count)  # kernels are compiled, the network is recorded
             begin = time.perf_counter()
             made.sample(count, steps=nfe, batch=count)
@@ -308,7 +308,7 @@ def points(options: argparse.Namespace) -> Iterator[tuple[str, list[int]]]:
     """Recipes with their changes, and the NFE to measure: one of batch, size and NFE changed at a time."""
     for text in options.recipes:
         base, joined = parse(text), text if ":" in text else f"{text}:"
-        yield text, list(dict.fromkeys([*([options.nfe] if options.nfe else []), *options.nfes]))
+        yield text, sorted({*([options.nfe] if options.nfe else []), *options.nfes})
         for batch in options.batches:
             if batch != base.batch:
                 yield f"{joined};batch={batch}", [options.nfe] if options.nfe else []

@@ -2,7 +2,7 @@
 
 python -m anisodiff.training.slim RUN FOLDER [--dtype float16|bfloat16|float32|int8]
 
-With int8 matrices and convolutions have 8 bits and a scale for each output (`io.eight_bits`), a sixteenth of the size.
+With int8 matrices and convolutions have 8 bits and a scale for each output (`io.eight_bits`): half of that again.
 
 The tables of the preconditioning and the prior keep their precision; of where the data lay only the last folder's
 name is kept. A run can start from it (``--from``), with new moments for Adam, but not continue.
