@@ -45,6 +45,8 @@ def make_world(folder: Path, run: Callable[[list[str], Path], Any]) -> None:
         "edit run photos/0.png --steps 2 -o edits --device cpu",
         "solve run photos/0.png --operator deblurring --steps 2 -o solved --device cpu",
         "evaluate made -r data --network none --json report.json --device cpu",
+        f"autoencoder train --data data -o ae --images 8 {CODER}",
+        "autoencoder reconstruct ae --data data -o decoded --device cpu",
         f"compare ve -o study --images 8 SMALL {STUDIED}",
     ):
         if (ended := run(words_of(line), folder)).code != 0:
@@ -54,6 +56,8 @@ def make_world(folder: Path, run: Callable[[list[str], Path], Any]) -> None:
             raise SystemExit(f"there is no {place} among the specimens")
 
 
+CODER = "--set width=8 --set factor=2 --set batch=4 --device cpu"
+DECODE = "autoencoder reconstruct ae --data data -o out --device cpu"
 MEASURE = "-r data --network none --json out --device cpu"
 FEW = "--n 1 --steps 1 -o out --device cpu"
 STUDIED = "--data data --n 12 --steps 2 --network colors:means --device cpu"
@@ -91,6 +95,11 @@ TARGETS: dict[str, tuple[str, str]] = {
     "column images": ("study/results/ve/gaussian-2.npz", "compare --stage page -o study"),
     "statistics": ("cache/anisodiff/statistics/*.npz",
                    "evaluate made -r data --network colors:means --metrics fid --json out --device cpu"),
+    "autoencoder": ("ae/config.json", DECODE),
+    "autoencoder weights": ("ae/diffusion_pytorch_model.safetensors", DECODE),
+    "autoencoder state": (f"{STEP.replace('run', 'ae')}/config.json", f"autoencoder train --data data -o ae {CODER}"),
+    "latents": ("data/latents/*/meta.json", DECODE),
+    "latents array": ("data/latents/*/latents.npy", DECODE),
     "inception": ("images.npz", "evaluate made -r data --inception images.npz --metrics fid --device cpu"),
 }  # fmt: skip
 """What is damaged, and a command that reads it; what a command would write is at out, out.png or where it was."""
