@@ -22,8 +22,6 @@ PYTHONPATH. Only `unet` needs it.
 import argparse
 import json
 import os
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from functools import cached_property
@@ -43,7 +41,7 @@ from anisodiff.inverse import read_operator
 from anisodiff.io.grids import save_grid
 from anisodiff.io.images import to_bytes
 from anisodiff.io.records import write_json
-from anisodiff.metrics import LPIPS, evaluate, image_set, inception, paired_metrics
+from anisodiff.metrics import LPIPS, evaluate, image_set, inception, paired_metrics, read_samples
 from anisodiff.runtime.devices import pick_device
 
 PROCESSES = ("ve", "anisotropic-gentle", "flow-matching")
@@ -131,17 +129,14 @@ class Study:
     def distances(self) -> tuple[str, ...]:
         return ("sliced", "spectrum") if self.options.inception is None else ("fid", "kid", "prdc")
 
-    def evaluated(self, samples: Path, reference: Path, *more: str) -> dict[str, Any]:
-        """The numbers of `anisodiff evaluate`, whose statistics of the reference are cached."""
-        report = samples.with_suffix(".report.json")
-        words = ["--reference", str(reference), "--json", str(report), "--device", self.options.device]
-        if self.options.inception is None:
-            words += ["--metrics", ",".join(self.distances)]
-        else:
-            words += ["--inception", str(self.options.inception), "--metrics", ",".join((*self.distances, *more))]
-        subprocess.run([sys.executable, "-m", "anisodiff", "evaluate", str(samples), *words], check=True)
-        values = json.loads(report.read_text())["values"]
-        return {value["name"]: value["value"] for value in values}
+    def evaluated(self, samples: Path, *more: str) -> dict[str, Any]:
+        """The numbers of `anisodiff evaluate` against the training images, and the protocol."""
+        made = read_samples(samples)
+        report = evaluate(
+            made.images, image_set(self.options.data), network=self.network, generation=made.origin.generation,
+            metrics=self.distances + (() if self.network is None else more),
+        )  # fmt: skip
+        return {**{value.name: value.value for value in report.values}, "protocol": report.protocol.line()}
 
     # -- unet
 
@@ -164,7 +159,7 @@ class Study:
             made = np.concatenate([np.load(part) for part in sorted(parts.glob("*.npy"))])
             np.savez(self.out / "unet" / "samples.npz", images=made.transpose(0, 2, 3, 1))
             save_grid(torch.from_numpy(made[:64]).float() / 255, self.out / "unet" / "samples.png")
-            found = self.evaluated(self.out / "unet" / "samples.npz", o.data)
+            found = self.evaluated(self.out / "unet" / "samples.npz")
             about = json.loads((self.out / "unet" / "training.json").read_text())
             size = {"parameters": model.parameters, "images": about["images"], "seconds": about["seconds"]}
             return {**size, "samples": len(made), "nfe": o.nfe, **found}
@@ -207,7 +202,7 @@ class Study:
             more = ("class-fid",) if model.classes else ()
             return {
                 "process": process, "guidance": name, "steps": config.steps,
-                "nfe": config.route(model).nfe, "samples": o.n, **self.evaluated(samples, o.data, *more),
+                "nfe": config.route(model).nfe, "samples": o.n, **self.evaluated(samples, *more),
             }  # fmt: skip
 
         self.once(f"classes/{process}/{name}", measure)
@@ -301,9 +296,9 @@ class Study:
         return "none, pixels are compared" if self.options.inception is None else "Inception 2015-12-05"
 
     def facts(self, pattern: str) -> list[dict[str, Any]]:
-        """What `once` has written: not the protocols and reports beside it."""
-        others = (".npz.json", ".report.json")
-        return [json.loads(p.read_text()) for p in sorted(self.out.glob(pattern)) if not p.name.endswith(others)]
+        """What `once` has written: not the protocols beside samples."""
+        files = [path for path in sorted(self.out.glob(pattern)) if not path.name.endswith(".npz.json")]
+        return [json.loads(path.read_text()) for path in files]
 
 
 def draw(pipe: Any, first: int, count: int, nfe: int) -> Tensor:
@@ -330,7 +325,8 @@ def table(title: str, rows: list[dict[str, Any]], first: tuple[str, ...]) -> lis
     """Markdown; the columns are ``first`` and the numbers that the rows have."""
     if not rows:
         return []
-    rest = [key for key in dict.fromkeys(key for row in rows for key in row) if key not in first and "[" not in key]
+    every = dict.fromkeys(key for row in rows for key in row)
+    rest = [key for key in every if key not in (*first, "protocol") and "[" not in key]
     head = [*first, *rest]
     body = ["| " + " | ".join(shown(row.get(key, "–")) for key in head) + " |" for row in rows]
     return [f"## {title}", "", "| " + " | ".join(head) + " |", "|---" * len(head) + "|", *body, ""]
