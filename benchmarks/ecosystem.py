@@ -250,14 +250,13 @@ class Study:
                     model, rows, operator, noise=NOISE, seeds=seeds, steps=o.nfe, batch=len(rows)
                 )  # fmt: skip
                 save_bytes(part, drawn)
-        made = torch.from_numpy(np.concatenate([np.load(p) for p in sorted(folder.glob("*.npy"))])).float() / 255
+        made = read_bytes(folder)
         nfe = model.route("auto", o.nfe, model.process.T).nfe
         self.once(f"inverse/{operator.name}-{process}", lambda: self.row(process, text, made, photos, nfe))
         sheet = self.out / "inverse" / f"{operator.name}.png"
         columns = [photos, operator.plain(measured).clamp(0, 1), wiener(model, measured, operator, NOISE)]
         for other in o.processes[: o.processes.index(process) + 1]:
-            names = sorted((self.out / "inverse" / f"{operator.name}-{other}").glob("*.npy"))
-            columns.append(torch.from_numpy(np.load(names[0])).float() / 255)
+            columns.append(read_bytes(self.out / "inverse" / f"{operator.name}-{other}"))
         save_grid(torch.cat([images[:SHOWN].cpu() for images in columns]), sheet, columns=min(SHOWN, len(photos)))
 
     @cached_property
@@ -315,6 +314,11 @@ def save_bytes(path: Path, images: Tensor) -> None:
     with part.open("wb") as file:
         np.save(file, to_bytes(images.as_subclass(Tensor)).cpu().numpy())
     part.replace(path)
+
+
+def read_bytes(folder: Path) -> Tensor:
+    """All images of `save_bytes` in a folder, in [0, 1]."""
+    return torch.from_numpy(np.concatenate([np.load(path) for path in sorted(folder.glob("*.npy"))])).float() / 255
 
 
 def shown(value: Any) -> str:
