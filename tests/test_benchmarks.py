@@ -169,6 +169,29 @@ def test_structure_and_texture(script, tmp_path):
         script("structure_texture.py", *words, "--seed", "1")
 
 
+def test_ecosystem(script, tmp_path, monkeypatch):
+    """Stopped at once, then to the end: all parts, each result once."""
+    pytest.importorskip("diffusers")
+    words = ["unet", "classes", "inverse", "--tiny", "--out", str(tmp_path), "--device", "cpu"]
+    monkeypatch.setenv("FOR", "0")
+    assert "time is up: the same command continues" in script("ecosystem.py", *words)
+    monkeypatch.setenv("FOR", "600")
+    printed = script("ecosystem.py", *words)
+    assert "time is up" not in printed
+    trip = json.loads((tmp_path / "unet" / "round-trip.json").read_text())
+    assert trip["equal_images"]
+    assert trip["equal_weights"]
+    assert json.loads((tmp_path / "unet" / "numbers.json").read_text())["samples"] == 12
+    told = (tmp_path / "README.md").read_text(encoding="utf-8")
+    for process in ("ve", "anisotropic-gentle", "flow-matching"):
+        guided = json.loads((tmp_path / "classes" / process / "w2.json").read_text())
+        assert guided["nfe"] <= 8 < 2 * guided["steps"] + 2
+        assert (tmp_path / "classes" / process / "w2.png").is_file()
+        assert told.count(f"| {process} |") == 5 + 4  # rows of classes, and of operators
+    assert told.count("| Wiener |") == 4
+    assert script("ecosystem.py", *words).splitlines() == [f"wrote {tmp_path / 'README.md'}"]
+
+
 def test_equal_smoothing(script, tmp_path):
     """Strengths that remove the same share in every way, and the command that compares them."""
     rng = np.random.default_rng(0)

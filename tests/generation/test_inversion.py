@@ -98,3 +98,10 @@ def test_a_generator_inverts_and_interpolates(runs):
     ):
         with pytest.raises(ValueError, match=message):
             wrong()
+
+
+def test_a_model_without_a_flow_says_so(runs):
+    """The sampler that is named to nobody is not the reason."""
+    generator = anisodiff.load(runs("edge-preserving"), "cpu")
+    with pytest.raises(ValueError, match="inversion needs a velocity, or the score and the drift"):
+        generator.invert(torch.zeros(1, 1, 8, 8))

@@ -91,6 +91,17 @@ def test_a_restart_makes_the_batches_that_were_meant(runs, tmp_path, kept):
     assert outcome.spent == 3 * sum(len(b) for b in batches if not set(b) <= set(kept))
 
 
+def test_what_is_spent_is_counted_not_what_is_allowed(runs, tmp_path):
+    """`dopri5` stops where its tolerance is met; every sample has its own number of evaluations."""
+    flow = anisodiff.load(runs("flow-matching"), "cpu")
+    options = SamplingConfig(steps=2000, sampler="dopri5(tolerance=1e-3)", batch=2)
+    outcome = write_samples(flow, range(4), tmp_path / "made", options)
+    parts = [range(2), range(2, 4)]
+    found = [flow.sample_along(options.route(flow), part, flow.prior(), batch=2).nfe for part in parts]
+    assert outcome.spent == round(2 * sum(found))
+    assert 4 * 7 <= outcome.spent < 4 * 2000
+
+
 def test_a_full_disk_is_one_line_and_loses_nothing(generator, tmp_path):
     for fatal in (1, 7, 8):  # the first write, a write and a rename in the middle
         folder = tmp_path / str(fatal)

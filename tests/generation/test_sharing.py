@@ -15,6 +15,7 @@ from anisodiff.io import hub as hub_names
 from anisodiff.io.checkpoint import find, folder_of
 from anisodiff.training import Hooks, train
 from anisodiff.training.preview import fit_prior
+from tests.support.classes import labeled_pixels
 from tests.support.hub import hub
 from tests.training.conftest import dataset, tiny  # noqa: F401
 
@@ -54,6 +55,24 @@ def test_the_card_says_what_is_known(run, tmp_path):
     whole = body + (folder / "config.json").read_text(encoding="utf-8")
     assert str(run.parent) not in whole
     assert "/home" not in whole
+
+
+def test_the_card_names_the_classes(tmp_path):
+    pixels, labels = labeled_pixels()
+    words = {"size": 8, "network": {"name": "tiny", "nf": 8}, "batch": 8, "images": 8, "sample_every": 0}
+    model = anisodiff.train(
+        pixels, tmp_path / "run", labels=labels, classes="auto", device="cpu", track=(), process="ve", **words
+    )
+    text = (model.save_pretrained(tmp_path / "shared", samples=0) / "README.md").read_text(encoding="utf-8")
+    assert "| Classes | 0, 1; label dropout 0.1 |" in text
+    assert "images = model.sample(16, seed=0, classes='0')" in text
+
+
+def test_a_mistyped_folder_is_not_looked_for_on_the_hub(run):
+    with pytest.raises(ValueError, match=r"^no such folder: runn; expected that of a run"):
+        anisodiff.Generator.from_pretrained("runn", "cpu")
+    with pytest.raises(ValueError, match=r"revision: got 'main', but .* is not on the Hub"):
+        anisodiff.Generator.from_pretrained(run, "cpu", revision="main")
 
 
 def test_text_of_a_stranger_stays_in_its_cell(run, tmp_path):

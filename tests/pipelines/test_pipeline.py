@@ -13,6 +13,7 @@ import anisodiff
 from anisodiff.training import Hooks, train
 from anisodiff.training.preview import fit_prior
 from tests.networks.test_network_contract import TABLE
+from tests.support.classes import labeled_pixels
 from tests.training.conftest import dataset, tiny  # noqa: F401
 
 diffusers = pytest.importorskip("diffusers")
@@ -152,6 +153,69 @@ def test_model_index_imports_nothing(runs, tmp_path, monkeypatch):
     assert not Path("ran").exists()
 
 
+@pytest.fixture(scope="module")
+def labeled(tmp_path_factory):
+    """A short run with two classes, long enough for the classes to differ."""
+    folder = tmp_path_factory.mktemp("labeled") / "run"
+    pixels, labels = labeled_pixels()
+    words = {"size": 8, "network": {"name": "tiny", "nf": 8}, "batch": 8, "images": 400, "lr": 1e-2, "warm_up": 0}
+    words |= {"ema": "constant(decay=0.9)", "sample_every": 0, "process": "ve"}
+    return anisodiff.train(pixels, folder, labels=labels, classes="auto", device="cpu", track=(), **words)
+
+
+def test_classes_and_guidance(labeled):
+    """As in DiTPipeline: one label for each image, whatever their seeds, and the batch follows from the labels."""
+    from anisodiff import AnisoDiffPipeline
+
+    pipe = AnisoDiffPipeline(labeled)
+    pipe.set_progress_bar_config(disable=True)
+    words = {"num_inference_steps": 6, "output_type": "pt"}
+
+    def alone(label: int, seed: int, guidance: float) -> torch.Tensor:
+        return labeled.sample(1, seed=seeded(seed), steps=6, classes=label, guidance=guidance)
+
+    twice = [seeded(5), seeded(5)]  # one noise, two classes
+    made = pipe(class_labels=[1, 0], generator=twice, guidance_scale=20.0, **words).images
+    torch.testing.assert_close(made, torch.cat([alone(1, 5, 20.0), alone(0, 5, 20.0)]), rtol=0, atol=1e-4)
+    assert (made[0] - made[1]).abs().max() > 5e-3
+    named = pipe(class_labels=["1", "0"], generator=[seeded(5), seeded(5)], guidance_scale=20.0, **words).images
+    assert torch.equal(made, named)
+    assert torch.equal(
+        pipe(class_labels=torch.tensor([1, 1]), generator=seeded(3), **words).images,
+        pipe(class_labels=1, batch_size=2, generator=seeded(3), **words).images,
+    )
+    for keys, says in (
+        ({"class_labels": [0, 1], "batch_size": 3}, "class_labels: got 2 of them, expected 3"),
+        ({"class_labels": [0, 2]}, "expected a name, or a label from 0 to 1"),
+        ({"class_labels": "none", "guidance_scale": 2.0}, "the null label has nothing to be guided to"),
+    ):
+        with pytest.raises(ValueError, match=says):
+            pipe(**keys, **words)
+
+
+def test_classes_in_a_scheduler(labeled, runs):
+    """The guided sum of two answers, as loops of diffusers have it, is the answer of the guided model."""
+    from anisodiff.pipelines.denoiser import for_schedulers
+
+    unet, _ = for_schedulers(labeled)
+    x, sigma = torch.randn(2, 1, 8, 8, generator=seeded()), torch.tensor([0.7], dtype=torch.float64)
+    timestep, labels = 0.25 * sigma.log(), torch.tensor([0, 1])
+    null, told = (unet(x, timestep, class_labels=given).sample for given in (None, labels))
+    assert torch.equal(null, unet(x, timestep, torch.tensor([2, 2])).sample)
+    assert not torch.equal(null, told)
+    guided = labeled.model.given(labels, anisodiff.Guidance(weight=3.0))
+    with torch.no_grad():
+        expected = unet.answer(guided, x, timestep)
+    torch.testing.assert_close(null + 3.0 * (told - null), expected, rtol=1e-4, atol=1e-4)
+    with pytest.raises(ValueError, match="expected whole numbers from 0 to 2, the null label"):
+        unet(x, timestep, torch.tensor([0, 3]))
+    with pytest.raises(ValueError, match="got 3 of them, expected 2"):
+        unet(x, timestep, torch.tensor([0, 1, 1]))
+    plain, _ = for_schedulers(anisodiff.load(runs / "unet", "cpu"))
+    with pytest.raises(ValueError, match="has learned no classes"):
+        plain(x, timestep, 0)
+
+
 def test_ve_in_the_schedulers_of_edm(runs):
     """EDMEulerScheduler with our network is Euler's method for dx/dσ = (x − D(x, σ))/σ."""
     from anisodiff.pipelines.denoiser import for_schedulers
@@ -164,7 +228,7 @@ def test_ve_in_the_schedulers_of_edm(runs):
         out = unet(scheduler.scale_model_input(x, t), t).sample
         x = scheduler.step(out, t, x).prev_sample
     for now, then in pairwise(sigmas):
-        image = unet.image(expected, now.reshape(1))
+        image = unet.image(unet.model, expected, now.reshape(1))
         expected = expected + float((then - now) / now) * (expected - image)
     torch.testing.assert_close(x, expected, rtol=1e-3, atol=1e-3)
     assert float(unet.time_of(sigmas[:1])) == pytest.approx(2.0)

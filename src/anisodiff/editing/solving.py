@@ -76,7 +76,7 @@ def solve(
 
 
 def read_method(text: str) -> Method:
-    """A method from its notation: ``pigdm``, ``dps(scale=0.5)``."""
+    """A method by its name: ``pigdm`` or ``dps``."""
     found: Method = notation.read(text, METHODS, "method")
     return found
 

@@ -145,9 +145,11 @@ class Generator(Shareable):
     ) -> "Generator":  # fmt: skip
         """As `load`: a folder, where there is one of this name, else OWNER/NAME on the Hub."""
         text = str(name)
-        if not (Path(text).exists() or hub.is_hub(text) or shipped(text)):
+        if hub.is_repository(text.partition("@")[0]) and not (Path(text).exists() or shipped(text)):
             text = f"{hub.PREFIX}{text}"
         if revision is not None:
+            if not hub.is_hub(text):
+                raise ValueError(f"revision: got {revision!r}, but {text} is not on the Hub; leave the revision out")
             text = f"{text}@{revision}"
         return load(text, device, precision=precision, trust_code=trust_code)
 
@@ -383,6 +385,7 @@ class Generator(Shareable):
             raise ValueError(f"images: got {list(images.shape)}, expected [{', '.join(map(str, expected))}]")
         if not bool(((images >= 0) & (images <= 1)).all()):
             raise ValueError("images: expected numbers in [0, 1]; divide bytes by 255")
+        self.check_condition(None, len(images))
         route = self.route(flow_of(self.plan.provided) if sampler == "auto" else sampler, steps, self.process.T)
         parts = torch.split(images.as_subclass(Tensor), self.batch if batch is None else batch)
         found = [

@@ -24,6 +24,9 @@ from anisodiff.tensors import moved
 
 def flow_of(provided: frozenset[str]) -> str:
     """The sampler that follows the probability flow of a model."""
+    if "velocity" not in provided and not {"score", "reverse_drift"} <= provided:
+        known = " and ".join(sorted(provided)) or "nothing of it"
+        raise ValueError(f"inversion needs a velocity, or the score and the drift; this model has learned: {known}")
     return "heun" if "velocity" in provided else "ode"
 
 

@@ -36,6 +36,7 @@ from anisodiff.io.tensor_files import Observe, unobserved
 from anisodiff.models.guidance import Guidance
 from anisodiff.runtime.distributed import Distributed
 from anisodiff.runtime.progress import Progress, no_progress
+from anisodiff.tensors import wide
 
 _PART = ".part"
 
@@ -220,9 +221,9 @@ def write_samples(
             say(f"continuing: {len(chosen) - len(todo)} of {len(chosen)} images are already there")
         return todo
 
-    def outcome(made: int, drawn: int) -> SamplingOutcome:
+    def outcome(made: int, spent: float) -> SamplingOutcome:
         return SamplingOutcome(
-            path=out, count=len(chosen), made=made, nfe=route.nfe, spent=drawn * route.nfe,
+            path=out, count=len(chosen), made=made, nfe=route.nfe, spent=round(spent),
             seconds=time.perf_counter() - begun, protocol=protocol,
         )  # fmt: skip
 
@@ -237,20 +238,21 @@ def write_samples(
         # same bytes
         parts = [chosen[first : first + size] for first in range(0, len(chosen), size)]
         parts = [part for part in parts if not todo.isdisjoint(part)]
-        drawn = sum(map(len, parts))  # by all processes
         parts = parts[distributed.rank :: distributed.world]
-        total, done = sum(map(len, parts)) * route.nfe, 0
+        total, done, spent = sum(map(len, parts)) * route.nfe, 0, 0.0
 
         def watch(step: SamplingStep) -> None:
             progress(done + len(step.seeds) * route.nfe * step.number // step.of, total)
 
         for part in parts:
-            images = generator.sample_along(route, part, start.prior, batch=size, callback=watch).images
-            for seed, pixels in zip(part, to_pixels(images)):
+            found = generator.sample_along(route, part, start.prior, batch=size, callback=watch)
+            spent += found.nfe * len(part)
+            for seed, pixels in zip(part, to_pixels(found.images)):
                 if seed in todo:
                     folder.put(seed, pixels)
             done += len(part) * route.nfe
-        distributed.total(torch.zeros(1, device=distributed.device))  # all have written
+        own = torch.tensor(spent, dtype=wide(distributed.device), device=distributed.device)
+        spent = float(distributed.total(own))  # and all have written
         if join is not None and distributed.leads:
             clear_orphans(out)
             try:
@@ -262,7 +264,7 @@ def write_samples(
     if join is not None and distributed.leads:
         with suppress(OSError):
             folder.path.rmdir()  # on Windows it held the lock until now
-    return outcome(len(todo), drawn)
+    return outcome(len(todo), spent)
 
 
 def _check_overwriting(folder: SampleFolder, out: Path, protocol: dict[str, Any]) -> None:

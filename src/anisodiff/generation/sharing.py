@@ -9,7 +9,7 @@ FOLDER/  model.safetensors  prior.safetensors   as in the checkpoint, byte by by
 import secrets
 import shutil
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -29,6 +29,8 @@ from anisodiff.version import __version__
 
 CARD, SHEET = "README.md", "samples.png"
 _TENSORS = ("model.safetensors", "prior.safetensors")
+_NAMED = 20
+"""Classes that a card names."""
 
 
 class Shareable(ABC):
@@ -124,6 +126,7 @@ def card(
         "Images": f"{config.channels}×{config.size[0]}×{config.size[1]} (channels, height, width)",
         "Data": f"{_plain(data.get('source') or 'not named')}, {data.get('images') or 'unknown number of'} images, "
         f"fingerprint `{str(data['fingerprint'])[:16]}`",
+        "Classes": _classes(config.classes, config.label_dropout),
         "Training": f"{meta['images']:,} images seen in {meta['step']:,} steps of {config.batch}, "
         f"Adam {config.lr:g}, EMA `{config.ema[0]}`, {config.precision}, seed {config.seed}"
         + ("" if seconds is None else f", {seconds:.0f} s"),
@@ -132,11 +135,11 @@ def card(
         "Default sampler": f"`{sampler}`",
         "Made with": f"anisodiff {meta.get('version', __version__)}",
     }
-    table = "\n".join(f"| {key} | {_plain(value)} |" for key, value in rows.items())
+    table = "\n".join(f"| {key} | {_plain(value)} |" for key, value in rows.items() if value)
     parts = [
         f"---\n{yaml.safe_dump(head, sort_keys=False, allow_unicode=True)}---\n\n# {_plain(name)}",
         f"| | |\n|---|---|\n{table}",
-        f"## Use\n\n{_use(str(config.network['name']), _plain(name))}",
+        f"## Use\n\n{_use(str(config.network['name']), _plain(name), config.classes)}",
         "## Numbers\n\n" + (numbers or "None were given."),
     ]
     if sheet:
@@ -144,14 +147,22 @@ def card(
     return "\n\n".join(parts) + "\n"
 
 
-def _use(network: str, name: str) -> str:
+def _classes(names: Sequence[str], dropout: float) -> str:
+    """What was learned of classes; empty where nothing was."""
+    if not names:
+        return ""
+    few = ", ".join(names[:_NAMED]) + (f", … ({len(names)} in all)" if len(names) > _NAMED else "")
+    return f"{few}; label dropout {dropout:g}" + ("" if dropout else ": it cannot be guided")
+
+
+def _use(network: str, name: str, classes: Sequence[str]) -> str:
     """How to load it; a network of someone's own is not in the folder."""
     own = own_networks.is_path(network) and network not in NETWORKS
     code = f"anisodiff.load({name!r}{', trust_code=True' if own else ''})"
     note = f"The code of the network, `{network}`, is not part of this folder.\n\n" if own else ""
     return (
         f"{note}```python\nimport anisodiff\n\nmodel = {code}  # this folder, or 'hub:OWNER/NAME'\n"
-        "images = model.sample(16, seed=0)\n```"
+        f"images = model.sample(16, seed=0{', classes=' + repr(classes[0]) if classes else ''})\n```"
     )
 
 

@@ -27,29 +27,55 @@ _FLOW = 1000.0
 
 
 class Denoiser(nn.Module):
-    """The call of a UNet of diffusers: ``denoiser(sample, timestep).sample``, NFE 1."""
+    """The call of `UNet2DModel`: ``denoiser(sample, timestep, class_labels).sample``, NFE 1.
+
+    ``class_labels``: numbers of classes, [B] or one for all; their number, or None, is the null label.
+    """
 
     def __init__(self, generator: Generator) -> None:
         super().__init__()
         self.generator, self.model, self.process = generator, generator.model, generator.process
         self.dtype = generator.plan.dtype
 
-    def answer(self, sample: Tensor, timestep: Tensor) -> Tensor:
+    def answer(self, model: Any, sample: Tensor, timestep: Tensor) -> Tensor:
         raise NotImplementedError
 
     @torch.no_grad()
-    def forward(self, sample: Tensor, timestep: Tensor | float, return_dict: bool = True) -> Any:
-        found = self.answer(sample, torch.as_tensor(timestep).double().cpu().reshape(1))
+    def forward(
+        self,
+        sample: Tensor,
+        timestep: Tensor | float,
+        class_labels: Tensor | int | None = None,
+        return_dict: bool = True,
+    ) -> Any:
+        model = self.model.given(self._labels(class_labels, sample))
+        found = self.answer(model, sample, torch.as_tensor(timestep).double().cpu().reshape(1))
         output = need("diffusers.models.unets.unet_2d", "a Denoiser", "diffusers").UNet2DOutput
         return output(sample=found) if return_dict else (found,)
+
+    def _labels(self, given: Tensor | int | None, sample: Tensor) -> Tensor | None:
+        """Labels of the samples, int64 [B], refused where the model has not learned them."""
+        count = len(self.generator.classes)
+        if given is not None and not count:
+            raise ValueError(
+                "class_labels: the model has learned no classes; leave them out, or train with --classes"
+            )
+        labels = torch.full((1,), count) if given is None else torch.as_tensor(given).reshape(-1)
+        if labels.is_floating_point() or not bool(((labels >= 0) & (labels <= count)).all()):
+            raise ValueError(f"class_labels: got {given}, expected whole numbers from 0 to {count}, the null label")
+        if count and not self.generator.plan.config.label_dropout and bool((labels == count).any()):
+            raise ValueError("class_labels: the model was trained with label_dropout=0; give a class for each sample")
+        if len(labels) not in (1, len(sample)):
+            raise ValueError(f"class_labels: got {len(labels)} of them, expected {len(sample)}, one for each sample")
+        return None if given is None else labels.to(sample.device, torch.int64).expand(len(sample))
 
 
 class VelocityDenoiser(Denoiser):
     """The velocity dz/dt at t = timestep/1000."""
 
-    def answer(self, sample: Tensor, timestep: Tensor) -> Tensor:
-        assert isinstance(self.model, VelocityModel)
-        return self.model.velocity(sample, (timestep / _FLOW).to(sample.device))
+    def answer(self, model: Any, sample: Tensor, timestep: Tensor) -> Tensor:
+        assert isinstance(model, VelocityModel)
+        return model.velocity(sample, (timestep / _FLOW).to(sample.device))
 
 
 class EDMDenoiser(Denoiser):
@@ -73,16 +99,17 @@ class EDMDenoiser(Denoiser):
         low, high = self._sigma[right - 1], self._sigma[right]
         return torch.lerp(self._times[right - 1], self._times[right], ((sigma - low) / (high - low)).clamp(0, 1))
 
-    def image(self, x: Tensor, sigma: Tensor) -> Tensor:
+    def image(self, model: Any, x: Tensor, sigma: Tensor) -> Tensor:
         """E[x0 | x] for x = x0 + σξ."""
-        states = self.model.to_coordinates(0.5 * (x + 1))
-        return 2 * self.model.denoised(states, self.time_of(sigma).to(x.device)) - 1
+        states = model.to_coordinates(0.5 * (x + 1))
+        found: Tensor = model.denoised(states, self.time_of(sigma).to(x.device))
+        return 2 * found - 1
 
-    def answer(self, sample: Tensor, timestep: Tensor) -> Tensor:
+    def answer(self, model: Any, sample: Tensor, timestep: Tensor) -> Tensor:
         sigma = (4 * timestep).exp()
         total, scale = float((sigma.square() + _DATA**2).sqrt()), float(sigma)
         x = sample * total
-        return (self.image(x, sigma) - (_DATA / total) ** 2 * x) * (total / (scale * _DATA))
+        return (self.image(model, x, sigma) - (_DATA / total) ** 2 * x) * (total / (scale * _DATA))
 
 
 def for_schedulers(generator: Generator) -> tuple[Denoiser, Any]:

@@ -5,6 +5,7 @@ model_index.json says is not followed: no class that a file names is imported.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,8 @@ from torch import Tensor, nn
 
 from anisodiff.extras import need
 from anisodiff.generation import Generator, SamplingStep
-from anisodiff.generation.reverse import seeds_of
+from anisodiff.generation.classes import ClassChoice
+from anisodiff.generation.reverse import Route, seeds_of
 
 _diffusers: Any = need("diffusers", "AnisoDiffPipeline", "diffusers")
 _DTYPES = {None: "auto", torch.float32: "fp32", torch.bfloat16: "bf16"}
@@ -43,6 +45,14 @@ class PipelineModel(nn.Module):
         return self
 
 
+class _InOrder(ClassChoice):
+    """The first image has the first class, the second the second: pipelines count images, and not seeds."""
+
+    def labels(self, seeds: Sequence[int]) -> Tensor:
+        """One for each image of the only batch."""
+        return torch.tensor(self.turn[: len(seeds)], dtype=torch.int64)
+
+
 class _Interrupted(Exception):
     """Sampling was stopped by a callback."""
 
@@ -52,7 +62,7 @@ class _Interrupted(Exception):
 
 
 class AnisoDiffPipeline(_diffusers.DiffusionPipeline):  # type: ignore[misc]  # diffusers has no types
-    """Unconditional generation with a trained model: ``AnisoDiffPipeline(anisodiff.load("run"))``."""
+    """Generation with a trained model: ``AnisoDiffPipeline(anisodiff.load("run"))``."""
 
     model_cpu_offload_seq = "model"
 
@@ -92,17 +102,21 @@ class AnisoDiffPipeline(_diffusers.DiffusionPipeline):  # type: ignore[misc]  # 
     @torch.no_grad()
     def __call__(
         self,
-        batch_size: int = 1,
+        batch_size: int | None = None,
         generator: torch.Generator | Sequence[torch.Generator] | None = None,
         num_inference_steps: int = 50,
         output_type: str = "pil",
         return_dict: bool = True,
+        class_labels: str | int | Sequence[str | int] | Tensor | None = None,
+        guidance_scale: float = 1.0,
         sampler: str = "auto",
         callback_on_step_end: OnStepEnd | None = None,
         callback_on_step_end_tensor_inputs: Sequence[str] = TENSORS,
     ) -> Any:
-        """``batch_size`` images; ``num_inference_steps`` are network evaluations (NFE) for each.
+        """``batch_size`` images (one, or one for each of ``class_labels``); ``num_inference_steps``: NFE for each.
 
+        class_labels          one for each image, or one for all: names or numbers; None: as `Generator.sample`
+        guidance_scale        the weight w of classifier-free guidance; 1: none
         generator             draws the seed of the first image; a list draws one for each; None: torch's default
         sampler               as for `Generator.sample`
         output_type           pil, np ([B, H, W, C] in [0, 1]) or pt ([B, C, H, W])
@@ -113,8 +127,14 @@ class AnisoDiffPipeline(_diffusers.DiffusionPipeline):  # type: ignore[misc]  # 
             raise ValueError(f"output_type: got {output_type!r}, expected {', '.join(OUTPUTS)}")
         if unknown := [name for name in callback_on_step_end_tensor_inputs if name not in TENSORS]:
             raise ValueError(f"callback_on_step_end_tensor_inputs: got {unknown[0]!r}, expected 'latents'")
-        model, seeds = self.generator, _seeds(generator, batch_size)
-        route, done = model.route(sampler, num_inference_steps), 0
+        labels: Any = class_labels.tolist() if isinstance(class_labels, Tensor) else class_labels
+        each = isinstance(labels, Sequence) and not isinstance(labels, str)
+        count = batch_size if batch_size is not None else len(labels) if each else 1
+        if each and len(labels) != count:
+            raise ValueError(f"class_labels: got {len(labels)} of them, expected {count}, one for each image")
+        model, seeds = self.generator, _seeds(generator, count)
+        route, done = model.route(sampler, num_inference_steps, classes=labels, guidance=guidance_scale), 0
+        route = _in_order(route) if each else route
         self._interrupt = False
         with self.progress_bar(total=route.nfe) as bar:
 
@@ -133,9 +153,7 @@ class AnisoDiffPipeline(_diffusers.DiffusionPipeline):  # type: ignore[misc]  # 
                     raise _Interrupted(model.shown(step).clamp(0, 1))
 
             try:
-                images: Tensor = model.sample_seeds(
-                    seeds, steps=num_inference_steps, sampler=sampler, batch=batch_size, callback=watch
-                ).as_subclass(Tensor)
+                images = model.sample_along(route, seeds, model.prior(), batch=count, callback=watch).images
             except _Interrupted as stopped:
                 images = stopped.state.float().cpu()
         made: Any = images
@@ -144,6 +162,12 @@ class AnisoDiffPipeline(_diffusers.DiffusionPipeline):  # type: ignore[misc]  # 
         if output_type == "pil":
             made = self.numpy_to_pil(made)
         return _diffusers.ImagePipelineOutput(images=made) if return_dict else (made,)
+
+
+def _in_order(route: Route) -> Route:
+    known = route.classes
+    assert known is not None, "a list of labels is a choice"
+    return replace(route, classes=_InOrder(**{f.name: getattr(known, f.name) for f in fields(known)}))
 
 
 def _precision(dtype: torch.dtype | None) -> str:
