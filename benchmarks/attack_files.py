@@ -45,7 +45,7 @@ def make_world(folder: Path, run: Callable[[list[str], Path], Any]) -> None:
         "edit run photos/0.png --steps 2 -o edits --device cpu",
         "solve run photos/0.png --operator deblurring --steps 2 -o solved --device cpu",
         "evaluate made -r data --network none --json report.json --device cpu",
-        f"autoencoder train --data data -o ae --images 8 {CODER}",
+        f"autoencoder train --data data -o ae {CODER}",
         "autoencoder reconstruct ae --data data -o decoded --device cpu",
         f"compare ve -o study --images 8 SMALL {STUDIED}",
     ):
@@ -56,7 +56,7 @@ def make_world(folder: Path, run: Callable[[list[str], Path], Any]) -> None:
             raise SystemExit(f"there is no {place} among the specimens")
 
 
-CODER = "--set width=8 --set factor=2 --set batch=4 --device cpu"
+CODER = "--images 8 --set width=8 --set factor=2 --set batch=4 --device cpu"
 DECODE = "autoencoder reconstruct ae --data data -o out --device cpu"
 MEASURE = "-r data --network none --json out --device cpu"
 FEW = "--n 1 --steps 1 -o out --device cpu"

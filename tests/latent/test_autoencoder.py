@@ -78,6 +78,7 @@ def test_a_large_image_is_coded_in_tiles(autoencoder, monkeypatch):
         ({"block_out_channels": [8] * 40}, "40 levels, expected 1 to 8"),
         ({"layers_per_block": 10**9}, "layers_per_block"),
         ({"block_out_channels": [8, 16]}, "describes another network than"),
+        ({"act_fn": [[]]}, "diffusers cannot build it"),
     ],
 )
 def test_refuses_a_config_that_is_not_of_these_weights(tmp_path, changes, says):

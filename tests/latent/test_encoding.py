@@ -3,12 +3,13 @@
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from anisodiff.data import Loader
 from anisodiff.data.latents import folder_of, open_latents, verify_latents
 from anisodiff.data.loader import NOISE, flips, key
 from anisodiff.latent import encoding
-from anisodiff.latent.autoencoder import open_autoencoder
+from anisodiff.latent.autoencoder import WEIGHTS, open_autoencoder
 from anisodiff.latent.encoding import encode
 from anisodiff.latent.reconstruction import reconstruct
 from anisodiff.noise import KeyedNoise
@@ -104,10 +105,30 @@ def test_damage_is_noticed(dataset, autoencoder):
 
 def test_latents_that_are_not_finite_are_not_kept(dataset, tmp_path, monkeypatch):
     coder = open_autoencoder(write_autoencoder(tmp_path / "ae"))
-    monkeypatch.setattr(type(coder), "encode", lambda self, x: (torch.full((len(x), 3, 4, 8), torch.nan), None))
+    encoded = type(coder).encode
+    # the first image alone is good
+    monkeypatch.setattr(
+        type(coder), "encode", lambda self, x: encoded(self, x) if len(x) == 1 else (encoded(self, x)[0] / 0, None)
+    )
     with pytest.raises(ValueError, match="not finite, or beyond float16"):
         encode(dataset, coder)
     assert open_latents(dataset, coder.sha256) is None
+    assert list(folder_of(dataset, coder.sha256).parent.iterdir()) == []
+
+
+def test_weights_that_make_no_image_are_refused_before_anything_is_cached(dataset, tmp_path):
+    folder = write_autoencoder(tmp_path / "ae")
+    weights = load_file(folder / WEIGHTS)
+    weights["decoder.conv_out.weight"].fill_(3e38)  # finite, but not what they make
+    save_file(weights, folder / WEIGHTS)
+    with pytest.raises(ValueError, match="decoded images are not finite"):
+        reconstruct(dataset, open_autoencoder(folder), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+    assert list(folder_of(dataset, "0").parent.iterdir()) == []
+    weights["decoder.conv_out.weight"][0, 0, 0, 0] = torch.nan
+    save_file(weights, folder / WEIGHTS)
+    with pytest.raises(ValueError, match=r"decoder\.conv_out\.weight is not finite"):
+        open_autoencoder(folder)
 
 
 def test_reconstructions_are_restartable(dataset, autoencoder, tmp_path):

@@ -16,6 +16,7 @@ from torch import Tensor
 from anisodiff.extras import need
 from anisodiff.io import hub
 from anisodiff.io.archives import one_line
+from anisodiff.io.checkpoint import require_finite
 from anisodiff.io.records import read_json
 from anisodiff.io.schema import Shape, fields, optional, require, rows, text, whole
 from anisodiff.io.tensor_files import get_tensors, sha256
@@ -163,6 +164,8 @@ class Autoencoder:
         self._network.use_tiling = self._tiles(size)
         parts = torch.split(z.to(self.device, torch.float32), self._batch(size))
         images = torch.cat([self._network.decode(part).sample for part in parts])
+        if not bool(images.isfinite().all()):
+            raise ValueError(f"{self.about.name}: decoded images are not finite; the weights or the latents are bad")
         return ((images + 1) / 2).clamp(0, 1)
 
     def _tiles(self, size: Sequence[int]) -> bool:
@@ -179,12 +182,13 @@ def _built(about: Description, weights: Path) -> Any:
     """The network of a config with its tensors; the two are compared before memory is taken."""
     kind = getattr(need("diffusers", f"the autoencoder {about.name}", "diffusers"), str(about.config["_class_name"]))
     tensors = _tensors(weights)
+    require_finite(tensors, str(weights))
     try:
         with torch.device("meta"):
             expected = {
                 name: list(value.shape) for name, value in kind.from_config(about.config).state_dict().items()
             }
-    except (TypeError, ValueError, RuntimeError, NotImplementedError) as error:
+    except Exception as error:  # of diffusers, which does not check what it is given
         raise ValueError(f"{about.folder / CONFIG}: diffusers cannot build it ({one_line(error)})") from None
     for name in sorted({*expected, *tensors}):
         found = list(tensors[name].shape) if name in tensors else "not there"

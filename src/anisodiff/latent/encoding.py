@@ -49,9 +49,13 @@ def _write(dataset: Dataset, autoencoder: Autoencoder, folder: Path, progress: P
     shape = _shape(dataset, autoencoder)
     partial.mkdir(exist_ok=True)
     file = partial / "latents.npy"
-    _append(dataset, autoencoder, file, shape, progress)
-    rows = np.load(file, mmap_mode="r")
-    mean, std = _moments(rows)
+    try:
+        _append(dataset, autoencoder, file, shape, progress)
+        rows = np.load(file, mmap_mode="r")
+        mean, std = _moments(rows)
+    except ValueError:  # no restart would end otherwise
+        shutil.rmtree(partial, ignore_errors=True)
+        raise
     values = {
         "dataset": dataset.fingerprint, "autoencoder": autoencoder.about.name, "sha256": autoencoder.sha256,
         "shape": list(shape), "mean": mean, "std": std, "fingerprint": fingerprint(rows),
@@ -63,8 +67,9 @@ def _write(dataset: Dataset, autoencoder: Autoencoder, folder: Path, progress: P
 
 
 def _shape(dataset: Dataset, autoencoder: Autoencoder) -> tuple[int, ...]:
-    """[N, 2, M, C, h, w]; an image that does not fit is refused here."""
+    """[N, 2, M, C, h, w]; an image that does not fit, and weights that make no image, are refused here."""
     mean, std = autoencoder.encode(dataset.first(1))
+    autoencoder.decode(mean)
     return (len(dataset), 2, 1 if std is None else 2, *mean.shape[1:])
 
 

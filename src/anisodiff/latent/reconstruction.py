@@ -10,7 +10,8 @@ from PIL import Image
 from torch import Tensor
 
 from anisodiff.data.dataset import Dataset
-from anisodiff.io.atomic import atomic
+from anisodiff.data.latents import verify_latents
+from anisodiff.io.atomic import atomic, leaving_nothing
 from anisodiff.io.checkpoint import alone
 from anisodiff.io.grids import Pixels, to_pixels
 from anisodiff.io.images import DecodeError, decode, open_image, to_array, whole_png
@@ -46,8 +47,9 @@ def reconstruct(
         raise ValueError(f"{out} holds other reconstructions: {'; '.join(different)}; choose another --out")
     count = len(dataset) if most is None else min(most, len(dataset))
     latents = encode(dataset, autoencoder, progress)
+    verify_latents(latents)
     errors, made = list[Tensor](), 0
-    with alone(out):
+    with leaving_nothing(out, NAME, ".lock"), alone(out):
         write_json(out / NAME, values)
         for first in range(0, count, _BLOCK):
             rows = range(first, min(first + _BLOCK, count))
