@@ -157,12 +157,17 @@ def test_structure_and_texture(script, tmp_path):
     printed = script("structure_texture.py", *words)
     assert f"wrote {tmp_path / 'README.md'}" in printed
     rows = json.loads((tmp_path / "results.json").read_text())["rows"]
-    assert {row["run"] for row in rows} == {"input", "cartoon", "cartoon-3", "blur", "ve", "ve-conditional"}
-    assert len(rows) == 1 + 2 * (4 + 2)
-    assert all(0 <= row["edge_f1"] <= 1 and row["sliced_wasserstein"] > 0 for row in rows)
+    models = {"cartoon", "cartoon-3", "blur", "ve", "ve-conditional"}
+    assert {row["run"] for row in rows} == models | {"input", "photograph"}
+    assert len(rows) == 2 + (2 + 1) * (3 + 2 + 3)  # NFE 2 by two samplers, 10 by one; one, two and three starts
+    assert not any(row.get("refused") for row in rows)
+    assert all(0 <= row["edge_f1"] <= 1 for row in rows)
+    assert all((row["sliced_wasserstein"] == 0) == (row["run"] == "photograph") for row in rows)
     assert next(row for row in rows if row["run"] == "input")["edge_f1"] == 1.0
     told = (tmp_path / "README.md").read_text()
-    assert told.count("| ve |") == 2
+    assert told.count("| ve |") == told.count("| ve, edges kept |") == 2
+    least = min(row["sliced_wasserstein"] for row in rows if (row["run"], row["asked"]) == ("ve-conditional", 2))
+    assert f"| {least:.4g} |" in told
     assert (tmp_path / "median.png").is_file()
     assert script("structure_texture.py", *words).splitlines()[-1] == f"wrote {tmp_path / 'README.md'}"
     with pytest.raises(SystemExit, match="holds a study with other settings"):
