@@ -210,7 +210,10 @@ def test_equal_smoothing(script, tmp_path):
     texts = [word.strip("'") for word in command.split("' ") for word in word.split(" '")]
     runs = [parse_run(text) for text in texts if ";name=" in text]
     assert len(runs) == 7
-    assert command.endswith("--images 64")
+    assert command.endswith("--images 64 --steps 100")  # a stiff drift needs more of them, unless they are given
+    assert script("equal_smoothing.py", *words, "--", "--steps", "8").endswith("--steps 8\n")
+    words[words.index("0.5")] = "0.1"
+    assert script("equal_smoothing.py", *words).endswith("--steps 50\n")
 
 
 def test_starts_and_repeats(script, tmp_path):
