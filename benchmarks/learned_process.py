@@ -76,6 +76,7 @@ def bits(denoiser: Denoiser, x0: Tensor, rng: torch.Generator) -> Tensor:
     return nats / (math.log(2) * x0[0].numel())
 
 
+@torch.no_grad()
 def reference_of(path: SmoothingPath, images: Tensor) -> float:
     """The isotropic part of the smoothing: the energy that it takes, over that of the Laplacian."""
     _, slope = path.smoothed(images, images.new_zeros(len(images)))
@@ -83,6 +84,7 @@ def reference_of(path: SmoothingPath, images: Tensor) -> float:
     return float(-(images * slope).sum() / (z * dct2(images).square()).sum())
 
 
+@torch.no_grad()
 def removed(path: SmoothingPath, images: Tensor) -> float:
     """The share of the gradients' energy that is gone at σ_max."""
     z = frequencies(images.shape[-2], images.shape[-1], images.dtype, images.device)
@@ -90,10 +92,16 @@ def removed(path: SmoothingPath, images: Tensor) -> float:
     return 1 - float((z * dct2(left).square()).sum() / (z * dct2(images).square()).sum())
 
 
+def finite(edge: float) -> float | None:
+    """λ, None where it is infinite: as JSON has it."""
+    return None if edge == math.inf else edge
+
+
+@torch.no_grad()
 def settings_of(path: SmoothingPath) -> dict[str, Any]:
     """The process in words of the method."""
     return {
-        "a": [round(float(a), 5) for a in path.rate], "edge": math.exp(path.log_edge),
+        "a": [round(float(a), 5) for a in path.rate], "edge": finite(math.exp(path.log_edge)),
         "blur": float(path.blur_variance) ** 0.5, "reference": float(path.reference),
     }  # fmt: skip
 
@@ -142,7 +150,7 @@ def train(
         if (step + 1) % max(1, steps // 12) == 0:
             row = {"images": (step + 1) * options.batch, "bits": sum(recent) / len(recent), **settings_of(path)}
             curve.append(row)
-            print({k: v if isinstance(v, list | int) else round(v, 4) for k, v in row.items()}, flush=True)
+            print({k: round(v, 4) if isinstance(v, float) else v for k, v in row.items()}, flush=True)
             recent.clear()
     return curve
 
@@ -170,10 +178,14 @@ def slopes(denoiser: Denoiser, images: Tensor, options: argparse.Namespace) -> l
                 (slope,) = torch.autograd.grad(bits(denoiser, x.to(device), rng).mean(), path.rate)
                 each.append(slope.cpu())
         every = torch.stack(each)
-        facts = {"edge": edge, "blur": blur, "reference": float(path.reference)}
+        facts = {"edge": finite(edge), "blur": blur, "reference": float(path.reference)}
         found.append(facts | {"mean": every.mean(0).tolist(), "error": (every.std(0) / len(every) ** 0.5).tolist()})
     denoiser.path = own
     return found
+
+
+def shown(value: float | None) -> str:
+    return "∞" if value is None else f"{value:.3g}"
 
 
 def page(out: Path) -> str:
@@ -190,7 +202,7 @@ def page(out: Path) -> str:
             off = each - torch.tensor(runs[seed, "ve"]["held_out"])
             gap = f"{off.mean():+.4f} ± {off.std() / len(off) ** 0.5:.4f}"
         rates = ", ".join(f"{a:.3g}" for a in end["a"])
-        named = " | ".join(f"{end[k]:.3g}" for k in ("edge", "blur", "reference"))
+        named = " | ".join(shown(end[k]) for k in ("edge", "blur", "reference"))
         lines.append(f"| {seed} | {case} | {each.mean():.4f} | {gap} | {run['removed']:.3f} | {named} | {rates} |")
     lines += ["", "Gradient of the bits in a at `ve`, times 1000, with standard errors; below 0 smoothing pays.", ""]
     lines += ["| seed | λ | ρ | at σ = " + " | ".join(f"{math.exp(x):.2g}" for x in any_run["levels"]) + " |"]
@@ -198,7 +210,7 @@ def page(out: Path) -> str:
     for (seed, _), run in sorted(runs.items()):
         for row in run.get("slopes", ()):
             cells = (f"{1e3 * m:.2f} ± {1e3 * e:.2f}" for m, e in zip(row["mean"], row["error"]))
-            lines.append(f"| {seed} | {row['edge']:g} | {row['blur']:g} | " + " | ".join(cells) + " |")
+            lines.append(f"| {seed} | {shown(row['edge'])} | {shown(row['blur'])} | " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
 
 

@@ -3,10 +3,10 @@
     python benchmarks/scaled_smoothing.py MODEL --train TRAIN --test TEST --count 200 --scales 0 0.5 1 1.5
 
 The network stays as it is. α1 is multiplied by a scale, and statistics and prior are estimated anew on images of
-TRAIN, for scale 1 as well; images, times and noise are the same for all. Near scale 1, where the network is at home, the
-slope is the gradient of the bound in the strength of the drift (the network's own optimum adds nothing to first
-order); far from it, what a network costs that was trained for another process. MODEL has the step
-exponential(windows=1) or signal. TRAIN and TEST are prepared datasets.
+TRAIN, for scale 1 as well; images, times and noise are the same for all. Near scale 1, for which the network was
+trained, the slope is the gradient of the bound in the strength of the drift. Far from it, it also has what a network
+costs under a process that it was not trained for. MODEL has the step exponential(windows=1) or signal. TRAIN and TEST
+are prepared datasets.
 """
 
 import argparse
@@ -32,7 +32,7 @@ def scaled(generator: Generator, scale: float, images: torch.Tensor, times: int)
     """The bound of the same network under the process with α1 times ``scale``."""
     process, config = generator.process, generator.plan.config
     if not isinstance(process, SPDE) or not isinstance(rate := process.equation.diffusivity, Geometric):
-        raise SystemExit(f"process: got {process.identity()}, expected a smoothing by edges with a geometric diffusivity")
+        raise SystemExit(f"{generator.origin.model}: expected a smoothing by edges with a geometric diffusivity")
     strength = Geometric(max(scale, NONE) * rate.a, max(scale, NONE) * rate.b)
     other = replace(process, equation=replace(process.equation, diffusivity=strength))
     statistics = other.estimate_statistics(images, channel_pca=config.channel_pca)
