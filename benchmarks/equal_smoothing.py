@@ -59,12 +59,12 @@ def build(case: str, size: int, a: float) -> Process:
     return anisodiff.process(preset, size, diffusivity=fading(a), step=step)
 
 
-def steps_of(size: int, images: Tensor, nfe: int) -> Tensor:
-    """Descending times of a sampler, even in the noise level of `ve`, which all cases have."""
+def grids_of(size: int, images: Tensor) -> dict[int, Tensor]:
+    """NFE → descending times of a sampler, even in the noise level of `ve`, which all cases have."""
     process = anisodiff.process("ve", size)
     statistics = process.estimate_statistics(images)
     model = ScoreModel.build(torch.nn.Identity(), process, statistics, ModelOptions())
-    return grid_between(model, "level", nfe - 1, T_MIN, process.T)
+    return {nfe: grid_between(model, "level", nfe - 1, T_MIN, process.T) for nfe in range(50, 1001, 50)}
 
 
 def stiffness(process: Process, times: Tensor) -> float:
@@ -89,7 +89,7 @@ def main() -> None:
     options, rest = words.parse_args(sys.argv[1:place]), sys.argv[place + 1 :]
     data = open_dataset(options.dataset)
     images, size, chosen = data.first(min(options.images, len(data))), max(data.size), ["ve:name=ve"]
-    least, grids = 50, {nfe: steps_of(size, images, nfe) for nfe in (50, 100, 200, 400, 800)}
+    least, grids = 50, grids_of(size, images)
     for case, (_, step) in CASES.items():
         made = partial(build, case, size)
         a = strength_for(made, images, options.share, made(1.0).T)
