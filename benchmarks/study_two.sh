@@ -30,6 +30,7 @@ uniform=cifar10-flow-matching-uniform-tiny:name=flow-matching-uniform
 piece 0 "$ve" "$ode" "$ours" "$flow" "$uniform" \
     'cifar10-song-tiny:name=song' 'cifar10-song-tiny:sampler=pc;steps=2000;name=song-pc' \
     'cifar10-heat-dissipation-tiny:steps=200;prior=auto,gaussian;name=heat-dissipation' \
-    'cifar10-edge-preserving-tiny:steps=50,750;name=edge-preserving' "$@"
+    'cifar10-edge-preserving-tiny:steps=750;name=edge-preserving' \
+    'cifar10-edge-preserving-tiny:steps=50;name=edge-preserving-50' "$@"
 piece 1 "$ve" "$ode" "$ours" "$flow" "$uniform" "$@"
 ${ANISODIFF:-anisodiff} compare --out "$out" --stage page

@@ -157,12 +157,17 @@ def test_structure_and_texture(script, tmp_path):
     printed = script("structure_texture.py", *words)
     assert f"wrote {tmp_path / 'README.md'}" in printed
     rows = json.loads((tmp_path / "results.json").read_text())["rows"]
-    assert {row["run"] for row in rows} == {"input", "cartoon", "cartoon-3", "blur", "ve", "ve-conditional"}
-    assert len(rows) == 1 + 2 * (4 + 2)
-    assert all(0 <= row["edge_f1"] <= 1 and row["sliced_wasserstein"] > 0 for row in rows)
+    models = {"cartoon", "cartoon-3", "blur", "ve", "ve-conditional"}
+    assert {row["run"] for row in rows} == models | {"input", "photograph"}
+    assert len(rows) == 2 + (2 + 1) * (3 + 2 + 3)  # NFE 2 by two samplers, 10 by one; one, two and three starts
+    assert not any(row.get("refused") for row in rows)
+    assert all(0 <= row["edge_f1"] <= 1 for row in rows)
+    assert all((row["sliced_wasserstein"] == 0) == (row["run"] == "photograph") for row in rows)
     assert next(row for row in rows if row["run"] == "input")["edge_f1"] == 1.0
     told = (tmp_path / "README.md").read_text()
-    assert told.count("| ve |") == 2
+    assert told.count("| ve |") == told.count("| ve, edges kept |") == 2
+    least = min(row["sliced_wasserstein"] for row in rows if (row["run"], row["asked"]) == ("ve-conditional", 2))
+    assert f"| {least:.4g} |" in told
     assert (tmp_path / "median.png").is_file()
     assert script("structure_texture.py", *words).splitlines()[-1] == f"wrote {tmp_path / 'README.md'}"
     with pytest.raises(SystemExit, match="holds a study with other settings"):
@@ -205,7 +210,49 @@ def test_equal_smoothing(script, tmp_path):
     texts = [word.strip("'") for word in command.split("' ") for word in word.split(" '")]
     runs = [parse_run(text) for text in texts if ";name=" in text]
     assert len(runs) == 7
-    assert command.endswith("--images 64")
+    assert command.endswith("--images 64 --steps 100")  # a stiff drift needs more of them, unless they are given
+    assert script("equal_smoothing.py", *words, "--", "--steps", "8").endswith("--steps 8\n")
+    words[words.index("0.5")] = "0.1"
+    assert script("equal_smoothing.py", *words).endswith("--steps 50\n")
+
+
+def test_learned_process(script, tmp_path):
+    """All cases to their end; the control stays, the others move; a second call finds all of it."""
+    rng = np.random.default_rng(0)
+    for name in ("train", "test"):
+        coarse = rng.integers(60, 200, (24, 1, 4, 4)).repeat(2, 2).repeat(2, 3)
+        np.save(tmp_path / f"{name}.npy", (coarse + rng.integers(-30, 30, (24, 1, 8, 8))).astype(np.uint8))
+        prepare(tmp_path / f"{name}.npy", tmp_path / name, size=8, channels=1)
+    words = [str(tmp_path / "train"), str(tmp_path / "test"), "--out", str(tmp_path / "out"), "--device", "cpu"]
+    words += ["--images", "48", "--batch", "8", "--nf", "8", "--held-out", "16", "--seeds", "0"]
+    printed = script("learned_process.py", *words)
+    runs = {path.stem: json.loads(path.read_text()) for path in (tmp_path / "out").glob("*.json")}
+    assert set(runs) == {"ve-0", "from-ve-0", "from-drift-0", "isotropic-0"}
+    last = {name: run["curve"][-1] for name, run in runs.items()}
+    assert last["ve-0"]["a"] == [0.0] * 9
+    assert runs["ve-0"]["removed"] == pytest.approx(0, abs=1e-6)
+    assert max(last["from-ve-0"]["a"]) > 0
+    assert last["from-drift-0"]["a"] != [0.1] * 9
+    assert runs["from-drift-0"]["removed"] > 0.05
+    assert (last["isotropic-0"]["edge"], last["isotropic-0"]["reference"]) == (None, 1.0)
+    assert [len(row["mean"]) for row in runs["ve-0"]["slopes"]] == [9] * 5
+    assert all(len(run["held_out"]) == 16 for run in runs.values())
+    assert printed.count("| 0 | from-") == 2
+    assert script("learned_process.py", *words) in printed
+
+
+def test_scaled_smoothing(script, tmp_path):
+    """At scale 1 the bits are those of the model; another scale has others."""
+    images = np.random.default_rng(0).integers(0, 256, (12, 32, 32, 3), dtype=np.uint8)
+    np.save(tmp_path / "set.npy", images)
+    prepare(tmp_path / "set.npy", tmp_path / "set", size=32, channels=3)
+    words = ["cifar10-tiny", "--train", str(tmp_path / "set"), "--test", str(tmp_path / "set"), "--count", "2"]
+    words += ["--calibration", "12", "--times", "1", "--scales", "0.5"]
+    told = script("scaled_smoothing.py", *words).splitlines()
+    assert told[0].startswith("scale 1: ")
+    assert told[0].endswith("to scale 1 +0.0000 ± 0.0000")
+    assert told[1].startswith("scale 0.5: ")
+    assert not told[1].endswith("to scale 1 +0.0000 ± 0.0000")
 
 
 def test_starts_and_repeats(script, tmp_path):

@@ -102,7 +102,7 @@ def test_a_conditional_model_is_told_the_cartoon(told, cartoons, command, refuse
         (lambda: generator.sample(4), "makes images from cartoons: anisodiff edit MODEL"),
         (lambda: edit(generator, cartoons, seeds=range(4), strength=0.5), "makes images from cartoons"),
         (lambda: generator.sample_seeds([0], condition=cartoons), r"condition: got \[4, 1, 8, 8\], expected \[1,"),
-        (lambda: from_cartoon(generator, cartoons, seeds=range(4), t=1.0), "starts from its prior at T"),
+        (lambda: from_cartoon(generator, cartoons, seeds=range(4), t=2.5), r"expected a time in \(t_min, T\]"),
     ):
         with pytest.raises(ValueError, match=words):
             call()
@@ -112,6 +112,22 @@ def test_a_conditional_model_is_told_the_cartoon(told, cartoons, command, refuse
     assert code == 0, err
     assert "cartoon at t = 2 " in out
     assert len(list(Path("made/t2").iterdir())) == 1
+
+
+def test_a_conditional_model_may_start_from_the_cartoon(told, cartoons):
+    """At t the state is the picture with the noise of t, as in SDEdit, and the network sees the picture as well."""
+    generator, seen = load(told, "cpu"), []
+    made = from_cartoon(generator, cartoons, seeds=range(4), t=0.3, steps=5, callback=seen.append)
+    sigma = 0.01 * (5000**0.3 - 1) ** 0.5  # of `ve`, 0.01 to 50
+    off = seen[0].state - cartoons
+    assert (seen[0].t, float(off.std())) == (0.3, pytest.approx(sigma, rel=0.2))
+    states = seen[0].state
+    told_other = generator.reverse(states, 0.3, seeds=range(4), steps=5, condition=cartoons.flip(0))
+    assert not torch.allclose(made, told_other)
+    again = generator.reverse(states, 0.3, seeds=range(4), steps=5, condition=cartoons, batch=3)
+    torch.testing.assert_close(again, made, rtol=0, atol=2e-5)
+    with pytest.raises(ValueError, match="makes images from cartoons"):
+        generator.reverse(states, 0.3, seeds=range(4), steps=5)
 
 
 def test_a_condition_is_refused_where_there_is_none(runs, cartoons):

@@ -7,7 +7,8 @@ image is taken as a state at t.
 
 **From a cartoon.** With the process `cartoon` the state when the smoothing ends is M + σ ξ, M the smoothed image. A
 picture that is a cartoon already takes the place of M, as it is: u = picture + σ ξ. Smoothing it once more, as SDEdit
-would, gives a state whose M is not the picture. A conditional model sees the picture, and starts from its prior.
+would, gives a state whose M is not the picture. A conditional model sees the picture, and starts from its prior, or
+from the picture with the noise of a time t, as SDEdit does.
 
 **A mask** (1: edit, 0: keep) keeps the other pixels of x exactly. To make the edit fit them, the forward path from x
 is stored at the sampler's own times, and after every reverse step to t' the kept pixels are replaced by those of the
@@ -183,12 +184,10 @@ def restore(
 
 
 def cartoon_time(generator: Generator, t: float | None = None) -> float:
-    """Where a cartoon lies on the path: the end of the smoothing, or a later ``t``; T for a conditional model."""
+    """Where a cartoon starts: at the end of the smoothing, or a later ``t``; for a conditional model at T, or t."""
     process = generator.process
     if process.conditional:
-        if t is not None and t < process.T:
-            raise ValueError(f"t: got {t:g}, but a conditional model starts from its prior at T; leave it out")
-        return process.T
+        return process.T if t is None else time_of(generator, t, None)
     end = process.smoothing_end
     if end is None:
         raise ValueError("the process never ends its smoothing, so no cartoon lies on its path; train 'cartoon'")
@@ -215,22 +214,23 @@ def from_cartoon(
 ) -> Images:
     """Images [B, C, H, W] in [0, 1] whose cartoons are ``images`` [B, C, H, W] in [0, 1], one for every seed.
 
-    ``t``: from this time on, later than the end of the smoothing (the default): with more noise more is invented.
+    ``t``: from this time on, later than the end of the smoothing (the default): with more noise more is invented. For
+    a conditional model before T, its prior (the default).
     """
     chosen, when = seeds_of(seeds, len(images)), cartoon_time(generator, t)
     _check_images(images, (len(chosen), generator.channels, *generator.size), span=True)
-    if generator.process.conditional:
+    process, conditional = generator.process, generator.process.conditional
+    if conditional and when == process.T:
         return generator.sample_seeds(
             chosen, steps=steps, sampler=sampler, classes=NONE if classes is None else classes, guidance=guidance,
             condition=images, batch=batch, callback=callback,
         )  # fmt: skip
-    keys = torch.tensor(chosen, dtype=torch.int64)
-    states = generator.process.after_smoothing(
-        generator.encode(images.to("cpu", generator.plan.dtype)).cpu(), when, KeyedNoise(combine(FORWARD, keys, 0))
-    )
+    x = generator.encode(images.to("cpu", generator.plan.dtype)).cpu()
+    noise = KeyedNoise(combine(FORWARD, torch.tensor(chosen, dtype=torch.int64), 0))
+    states = process.draw(x, when, noise) if conditional else process.after_smoothing(x, when, noise)
     return generator.reverse(
-        states, when, seeds=chosen, steps=steps, sampler=sampler, classes=classes, guidance=guidance, batch=batch,
-        callback=callback,
+        states, when, seeds=chosen, steps=steps, sampler=sampler, classes=classes, guidance=guidance,
+        condition=images if conditional else None, batch=batch, callback=callback,
     )  # fmt: skip
 
 

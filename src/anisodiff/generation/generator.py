@@ -353,13 +353,15 @@ class Generator(Shareable):
         sampler: str | Sampler = "auto",
         classes: Chosen | None = None,
         guidance: float | Guidance = 1.0,
+        condition: Tensor | None = None,
         batch: int | None = None,
         callback: Callback | None = None,
     ) -> Images:
         """Images [B, C, H, W] in [0, 1] from ``states`` at time ``t`` ∈ (t_min, T]: to denoise, deblur, edit.
 
         ``seeds``: one for every state, the first of them, or a `torch.Generator` that draws the first. ``classes``
-        and ``guidance`` as in `sample`, but the null label unless classes are given.
+        and ``guidance`` as in `sample`, but the null label unless classes are given. ``condition`` as in
+        `sample_seeds`.
         """
         chosen = seeds_of(seeds, len(states))
         route = self.route(sampler, steps, t, classes=classes, guidance=guidance)
@@ -369,7 +371,9 @@ class Generator(Shareable):
         if not bool(states.isfinite().all()):
             raise ValueError("states: they hold NaN or infinite values; expected numbers")
         begin = states.as_subclass(Tensor)
-        found = self._run(lambda rows: begin[rows.to(begin.device)].to(self.device), chosen, route, batch, callback)
+        found = self._run(
+            lambda rows: begin[rows.to(begin.device)].to(self.device), chosen, route, batch, callback, condition
+        )
         return found.images.as_subclass(Images)
 
     def invert(
