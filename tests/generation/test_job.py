@@ -177,6 +177,27 @@ def test_a_kill_between_joining_and_tidying_up_does_no_harm(generator, tmp_path,
     assert sorted(files(tmp_path)) == ["out.zip", "out.zip.json"]
 
 
+def test_a_kill_while_tidying_up_does_no_harm(generator, tmp_path):
+    """Killed before every single removal: the same command ends, with the same bytes and nothing left."""
+    config = SamplingConfig(steps=4)
+    write_samples(generator, range(3), tmp_path / "whole.zip", config)
+    expected = (tmp_path / "whole.zip").read_bytes()
+    for fatal in range(1, 5):  # three images and the protocol
+        out, removed = tmp_path / f"{fatal}.zip", []
+
+        def kill(effect, fatal=fatal, removed=removed):
+            removed.append(effect) if effect == "remove" else None
+            if len(removed) == fatal:
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            write_samples(generator, range(3), out, config, observe=kill)
+        assert out.with_name(f"{out.name}.parts").is_dir()
+        assert write_samples(generator, range(3), out, config).made == 0
+        assert not out.with_name(f"{out.name}.parts").exists()
+        assert out.read_bytes() == expected
+
+
 def test_the_three_containers_hold_the_same_pixels(generator, tmp_path):
     expected = to_pixels(generator.sample(10, seed=5, steps=3))
     for name in ("folder", "set.zip", "set.npz"):

@@ -123,6 +123,14 @@ class SampleFolder:
             raise ValueError(f"{self.file(seed)} cannot be read ({error}): remove it and run again") from None
         return pixels[..., None] if pixels.ndim == 2 else pixels
 
+    def remove(self) -> None:
+        """Remove the images, then the protocol: what a kill leaves of the folder is still known for what it is."""
+        for entry in sorted(self.path.iterdir(), key=lambda entry: entry.name == NAME):
+            if entry.suffix in (".png", ".json", _PART):
+                self.observe("remove")
+                entry.unlink(missing_ok=True)
+        shutil.rmtree(self.path, ignore_errors=True)
+
     @contextmanager
     def _disk_errors(self) -> Iterator[None]:
         """An error of the disk as one line with the number of images that are safe."""
@@ -228,7 +236,10 @@ def write_samples(
         )  # fmt: skip
 
     distributed.agree(lambda: _check_overwriting(folder, out, protocol))
-    if join is not None and distributed.agree(lambda: not folder.path.is_dir() and _finished(out, protocol)):
+    if join is not None and distributed.agree(lambda: _finished(out, protocol)):
+        if distributed.leads and folder.path.is_dir():  # of a job that was killed while it removed them
+            with alone(folder.path):
+                folder.remove()
         say(f"{out} is already there, made in the same way: nothing to do")
         return outcome(0, 0)
     with alone(folder.path) if distributed.leads else nullcontext():
@@ -260,7 +271,7 @@ def write_samples(
                 write_json(path_of(out), protocol)
             except ValueError as error:
                 raise ValueError(f"{error}; all {len(chosen)} images are kept in {folder.path}") from None
-            shutil.rmtree(folder.path, ignore_errors=True)
+            folder.remove()
     if join is not None and distributed.leads:
         with suppress(OSError):
             folder.path.rmdir()  # on Windows it held the lock until now
