@@ -31,7 +31,7 @@ def bodies(number: int) -> dict[str, tuple[str, dict[str, Any], str]]:
     found = {}
     for preset, size in (
         ("anisotropic-gentle", 32), ("anisotropic-gentle", 64), ("anisotropic-gentle", 128), ("ve", 64), ("heat", 64),
-        ("anisotropic", 64), ("anisotropic-paper", 64),
+        ("anisotropic", 64), ("anisotropic-paper", 64), ("design-3b", 64),
     ):  # fmt: skip
         keys = {"intensity": f"geometric(0.02, {10 + number / 100})"}
         body = {"a": {"preset": preset, "keys": keys}, "size": size}
