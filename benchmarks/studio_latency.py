@@ -34,6 +34,8 @@ def bodies(number: int) -> dict[str, tuple[str, dict[str, Any], str]]:
         ("anisotropic", 64), ("anisotropic-paper", 64), ("design-3b", 64),
     ):  # fmt: skip
         keys = {"intensity": f"geometric(0.02, {10 + number / 100})"}
+        if preset == "design-3b":  # it has no noise
+            keys = {"diffusivity": f"geometric(0.5, {1000 - number / 100})"}
         body = {"a": {"preset": preset, "keys": keys}, "size": size}
         found[f"designer, {preset}, {size}²"] = ("/api/design", body, "trajectory")
     painting = f"data:image/png;base64,{_painting()}"

@@ -234,3 +234,23 @@ def test_the_answer_takes_less_than_150_ms_of_a_core(name):
         spent.append(time.thread_time() - begin)
     assert min(spent) < 0.15
     assert torch.get_num_threads() == 1
+
+
+def test_without_noise_one_path_tells_all(monkeypatch):
+    """`design-3b` has none; its states are those of two paths, and no band has noise."""
+    image, counts = torch.rand(3, 16, 16, generator=torch.Generator().manual_seed(0)), []
+    process = Setting.of("design-3b", 16, {}).build()
+    path = type(process).path
+
+    def counted(self, x0, times, rng=None):
+        counts.append(len(x0))
+        return path(self, x0, times, rng)
+
+    monkeypatch.setattr(type(process), "path", counted)
+    times = times_of(process)
+    found = trajectory(process, image, 0, times, lambda: None)
+    assert counts == [1]
+    expected = path(process, image.expand(2, 3, 16, 16), times, torch.Generator().manual_seed(1))
+    for state, pair in zip(found.states, expected):
+        torch.testing.assert_close(state, pair[1], rtol=0, atol=1e-5)
+    assert all(ratio is None for row in found.snr for ratio in row)

@@ -31,6 +31,7 @@ from anisodiff.io.figures import caption, save_animation, save_figure, trajector
 from anisodiff.models.base import equivalent_level
 from anisodiff.noise import KeyedNoise, white
 from anisodiff.processes import Process
+from anisodiff.processes.base import EquationProcess
 from anisodiff.processes.config import KEYS, STEPS
 from anisodiff.processes.presets import preset
 from anisodiff.registry import DEFAULT_PROCESS, FIGURES, PRESETS, build_process
@@ -172,14 +173,15 @@ class Trajectory:
 def trajectory(
     process: Process, image: Tensor, seed: int, times: Sequence[float], check: Callable[[], None]
 ) -> Trajectory:
-    """Of an image [C, H, W] in [0, 1]."""
-    pairs = finite(process.path(image.expand(2, *image.shape), times, Watched(2, seed, check)))
+    """Of an image [C, H, W] in [0, 1]. Without noise one path is enough: a second would be the same."""
+    paths = 1 if isinstance(process, EquationProcess) and str(process.equation.intensity) == "0" else 2
+    pairs = finite(process.path(image.expand(paths, *image.shape), times, Watched(paths, seed, check)))
     snr, level = [], []
     band, modes = _bands(image)
     source, count = dct2(image.double() - 0.5), len(image) * modes
     power = band_sums(source.square().mean(0), band, BANDS) / modes
     for pair in pairs:
-        a, b = dct2(pair.double() - 0.5)
+        a, b = dct2(pair.double() - 0.5).expand(2, *image.shape)
         both = band_sums((a * b).mean(0), band, BANDS) / modes
         spread = band_sums(0.5 * (a - b).square().mean(0), band, BANDS) / modes
         link = band_sums((source * (a + b) / 2).mean(0), band, BANDS) / modes
