@@ -217,7 +217,7 @@ def test_the_three_containers_hold_the_same_pixels(generator, tmp_path):
         assert json.loads(archive.read("protocol.json"))["sampler"].startswith("exponential")
 
 
-def test_a_folder_grows_and_is_mended(generator, tmp_path):
+def test_a_folder_grows_and_is_repaired(generator, tmp_path):
     folder = tmp_path / "run-0.5"
     write_samples(generator, range(4), folder, SamplingConfig(steps=3))
     first = files(folder)
