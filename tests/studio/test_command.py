@@ -9,6 +9,8 @@ from pathlib import Path
 
 import httpx
 
+from tests.support.children import interruptible
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -29,7 +31,8 @@ def test_a_missing_extra_is_one_line_with_its_command(refused, monkeypatch):
 
 def test_it_serves_and_ctrl_c_ends_it_in_the_middle_of_an_answer(tmp_path):
     words = [sys.executable, "-m", "anisodiff", "studio", "--no-browser", "--port", "0", "--device", "cpu"]
-    child = subprocess.Popen(words, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    with interruptible():
+        child = subprocess.Popen(words, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     address = child.stdout.readline().split()[-1]
     assert address.startswith("http://127.0.0.1:")
     assert child.stdout.readline().startswith(f"runs: {tmp_path.resolve()}")

@@ -1,7 +1,8 @@
 """The folder of one's own runs: what is in it, how a run goes, and a training as a process of its own.
 
 A run, a study or a set of images is known by its place below the folder; requests name places from these lists and
-nothing else. A training is ``python -m anisodiff train``; stopped by SIGINT it saves, and ``train -o RUN`` continues.
+nothing else. A training is ``python -m anisodiff train``; stopped by SIGTERM it saves, and ``train -o RUN``
+continues. (SIGINT is ignored by the children of a studio that was started in the background.)
 """
 
 import os
@@ -65,7 +66,7 @@ class Training:
     def stop(self) -> None:
         """Ask it to save and end."""
         if self.runs:
-            self._child.send_signal(signal.SIGINT)
+            self._child.send_signal(signal.SIGTERM)
 
     def wait(self, seconds: float) -> None:
         """Until it has ended, at most that long; then it is ended."""
