@@ -10,6 +10,7 @@ A draw depends on its sample's own key, whatever else is in the batch.
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -22,8 +23,33 @@ from anisodiff.dct import dct2, idct2
 from anisodiff.noise import KeyedNoise, Randomness, white
 from anisodiff.tensors import precise, wide, widened
 
-Images = Tensor | NDArray[np.uint8]
+_AT_ONCE = 64  # images that are encoded
+Pixels = Tensor | NDArray[np.uint8]
 """[N, C, H, W]: float in [0, 1], or bytes (a memory map will do)."""
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """Images as states of a latent space, each encoded when it is taken."""
+
+    images: Pixels
+    encode: Callable[[Tensor], Tensor]
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+
+Images = Pixels | Encoded
+
+
+def take(images: Images, index: Tensor) -> Tensor:
+    """The images at ``index`` [B], float [B, C, H, W], where the index lives."""
+    if isinstance(images, Encoded):
+        parts = torch.split(index, _AT_ONCE)
+        return torch.cat([images.encode(take(images.images, part)) for part in parts]).to(index.device)
+    if isinstance(images, Tensor):
+        return images[index.to(images.device)].to(index.device)
+    return torch.from_numpy(np.array(images[index.cpu().numpy()])).to(index.device).float() / 255
 
 
 def normal_density(xi: Tensor, log_determinant: Tensor | float) -> Tensor:
@@ -101,9 +127,7 @@ def choose(images: Images, count: int, source: Randomness) -> Tensor:
         where = torch.device("cpu") if source is None else source.device
         uniform = torch.rand(count, dtype=wide(where), generator=source, device=where)
     index = (uniform * len(images)).long().clamp(max=len(images) - 1).to(where)
-    if isinstance(images, Tensor):
-        return images[index.to(images.device)].to(index.device)
-    return torch.from_numpy(images[index.cpu().numpy()]).to(index.device).float() / 255
+    return take(images, index)
 
 
 @dataclass(frozen=True)

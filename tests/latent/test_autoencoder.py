@@ -79,6 +79,8 @@ def test_a_large_image_is_coded_in_tiles(autoencoder, monkeypatch):
         ({"layers_per_block": 10**9}, "layers_per_block"),
         ({"block_out_channels": [8, 16]}, "describes another network than"),
         ({"act_fn": [[]]}, "diffusers cannot build it"),
+        ({"out_channels": 16}, "in_channels and out_channels are 3 and 16"),
+        ({"scaling_factor": ["much"]}, "scaling_factor: got list, expected a number"),
     ],
 )
 def test_refuses_a_config_that_is_not_of_these_weights(tmp_path, changes, says):
@@ -87,6 +89,34 @@ def test_refuses_a_config_that_is_not_of_these_weights(tmp_path, changes, says):
     (folder / CONFIG).write_text(json.dumps({**config, **changes}))
     with pytest.raises(ValueError, match=says):
         open_autoencoder(folder)
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"upsampling_scaling_factor": 4096}, "upsampling_scaling_factor: got 4096"),
+        (
+            {"decoder_block_out_channels": [8, 8, 8], "num_decoder_blocks": [1, 1, 1]},
+            "encoder_block_out_channels and decoder_block_out_channels are 2 and 3",
+        ),
+    ],
+)
+def test_refuses_a_tiny_one_that_decodes_to_another_size(tmp_path, changes, says):
+    with pytest.raises(ValueError, match=says):
+        describe(write_autoencoder(tmp_path / "ae", kind=AutoencoderTiny, **changes), online=False)
+
+
+def test_missing_weights_show_before_any_work(tmp_path, monkeypatch):
+    folder = write_autoencoder(tmp_path / "ae")
+    (folder / WEIGHTS).unlink()
+    with pytest.raises(ValueError, match=f"{WEIGHTS} is missing: expected the weights beside"):
+        describe(folder, online=False)
+    # of a repository of which other files were downloaded, the Hub's cache has a folder
+    monkeypatch.setattr("huggingface_hub.snapshot_download", lambda **_: str(folder))
+    with pytest.raises(
+        ValueError, match=f"no {WEIGHTS} of owner/name here .it has not been downloaded.; where there"
+    ):
+        describe("owner/name", online=False)
 
 
 def test_says_how_to_provide_what_is_not_there(tmp_path, monkeypatch):
@@ -115,6 +145,18 @@ def test_a_decoder_of_another_shape_or_scale_is_refused_with_both(tmp_path, auto
     scaled = write_autoencoder(tmp_path / "scaled", scaling_factor=0.5)
     with pytest.raises(ValueError, match=r"scaling 0.5, shift 0; expected .* scaling 0.18215"):
         codec_of(keys(autoencoder), 3, "cpu", str(scaled))
+
+
+def test_weights_that_have_changed_are_used_only_where_they_are_named(tmp_path):
+    folder = write_autoencoder(tmp_path / "ae")
+    known = keys(folder, sha256=open_autoencoder(folder).sha256)
+    assert codec_of(known, 3, "cpu").autoencoder.sha256 == known["sha256"]
+    weights = load_file(folder / WEIGHTS)
+    weights["decoder.conv_out.bias"] += 1
+    save_file(weights, folder / WEIGHTS)
+    with pytest.raises(ValueError, match=r"other weights than in training; .* --latent"):
+        codec_of(known, 3, "cpu")
+    assert codec_of(known, 3, "cpu", str(folder)).autoencoder.sha256 != known["sha256"]
 
 
 def test_the_scale_and_its_inverse(autoencoder):

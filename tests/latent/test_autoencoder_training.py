@@ -1,9 +1,12 @@
 """Training an autoencoder: it learns, it continues bit by bit, and diffusers reads what it leaves."""
 
+import numpy as np
 import pytest
 import torch
 from diffusers import AutoencoderKL
+from PIL import Image
 
+from anisodiff.data import open_dataset
 from anisodiff.io.checkpoint import find
 from anisodiff.latent.autoencoder import describe, open_autoencoder
 from anisodiff.noise import KeyedNoise
@@ -90,7 +93,21 @@ def test_the_commands(command, dataset, tmp_path):
     options = [word for key in keys for word in ("--set", key)]
     code, out, err = command("autoencoder", "train", "--data", dataset.path, "--out", "ae", "--images", 16, *options)
     assert (code, "finished after 16 images" in out) == (0, True), err
+    code, out, err = command("autoencoder", "train", "--data", dataset.path, "--out", "ae", "--images", 16, *options)
+    assert (code, "finished after 16 images\n" in out) == (0, True), err  # nothing was left to do
     code, out, err = command("autoencoder", "reconstruct", "ae", "--data", dataset.path, "--out", "r", "--n", 5)
     assert (code, "5 images (5 made now): PSNR" in out) == (0, True), err
     code, out, err = command("autoencoder", "train", "--data", dataset.path, "--out", "ae", "--set", "wide=3")
     assert (code, "unknown key 'wide'; did you mean 'width'?" in err) == (2, True)
+
+
+def test_images_are_cut_to_what_the_factor_divides(command, tmp_path):
+    (tmp_path / "photos").mkdir()
+    for number in range(3):
+        Image.fromarray(np.full((30, 30, 3), 60 * number, np.uint8)).save(tmp_path / "photos" / f"{number}.png")
+    words = ["autoencoder", "train", "--data", "photos", "--images", 2, "--set", "width=8", "--set", "batch=2"]
+    code, _, err = command(*words, "--size", 30, "--out", "ae")
+    assert (code, "factor: got 8 for images of 30×30, expected a divisor" in err) == (2, True)
+    assert not (tmp_path / "ae").exists()
+    code, _, err = command(*words, "--out", "ae")
+    assert (code, open_dataset(tmp_path / "ae" / "data").size) == (0, (24, 24)), err

@@ -1,5 +1,9 @@
 """Cached latents: their law, their scale, restarts, and what damages them."""
 
+import os
+import time
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
@@ -14,6 +18,7 @@ from anisodiff.latent.encoding import encode
 from anisodiff.latent.reconstruction import reconstruct
 from anisodiff.noise import KeyedNoise
 from tests.latent.conftest import CHANNELS, pixels, write_autoencoder
+from tests.support.children import together
 
 
 def test_rows_are_the_posteriors_of_the_image_and_its_mirror(dataset, autoencoder):
@@ -90,6 +95,35 @@ def test_encoded_once(dataset, autoencoder, monkeypatch):
     assert encode(dataset, coder).meta == first.meta
 
 
+def test_latents_that_are_there_need_no_right_to_write(dataset, autoencoder, monkeypatch):
+    coder = open_autoencoder(autoencoder)
+    first = encode(dataset, coder)
+    monkeypatch.setattr(encoding, "locked", lambda *_, **__: pytest.fail("a lock is a file"))
+    assert encode(dataset, coder).meta == first.meta
+
+
+def test_a_full_disk_is_noticed_before_hours_of_encoding(dataset, autoencoder, monkeypatch):
+    coder = open_autoencoder(autoencoder)
+    monkeypatch.setattr(encoding.shutil, "disk_usage", lambda _: SimpleNamespace(free=1000))
+    monkeypatch.setattr(encoding, "_encoded", lambda *_: pytest.fail("encoded"))
+    with pytest.raises(OSError, match=r"cannot write .*/latents/.*: 0.00 GB free, 0.00 GB needed"):
+        encode(dataset, coder)
+
+
+def test_of_two_processes_one_encodes(dataset, autoencoder, tmp_path, monkeypatch):
+    coder, written = open_autoencoder(autoencoder), encoding._write
+
+    def write(*given):
+        (tmp_path / f"wrote-{os.getpid()}").touch()
+        time.sleep(0.3)  # the other one is here by now
+        written(*given)
+
+    monkeypatch.setattr(encoding, "_write", write)
+    together(lambda rank: encode(dataset, coder))
+    assert len(list(tmp_path.glob("wrote-*"))) == 1
+    verify_latents(open_latents(dataset, coder.sha256))
+
+
 def test_damage_is_noticed(dataset, autoencoder):
     latents = encode(dataset, open_autoencoder(autoencoder))
     file = latents.path / "latents.npy"
@@ -129,6 +163,15 @@ def test_weights_that_make_no_image_are_refused_before_anything_is_cached(datase
     save_file(weights, folder / WEIGHTS)
     with pytest.raises(ValueError, match=r"decoder\.conv_out\.weight is not finite"):
         open_autoencoder(folder)
+
+
+def test_a_few_reconstructions_encode_a_few_images(dataset, autoencoder, tmp_path):
+    coder = open_autoencoder(autoencoder)
+    few = reconstruct(dataset, coder, tmp_path / "few", 3)
+    assert open_latents(dataset, coder.sha256) is None
+    encode(dataset, coder)
+    again = reconstruct(dataset, coder, tmp_path / "again", 3)  # from the cache
+    assert few.psnr == pytest.approx(again.psnr, abs=0.05)
 
 
 def test_reconstructions_are_restartable(dataset, autoencoder, tmp_path):

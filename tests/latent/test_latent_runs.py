@@ -2,21 +2,28 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from PIL import Image
+from safetensors.torch import load_file, save_file
 
 import anisodiff
 from anisodiff.data import in_memory, open_dataset, prepare
 from anisodiff.editing import edit
 from anisodiff.editing.solving import solve
 from anisodiff.generation import load
+from anisodiff.generation.protocol import describe as describe_samples
 from anisodiff.io.checkpoint import find
-from anisodiff.latent.autoencoder import describe
+from anisodiff.latent.autoencoder import WEIGHTS, describe
 from anisodiff.metrics.samples import is_model
+from anisodiff.noise import KeyedNoise
+from anisodiff.pipelines.pipeline import AnisoDiffPipeline
+from anisodiff.priors import choose
 from anisodiff.training import Hooks, Plan, TrainConfig, train
 from anisodiff.training.preview import fit_prior, showing
-from anisodiff.training.setup import with_latents
+from anisodiff.training.setup import describe as describe_run
+from anisodiff.training.setup import load_start, with_latents
 from tests.latent.conftest import FACTOR, SIZE, pixels, write_autoencoder
 from tests.support.children import together
 
@@ -125,6 +132,75 @@ def test_priors_from_images_start_from_their_latents(trained):
     assert tuple(terminal.shape) == (2, *generator.state_shape)
 
 
+def test_a_prior_starts_from_the_latents_of_the_images_it_is_said_to(trained):
+    """A protocol names the images: the source of a sample is found again by the same choice, of any number."""
+    generator = load(trained[0], "cpu")
+    images = torch.rand(5000, 3, *SIZE, generator=torch.Generator().manual_seed(0))
+    prior = generator.start("simulate", images).prior
+    expected = generator.codec.encode(choose(images, 3, KeyedNoise(torch.arange(3))))
+    torch.testing.assert_close(choose(prior.images, 3, KeyedNoise(torch.arange(3))), expected, rtol=0, atol=1e-5)
+
+
+def test_protocol_and_card_name_the_autoencoder(trained, autoencoder, tmp_path):
+    generator = load(trained[0], "cpu")
+    code = generator.codec.autoencoder.sha256
+    protocol = describe_samples(generator, generator.start(), generator.route(steps=4), [0], None)
+    assert protocol["autoencoder"] == code
+    folder = generator.save_pretrained(tmp_path / "given", samples=0)
+    text = "".join(file.read_text() for file in folder.iterdir() if file.suffix in (".md", ".json"))
+    assert str(autoencoder.parent) not in text  # the folders of this machine
+    card = (folder / "README.md").read_text()
+    assert f"3×4×8 of the autoencoder `{autoencoder.name}`, sha256 `{code[:16]}`" in card
+    assert f"anisodiff.load('given', latent='{autoencoder.name}')" in card
+    with pytest.raises(ValueError, match=r"holds no autoencoder: .* give its folder with --latent"):
+        load(folder, "cpu")
+    again = AnisoDiffPipeline.from_pretrained(folder, latent=autoencoder)
+    assert again(num_inference_steps=4).images[0].size == SIZE[::-1]
+
+
+def test_a_run_trains_on_without_its_autoencoder(dataset, tmp_path):
+    folder = write_autoencoder(tmp_path / "ae")
+    made, _ = with_latents(config(folder, sample_every=8), dataset, torch.device("cpu"))
+    folder.rename(tmp_path / "elsewhere")
+    said = []
+    hooks = showing(tmp_path / "run", made, say=said.append)
+    assert train(made, dataset, tmp_path / "run", device="cpu", hooks=hooks).finished
+    assert len([line for line in said if line.startswith("no grids of samples: the autoencoder of this")]) == 1
+    assert not (tmp_path / "run" / "samples").exists()
+
+
+def test_a_run_keeps_its_scale_but_not_that_of_other_images(autoencoder, dataset, tmp_path, monkeypatch):
+    cpu = torch.device("cpu")
+    monkeypatch.chdir(autoencoder.parent)
+    relative = {**describe(autoencoder, online=False).as_keys(), "autoencoder": autoencoder.name}
+    first, latents = with_latents(config(autoencoder, latent=relative), dataset, cpu)
+    assert first.latent["autoencoder"] == str(autoencoder.resolve())  # whatever folder is the current one later
+    rounded = {**first.latent, "mean": [m * (1 + 1e-5) for m in first.latent["mean"]]}
+    kept, again = with_latents(replace(first, latent=rounded), dataset, cpu)
+    assert kept.latent == rounded
+    assert again.scale.mean == tuple(rounded["mean"])
+    other = {**first.latent, "std": [2 * s for s in first.latent["std"]]}
+    assert with_latents(replace(first, latent=other), dataset, cpu)[0] == first
+    assert latents.scale.std == tuple(first.latent["std"])
+
+
+def test_a_start_of_another_latent_space_gives_weights_alone(trained, autoencoder, tmp_path):
+    path, dataset = trained
+    other = write_autoencoder(tmp_path / "ae")
+    tensors = load_file(other / WEIGHTS)
+    tensors["encoder.conv_out.bias"] += 1
+    save_file(tensors, other / WEIGHTS)
+    found = []
+    for folder in (autoencoder, other):
+        plan = Plan.of(with_latents(config(folder), dataset, torch.device("cpu"))[0])
+        found.append(load_start(path, plan, describe_run(plan, dataset)))
+    assert found[0].statistics is not None
+    assert found[0].prior is not None
+    assert (found[1].statistics, found[1].prior) == (None, None)
+    assert found[1].words.endswith("; it was trained on latents of another autoencoder")
+    assert found[0].tensors.keys() == found[1].tensors.keys()
+
+
 def test_what_is_of_pixels_alone_is_refused(trained):
     generator = load(trained[0], "cpu")
     with pytest.raises(ValueError, match="an operator acts on pixels"):
@@ -175,6 +251,8 @@ def test_the_whole_way_by_commands(command, autoencoder, tmp_path):
     assert code == 0, err
     assert "latents 3×8×8 of" in err
     assert command("train", "--out", "run", "--device", "cpu")[0] == 0
+    code, out, err = command("train", "--data", "data", "--latent", autoencoder, "--out", "run", *small, "--dry-run")
+    assert (code, "without --dry-run this command would continue it" in out) == (0, True), err
     code, out, err = command(
         "sample", "run", "-n", 2, "--steps", 4, "--out", "s", "--strip", "s.png", "--device", "cpu"
     )
@@ -197,6 +275,25 @@ def test_the_whole_way_by_commands(command, autoencoder, tmp_path):
     assert (code, "12 at 4x4" in out or "8 at 4x4" in out) == (0, True), err
 
 
+def test_a_recipe_without_its_autoencoder_is_refused_before_images_are_prepared(command, tmp_path, monkeypatch):
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "hub"))
+    photos = tmp_path / "photos"
+    photos.mkdir()
+    Image.fromarray(pixels(1)[0].transpose(1, 2, 0)).save(photos / "0.png")
+    code, _, err = command("train", "scenes128-latent", "--data", photos, "--out", "run", "--device", "cpu")
+    assert (code, "autoencoder holds no autoencoder: expected config.json" in err) == (2, True)
+    assert not (tmp_path / "run").exists()
+
+
+def test_classes_are_learned_in_latent_space(autoencoder, tmp_path):
+    labels = np.arange(12) % 2
+    model = anisodiff.train(
+        torch.from_numpy(pixels(12)), tmp_path / "run", labels=labels, classes="auto", latent=autoencoder,
+        network=NETWORK, batch=4, images=8, calibration=16, device="cpu", progress=False,
+    )  # fmt: skip
+    assert tuple(model.sample(2, steps=4, classes=[0, 1], guidance=2.0).shape) == (2, 3, *SIZE)
+
+
 def test_python_takes_an_autoencoder_by_its_folder(autoencoder, tmp_path):
     model = anisodiff.train(
         torch.from_numpy(pixels(12)), tmp_path / "run", latent=autoencoder, network=NETWORK, batch=4, images=8,
@@ -215,6 +312,7 @@ def test_python_takes_an_autoencoder_by_its_folder(autoencoder, tmp_path):
         ({"latent": {"autoencoder": "a", "channels": 0, "factor": 2}}, "latent.channels"),
         ({"latent": {"autoencoder": "a", "channels": 3, "factor": 2, "std": [1, 0, 1]}}, "3 numbers, all positive"),
         ({"latent": {"autoencoder": "a", "channels": 3, "factor": 2, "code": 1}}, "unknown key 'code'"),
+        ({"latent": {"autoencoder": "a", "channels": 3, "factor": 2, "sha256": 5}}, "expected 64 hexadecimal digits"),
     ],
 )
 def test_configs_that_cannot_be(autoencoder, changes, says):

@@ -33,7 +33,7 @@ def train(
     """
     from functools import partial
 
-    from anisodiff.data import is_dataset, open_dataset, prepare
+    from anisodiff.data import guess, is_dataset, open_dataset, open_source, prepare
     from anisodiff.notation import nearest
     from anisodiff.runtime.devices import pick_device
     from anisodiff.runtime.progress import stages
@@ -45,6 +45,8 @@ def train(
         if key not in known:
             raise ValueError(f"autoencoder: unknown key {key!r}; {nearest(key, known)}")
     config = AutoencoderConfig(**keys)
+    if size is not None and is_dataset(data):
+        raise ValueError(f"--size: {data} is prepared already; leave it out, or give the images themselves")
 
     def say(line: str) -> None:
         common.console.print(line, highlight=False, soft_wrap=True)
@@ -53,14 +55,22 @@ def train(
         if is_dataset(data):
             dataset = open_dataset(data)
         else:
-            made = prepare(data, output / "data", size=size, progress=partial(tell, "preparing the images"))
+            source = open_source(data)
+            seen = guess(source)
+            sides = [side // config.factor * config.factor for side in seen.size] if size is None else [size, size]
+            config.network(seen.channels, (sides[0], sides[1]))  # refused before hours of preparing
+            made = prepare(
+                source, output / "data", size=(sides[0], sides[1]), channels=seen.channels,
+                progress=partial(tell, "preparing the images"),
+            )  # fmt: skip
             dataset = made.dataset
             say(made.message)
         outcome = train_autoencoder(
             dataset, output, config, device=pick_device(device), say=say, progress=partial(tell, "training")
         )
-    seen = outcome.step * config.batch
-    typer.echo(f"{'finished' if outcome.finished else 'stopped'} after {seen:,} images, loss {outcome.loss:.4f}")
+    done = outcome.step * config.batch
+    loss = "" if outcome.loss is None else f", loss {outcome.loss:.4f}"
+    typer.echo(f"{'finished' if outcome.finished else 'stopped'} after {done:,} images{loss}")
     common.wrote(output)
     if not outcome.finished:
         raise typer.Exit(130)

@@ -55,6 +55,13 @@ def settings(items: list[str]) -> dict[str, Any]:
     return found
 
 
+def latent_keys(name: str) -> dict[str, Any]:
+    """The key ``latent`` of a config, for an autoencoder that the user names."""
+    from anisodiff.latent.autoencoder import describe
+
+    return {"latent": {} if name == "none" else describe(name, online=True).as_keys()}
+
+
 def pick_process(name: str, config: Path | None, overrides: list[str], size: int) -> "tuple[str, Process]":
     """A preset, changed by the keys of a file, changed by ``--set``; and a name for the title."""
     from anisodiff.io.records import read_config

@@ -37,6 +37,8 @@ def measured(
     else:
         few = torch.rand(64, *config.state_shape, generator=torch.Generator().manual_seed(0))
     said = remarks(config)
+    if config.latent:
+        said.append("encoding the images, once before the first step, is not in these times")
     tell("timing a few steps", 0, None)
     return estimate(config, device, few, said.append), said
 

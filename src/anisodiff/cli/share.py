@@ -15,6 +15,7 @@ def share(
     samples: int = typer.Option(16, "--samples", min=0, max=256, help="Draw this many samples; 0: none."),
     private: bool = typer.Option(False, "--private", help="Create the repository as a private one."),
     trust_code: bool = common.TRUST,
+    latent: str | None = common.LATENT,
     device: str = common.DEVICE,
 ) -> None:
     """Write a model without its training state, with a model card and samples; or push it to the Hub.
@@ -29,7 +30,9 @@ def share(
     if (out is None) == (push is None):
         raise ValueError("say where to write the model, once: --out FOLDER, or --push OWNER/NAME")
     numbers = "" if report is None else read_report(report).table()
-    generator = load(checkpoint, device, trust_code=trust_code, say=lambda line: typer.echo(line, err=True))
+    generator = load(
+        checkpoint, device, trust_code=trust_code, latent=latent, say=lambda line: typer.echo(line, err=True)
+    )
     if out is not None:
         common.wrote(generator.save_pretrained(out, numbers=numbers, samples=samples))
     elif push is not None:

@@ -183,6 +183,8 @@ def _opened(
     from anisodiff.training.picking import Machine
 
     deadline, overrides = deadline_of(asked), common.settings(asked.overrides)
+    if isinstance(overrides.get("latent"), str):
+        overrides |= common.latent_keys(overrides["latent"])
     for typed in (overrides, *(one.changes for one in runs)):
         trust(typed)
     if asked.network.trust_code:

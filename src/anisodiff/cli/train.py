@@ -3,7 +3,7 @@
 import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -107,7 +107,7 @@ def train(
     if classes:
         changes.setdefault("classes", "auto")
     if latent is not None or isinstance(changes.get("latent"), str):
-        changes |= _latent_keys(latent or str(changes["latent"]))
+        changes |= common.latent_keys(latent or str(changes["latent"]))
     if start is not None and start.is_file():  # a published network: keep its inputs and outputs
         changes = {"parameterization": "ve", "channel_pca": False, **changes}
     if start is not None and not start.is_file():
@@ -123,6 +123,7 @@ def train(
         from anisodiff.io.checkpoint import folder_of
         from anisodiff.networks import own
         from anisodiff.runtime.devices import pick_device
+        from anisodiff.runtime.distributed import Distributed
         from anisodiff.training.loop import train as run_training
         from anisodiff.training.preview import showing
         from anisodiff.training.run_folder import NAME, RunDescription, read_run
@@ -145,7 +146,8 @@ def train(
             job = job._replace(config=with_classes(job.config, job.dataset))
         if job.dataset is not None and not dry_run:
             told = partial(tell, "encoding the images")
-            job = job._replace(config=with_latents(job.config, job.dataset, where, told)[0])
+            own_gpu = Distributed(where).device  # of several processes each has its own
+            job = job._replace(config=with_latents(job.config, job.dataset, own_gpu, told)[0])
         if dry_run:
             found = dry.measured(job.config, job.dataset, where, tell)
             if any(folder_of(output).glob("step-*")):
@@ -168,13 +170,6 @@ def train(
             _report(outcome, output, as_json)
         if not outcome.finished:
             raise typer.Exit(130)  # a command behind && must not take the run for whole
-
-
-def _latent_keys(name: str) -> dict[str, Any]:
-    """The key ``latent`` of a config, for an autoencoder that the user names."""
-    from anisodiff.latent.autoencoder import describe
-
-    return {"latent": {} if name == "none" else describe(name, online=True).as_keys()}
 
 
 def _trust_files(command: _Command, file: Path | None) -> None:
@@ -201,7 +196,7 @@ def _of_the_run_there(name: str, file: Path | None, command: _Command, resume: s
     try:
         job = _job(name, file, replace(command, begun=True, saved=read_run(command.output)))
         saved = find(command.output).meta
-        wanted = describe(Plan.of(job.config), job.dataset)
+        wanted = describe(Plan.of(_with_images_of(saved, job.config)), job.dataset)
         wrong = differences(saved, wanted if job.dataset is not None else {**wanted, "data": saved["data"]})
     except ValueError as error:
         wrong = [str(error)]
@@ -209,6 +204,20 @@ def _of_the_run_there(name: str, file: Path | None, command: _Command, resume: s
         wrong.insert(0, "--resume never")
     does = f"be refused ({'; '.join(wrong)}): choose another --output" if wrong else "continue it"
     return f"{command.output} holds a run: without --dry-run this command would {does}"
+
+
+def _with_images_of(saved: Mapping[str, Any], config: "TrainConfig") -> "TrainConfig":
+    """The config with what only the images tell, classes and latents, as the run there has it: none are read now."""
+    from anisodiff.io.tensor_files import sha256
+    from anisodiff.latent.autoencoder import WEIGHTS
+    from anisodiff.training.setup import find_autoencoder
+
+    if config.asks_classes and saved["config"].get("classes"):
+        config = replace(config, classes=tuple(saved["config"]["classes"]))
+    if not config.latent or "sha256" in config.latent:
+        return config
+    code = sha256(find_autoencoder(config).folder / WEIGHTS)
+    return replace(config, latent={**saved["config"].get("latent", {}), **config.latent, "sha256": code})
 
 
 @contextmanager
@@ -327,6 +336,7 @@ def _with_data(config: "TrainConfig", data: Path | None, command: _Command) -> _
     """The images of a config; those of a source are prepared, but for a dry run."""
     from anisodiff.data import is_dataset, named_source, open_dataset, open_source
     from anisodiff.data.splitting import is_cut, source_of
+    from anisodiff.training.setup import find_autoencoder
 
     if data is None:
         return _Job(config, None, start=command.start)
@@ -334,6 +344,8 @@ def _with_data(config: "TrainConfig", data: Path | None, command: _Command) -> _
         return _Job(config, open_dataset(data), data, start=command.start)
     if command.dry:
         return _Job(config, open_dataset(data) if is_dataset(data) else None, data, start=command.start)
+    if config.latent:
+        find_autoencoder(config)  # before hours of preparing
     if is_dataset(data):
         source = source_of(data, command.output)
     else:

@@ -27,6 +27,7 @@ from anisodiff.noise import KeyedNoise
 from anisodiff.runtime.progress import Progress
 
 FOLDER = "latents"
+_ROUNDING = 1e-3
 RECORD = RecordKind(
     "anisodiff latents", 1,
     shape=fields(
@@ -42,6 +43,11 @@ class LatentScale:
 
     mean: tuple[float, ...]
     std: tuple[float, ...]
+
+    def near(self, other: "LatentScale") -> bool:
+        """Whether both are of the same images, encoded on two machines that round differently."""
+        pairs = zip(self.mean, self.std, other.mean, other.std, strict=True)
+        return all(abs(m - n) <= _ROUNDING * d and abs(d - e) <= _ROUNDING * d for m, d, n, e in pairs)
 
     def to_states(self, z: Tensor) -> Tensor:
         """Latents [B, C, h, w] as states with mean ½ and standard deviation ¼."""

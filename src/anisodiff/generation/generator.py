@@ -141,7 +141,7 @@ class Generator(Shareable):
     @classmethod
     def from_pretrained(
         cls, name: str | Path, device: torch.device | str = "auto", *, revision: str | None = None,
-        precision: str = "auto", trust_code: bool = False,
+        precision: str = "auto", trust_code: bool = False, latent: str | Path | None = None,
     ) -> "Generator":  # fmt: skip
         """As `load`: a folder, where there is one of this name, else OWNER/NAME on the Hub."""
         text = str(name)
@@ -151,7 +151,7 @@ class Generator(Shareable):
             if not hub.is_hub(text):
                 raise ValueError(f"revision: got {revision!r}, but {text} is not on the Hub; leave the revision out")
             text = f"{text}@{revision}"
-        return load(text, device, precision=precision, trust_code=trust_code)
+        return load(text, device, precision=precision, trust_code=trust_code, latent=latent)
 
     @property
     def batch(self) -> int:

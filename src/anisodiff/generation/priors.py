@@ -29,7 +29,7 @@ from anisodiff.forgetting import forgetting
 from anisodiff.gaussian_kernel import grid_decay
 from anisodiff.latent.codec import Codec
 from anisodiff.noise import KeyedNoise, combine
-from anisodiff.priors import ConditionalPrior, GaussianPrior, Images, Prior, SimulatedPrior
+from anisodiff.priors import ConditionalPrior, Encoded, GaussianPrior, Images, Prior, SimulatedPrior, take
 from anisodiff.processes import Process
 from anisodiff.runtime.progress import Progress
 from anisodiff.tensors import precise, wide
@@ -39,14 +39,13 @@ PriorImages = str | Path | Dataset | Tensor
 
 PRIORS = ("auto", "gaussian", "simulate", "conditional", "heldout")
 _OTHER = "another method than published, whose prior is {}; "
-MOST_DECODED, ENCODED, MEASURED_ON, FITTED_TO, PAIRS = 200_000, 4096, 256, 2048, 512
-"""Images: decoded at once at most; encoded at most; to measure leakage on; to fit a Gaussian to; pairs to regress
-on."""
+MOST_DECODED, MEASURED_ON, FITTED_TO, PAIRS = 200_000, 256, 2048, 512
+"""Images: decoded at once at most; to measure leakage on; to fit a Gaussian to; pairs to regress on."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Pool:
-    """Images [N, C, H, W] of the model's shape."""
+    """Images [N, C, H, W] of the model's shape, or their latents."""
 
     images: Images
     fingerprint: str
@@ -59,9 +58,7 @@ class Pool:
     def some(self, count: int, device: torch.device) -> Tensor:
         """At most ``count`` of them, evenly spread over the set, float32 or float64 in [0, 1]."""
         index = np.linspace(0, len(self) - 1, min(count, len(self))).round().astype(np.int64)
-        if isinstance(self.images, Tensor):
-            return self.images[torch.from_numpy(index).to(self.images.device)].to(device)
-        return torch.from_numpy(np.array(self.images[index])).to(device).float() / 255
+        return take(self.images, torch.from_numpy(index).to(device))
 
 
 def open_pool(source: PriorImages, channels: int, size: tuple[int, int]) -> Pool:
@@ -221,12 +218,10 @@ class PriorInputs:
             known = self.data.get("source") or "unknown"
             raise ValueError(f"{reason}: give their place with --images (trained on: {known})")
         found = open_pool(self.source, self.channels, self.size)
-        return found if self.codec is None else replace(found, images=_encoded(found, self.codec, self.device))
-
-
-def _encoded(pool: Pool, codec: Codec, device: torch.device) -> Tensor:
-    """The states of the images of a pool; of a large one those of some, evenly spread."""
-    return torch.cat([codec.encode(part) for part in torch.split(pool.some(ENCODED, device), 64)])
+        if self.codec is None:
+            return found
+        assert not isinstance(found.images, Encoded)
+        return replace(found, images=Encoded(found.images, self.codec.encode))
 
 
 def build_prior(name: str, inputs: PriorInputs) -> NamedPrior:

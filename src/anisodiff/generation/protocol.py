@@ -46,6 +46,7 @@ def describe(
             "checkpoint": generator.origin.model,
             "checkpoint_prior": generator.origin.prior,
             "checkpoint_path": generator.origin.path,
+            **({} if generator.codec is None else {"autoencoder": generator.codec.autoencoder.sha256}),
             "checkpoint_images": generator.meta.get("images"),
             "process": generator.process.identity(),
             "t_min": generator.plan.config.t_min,

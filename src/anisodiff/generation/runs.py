@@ -27,7 +27,7 @@ from anisodiff.training import Plan, TrainConfig, loop
 from anisodiff.training.picking import Machine, for_dataset, for_source
 from anisodiff.training.preview import showing
 from anisodiff.training.run_folder import NAME, RunDescription, read_run
-from anisodiff.training.setup import with_classes, with_latents
+from anisodiff.training.setup import find_autoencoder, with_classes, with_latents
 
 TrainingImages = str | Path | Dataset | Tensor | NDArray[Any]
 """A folder, zip, .npy, .npz or prepared dataset, or images in memory: uint8, or float in [0, 1]."""
@@ -77,7 +77,8 @@ def train(
         assert run.data is not None
         dataset = open_dataset(run.data)
         told = partial(screen.tell, "encoding the images")
-        run = replace(run, config=with_latents(with_classes(run.config, dataset), dataset, where, told)[0])
+        own_gpu = Distributed(where).device  # of several processes each has its own
+        run = replace(run, config=with_latents(with_classes(run.config, dataset), dataset, own_gpu, told)[0])
         hooks = showing(
             folder, run.config, tell=screen.tell, say=screen.say, on_log=on_log,
             on_grid=lambda images, step: on_grid(images.as_subclass(Images), step),
@@ -129,6 +130,8 @@ def _described(
     if config is not None:
         made = config.changed(keys)
         Plan.of(made)  # contradictions show before anything is prepared
+        if made.latent:
+            find_autoencoder(made)
         return RunDescription(config=made, data=images.prepare(_source(data, made.classes), made))
     source, machine = _source(data, TrainConfig(classes=keys.get("classes", ())).classes), Machine.of(device)
     if isinstance(source, Dataset):

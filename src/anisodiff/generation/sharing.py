@@ -24,6 +24,7 @@ from anisodiff.io.atomic import without_folders
 from anisodiff.io.checkpoint import MANIFEST, Checkpoint, read
 from anisodiff.networks import own as own_networks
 from anisodiff.registry import NETWORKS
+from anisodiff.training.config import TrainConfig
 from anisodiff.training.model import Plan
 from anisodiff.version import __version__
 
@@ -77,6 +78,9 @@ class Shareable(ABC):
             shutil.copyfile(saved.path / file, folder / file)
         source = without_folders(saved.meta["data"].get("source") or "")
         meta = {**saved.meta, "data": {**saved.meta["data"], "source": source}}
+        if latent := saved.meta["config"].get("latent"):
+            named = {**latent, "autoencoder": _place(latent["autoencoder"])}
+            meta["config"] = {**saved.meta["config"], "latent": named}
         codes["config.json"] = tensor_files.put_json(folder / "config.json", meta)
         tensor_files.put_json(folder / "manifest.json", MANIFEST.new({"files": codes}))
         route, sheet = self.route(), ""
@@ -124,6 +128,7 @@ def card(
         "Process": f"`{config.process['preset']}`" + _listed(config.process, "preset"),
         "Network": f"`{config.network['name']}`, {parameters:,} parameters" + _listed(network),
         "Images": f"{config.channels}×{config.size[0]}×{config.size[1]} (channels, height, width)",
+        "Latents": _latents(config),
         "Data": f"{_plain(data.get('source') or 'not named')}, {data.get('images') or 'unknown number of'} images, "
         f"fingerprint `{str(data['fingerprint'])[:16]}`",
         "Classes": _classes(config.classes, config.label_dropout),
@@ -139,7 +144,7 @@ def card(
     parts = [
         f"---\n{yaml.safe_dump(head, sort_keys=False, allow_unicode=True)}---\n\n# {_plain(name)}",
         f"| | |\n|---|---|\n{table}",
-        f"## Use\n\n{_use(str(config.network['name']), _plain(name), config.classes)}",
+        f"## Use\n\n{_use(config, _plain(name))}",
         "## Numbers\n\n" + (numbers or "None were given."),
     ]
     if sheet:
@@ -155,11 +160,26 @@ def _classes(names: Sequence[str], dropout: float) -> str:
     return f"{few}; label dropout {dropout:g}" + ("" if dropout else ": it cannot be guided")
 
 
-def _use(network: str, name: str, classes: Sequence[str]) -> str:
-    """How to load it; a network of someone's own is not in the folder."""
+def _place(autoencoder: str) -> str:
+    """The name of an autoencoder without the folders of this machine; OWNER/NAME as it is."""
+    return autoencoder if hub.is_repository(autoencoder.removeprefix(hub.PREFIX)) else Path(autoencoder).name
+
+
+def _latents(config: TrainConfig) -> str:
+    if not config.latent:
+        return ""
+    shape, code = "×".join(map(str, config.state_shape)), str(config.latent.get("sha256"))[:16]
+    return f"{shape} of the autoencoder `{_place(config.latent['autoencoder'])}`, sha256 `{code}`"
+
+
+def _use(config: TrainConfig, name: str) -> str:
+    """How to load it; a network of someone's own, and an autoencoder, are not in the folder."""
+    network, classes = str(config.network["name"]), config.classes
     own = own_networks.is_path(network) and network not in NETWORKS
-    code = f"anisodiff.load({name!r}{', trust_code=True' if own else ''})"
+    latent = f", latent={_place(config.latent['autoencoder'])!r}" if config.latent else ""
+    code = f"anisodiff.load({name!r}{', trust_code=True' if own else ''}{latent})"
     note = f"The code of the network, `{network}`, is not part of this folder.\n\n" if own else ""
+    note += "The autoencoder is not part of this folder: `latent` is its place.\n\n" if latent else ""
     return (
         f"{note}```python\nimport anisodiff\n\nmodel = {code}  # this folder, or 'hub:OWNER/NAME'\n"
         f"images = model.sample(16, seed=0{', classes=' + repr(classes[0]) if classes else ''})\n```"

@@ -34,11 +34,16 @@ def is_repository(name: str) -> bool:
 def fetch_files(name: str, files: Iterable[str], *, online: bool, remedy: str) -> Path:
     """The local folder of these files of the repository OWNER/NAME; ``online``: whether they may be downloaded."""
     hub = need("huggingface_hub", name, "hub")
+    wanted = list(files)
     try:
-        return Path(hub.snapshot_download(repo_id=name, allow_patterns=list(files), local_files_only=not online))
+        folder = Path(hub.snapshot_download(repo_id=name, allow_patterns=wanted, local_files_only=not online))
     except Exception as error:  # of huggingface_hub, of its HTTP client, of the disk
-        why = one_line(error) if online else "it has not been downloaded"
-        raise ValueError(f"no {name} here ({type(error).__name__}: {why[:200]}); {remedy}") from error
+        why = f"{type(error).__name__}: {one_line(error)}" if online else "it has not been downloaded"
+        raise ValueError(f"no {name} here ({why[:200]}); {remedy}") from error
+    if missing := [file for file in wanted if not (folder / file).is_file()]:
+        why = "the repository has none" if online else "it has not been downloaded"
+        raise ValueError(f"no {missing[0]} of {name} here ({why}); {remedy}")
+    return folder
 
 
 def split(path: str | Path) -> tuple[str, str | None]:

@@ -18,7 +18,7 @@ from anisodiff.io import hub
 from anisodiff.io.archives import one_line
 from anisodiff.io.checkpoint import require_finite
 from anisodiff.io.records import read_json
-from anisodiff.io.schema import Shape, fields, optional, require, rows, text, whole
+from anisodiff.io.schema import Shape, fields, number, optional, require, rows, text, whole
 from anisodiff.io.tensor_files import get_tensors, sha256
 
 CONFIG, WEIGHTS = "config.json", "diffusion_pytorch_model.safetensors"
@@ -35,15 +35,17 @@ _KINDS: Mapping[str, tuple[str, Shape]] = MappingProxyType(
             "encoder_block_out_channels",
             fields(
                 encoder_block_out_channels=_CHANNELS, num_encoder_blocks=optional(rows(whole(1, 64))),
-                num_decoder_blocks=optional(rows(whole(1, 64))),
+                decoder_block_out_channels=_CHANNELS, num_decoder_blocks=optional(rows(whole(1, 64))),
+                upsampling_scaling_factor=optional(whole(2, 2)),
             ),
         ),
     }
 )  # fmt: skip
 """Class → the list of its levels (each but the first halves the image), and bounds on what it builds."""
 _COMMON = fields(
-    _class_name=text, in_channels=whole(1, 16), out_channels=whole(1, 16), latent_channels=whole(1, 1 << 10)
-)
+    _class_name=text, in_channels=whole(1, 16), out_channels=whole(1, 16), latent_channels=whole(1, 1 << 10),
+    scaling_factor=optional(number), shift_factor=optional(number),
+)  # fmt: skip
 _DEEPEST = 8
 
 
@@ -87,6 +89,15 @@ def describe(name: str | Path, *, online: bool) -> Description:
     levels = len(config[key])
     if not 1 <= levels <= _DEEPEST:
         raise ValueError(f"{folder / CONFIG}: {key} has {levels} levels, expected 1 to {_DEEPEST}")
+    for one, other in (("in_channels", "out_channels"), (key, key.replace("encoder", "decoder"))):
+        sizes = [len(x) if isinstance(x, list) else x for x in (config[one], config[other])]
+        if sizes[0] != sizes[1]:
+            raise ValueError(
+                f"{folder / CONFIG}: it decodes to other images than it encodes: {one} and {other} are "
+                f"{sizes[0]} and {sizes[1]}"
+            )
+    if not (folder / WEIGHTS).is_file():
+        raise ValueError(f"{folder / WEIGHTS} is missing: expected the weights beside {CONFIG}")
     return Description(
         name=str(name),
         folder=folder,
@@ -104,7 +115,8 @@ def _folder(name: str, *, online: bool) -> Path:
     plain = name.removeprefix(hub.PREFIX)
     if here.exists() or not hub.is_repository(plain):
         raise ValueError(
-            f"{name} holds no autoencoder: expected {CONFIG} and {WEIGHTS}, as diffusers' save_pretrained writes them"
+            f"{name} holds no autoencoder: expected {CONFIG} and {WEIGHTS}, as diffusers' save_pretrained writes "
+            "them; give its folder with --latent"
         )
     return hub.fetch_files(plain, (CONFIG, WEIGHTS), online=online, remedy=_provide(plain))
 
@@ -112,8 +124,8 @@ def _folder(name: str, *, online: bool) -> Path:
 def _provide(name: str) -> str:
     """How to provide an autoencoder of the Hub."""
     return (
-        f"download it where there is a network with 'hf download {name} {CONFIG} {WEIGHTS} --local-dir FOLDER', and "
-        "give --latent FOLDER"
+        f"where there is a network, give --latent {name}; elsewhere, download it first with 'hf download {name} "
+        f"{CONFIG} {WEIGHTS} --local-dir FOLDER' and give --latent FOLDER"
     )
 
 
@@ -123,8 +135,6 @@ class Autoencoder:
     def __init__(self, about: Description, device: torch.device | str = "cpu") -> None:
         self.about, self.device = about, torch.device(device)
         weights = about.folder / WEIGHTS
-        if not weights.is_file():
-            raise ValueError(f"{weights} is missing: expected the weights beside {CONFIG}")
         self.sha256 = sha256(weights)
         self._network = _built(about, weights).to(self.device).eval().requires_grad_(False)
 

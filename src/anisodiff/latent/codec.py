@@ -41,7 +41,8 @@ def codec_of(latent: Mapping[str, Any], channels: int, device: torch.device | st
 
     ``place``: where its autoencoder lies now, or is to be downloaded from.
 
-    An autoencoder of another latent shape or scale is refused. Without ``place`` nothing is downloaded.
+    An autoencoder of another latent shape or scale is refused. Without ``place`` nothing is downloaded, and the
+    weights must be those of the training.
     """
     try:
         about = describe(place or str(latent["autoencoder"]), online=place is not None)
@@ -50,8 +51,14 @@ def codec_of(latent: Mapping[str, Any], channels: int, device: torch.device | st
             raise
         raise ValueError(f"the autoencoder of this model: {error}") from None
     check_same(latent, about)
+    autoencoder = Autoencoder(about, device)
+    if place is None and latent.get("sha256") not in (None, autoencoder.sha256):
+        raise ValueError(
+            f"the autoencoder of this model: {about.name} has other weights than in training; give the place of the "
+            f"right ones with --latent, or use these with --latent {about.name}"
+        )
     scale = LatentScale(tuple(latent["mean"]), tuple(latent["std"]))
-    return Codec(Autoencoder(about, device), scale, channels)
+    return Codec(autoencoder, scale, channels)
 
 
 def check_same(latent: Mapping[str, Any], about: Description) -> None:

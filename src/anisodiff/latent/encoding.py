@@ -5,6 +5,7 @@ not have reached the disk, and goes on. Blocks are cut the same way every time, 
 bytes of an uninterrupted one.
 """
 
+import errno
 import os
 import shutil
 from collections.abc import Iterator
@@ -30,6 +31,8 @@ _LARGEST = 65504.0
 
 def encode(dataset: Dataset, autoencoder: Autoencoder, progress: Progress = no_progress) -> Latents:
     """The latents of ``dataset``; made where they are not there yet, by one process while others wait."""
+    if (found := open_latents(dataset, autoencoder.sha256)) is not None:
+        return found  # they may be where this user cannot write
     folder = folder_of(dataset, autoencoder.sha256)
     try:
         folder.parent.mkdir(exist_ok=True)
@@ -39,7 +42,7 @@ def encode(dataset: Dataset, autoencoder: Autoencoder, progress: Progress = no_p
                 _write(dataset, autoencoder, folder, progress)
                 found = open_latents(dataset, autoencoder.sha256)
     except OSError as error:
-        raise OSError(error.errno, f"cannot write {folder}: {error.strerror}") from error
+        raise OSError(error.errno, f"cannot write {folder}: {error.strerror or error}") from error
     assert found is not None
     return found
 
@@ -61,6 +64,7 @@ def _write(dataset: Dataset, autoencoder: Autoencoder, folder: Path, progress: P
         "shape": list(shape), "mean": mean, "std": std, "fingerprint": fingerprint(rows),
     }  # fmt: skip
     write_json(partial / "meta.json", RECORD.new(values))
+    del rows  # Windows does not rename a folder with a file that is mapped
     shutil.rmtree(folder, ignore_errors=True)  # of a dataset that was replaced
     os.rename(partial, folder)
     sync_folder(folder.parent)
@@ -80,6 +84,9 @@ def _append(
     there = path.stat().st_size if path.is_file() else 0
     blocks = max(0, there - len(header)) // (row * _BLOCK)
     done = max(0, blocks - 1) * _BLOCK  # the last one may not have reached the disk
+    needed, free = row * (shape[0] - done), shutil.disk_usage(path.parent).free + there
+    if free < needed:
+        raise OSError(errno.ENOSPC, f"{free / 1e9:.2f} GB free, {needed / 1e9:.2f} GB needed")
     with path.open("r+b" if there else "w+b") as file:
         file.write(header)
         file.truncate(len(header) + done * row)

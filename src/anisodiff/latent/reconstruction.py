@@ -10,7 +10,7 @@ from PIL import Image
 from torch import Tensor
 
 from anisodiff.data.dataset import Dataset
-from anisodiff.data.latents import verify_latents
+from anisodiff.data.latents import open_latents, verify_latents
 from anisodiff.io.atomic import atomic, leaving_nothing
 from anisodiff.io.checkpoint import alone
 from anisodiff.io.grids import Pixels, to_pixels
@@ -39,15 +39,20 @@ class Reconstructions:
 def reconstruct(
     dataset: Dataset, autoencoder: Autoencoder, out: Path, most: int | None = None, progress: Progress = no_progress
 ) -> Reconstructions:
-    """Decode the posterior means of the first ``most`` images into ``out``; latents are cached with the dataset."""
+    """Decode the posterior means of the first ``most`` images into ``out``.
+
+    The latents of a whole dataset are cached with it; those of a part are not.
+    """
     RECORD.check_folder(out, NAME)
     values = RECORD.new({"dataset": dataset.fingerprint, "sha256": autoencoder.sha256})
     held = RECORD.read(out / NAME)
     if held is not None and (different := differences(held, values, may_change=("anisodiff",))):
         raise ValueError(f"{out} holds other reconstructions: {'; '.join(different)}; choose another --out")
     count = len(dataset) if most is None else min(most, len(dataset))
-    latents = encode(dataset, autoencoder, progress)
-    verify_latents(latents)
+    whole = count == len(dataset)
+    latents = encode(dataset, autoencoder, progress) if whole else open_latents(dataset, autoencoder.sha256)
+    if latents is not None:
+        verify_latents(latents)
     errors, made = list[Tensor](), 0
     with leaving_nothing(out, NAME, ".lock"), alone(out):
         write_json(out / NAME, values)
@@ -55,17 +60,20 @@ def reconstruct(
             rows = range(first, min(first + _BLOCK, count))
             files = [out / f"{row:08d}.png" for row in rows]
             images = [_read(file, dataset.channels) for file in files]
+            truth = torch.from_numpy(np.array(dataset.images[rows.start : rows.stop]))
             if any(image is None for image in images):
-                mean = torch.from_numpy(np.array(latents.rows[rows.start : rows.stop, 0, 0])).float()
+                if latents is None:
+                    mean, _ = autoencoder.encode(truth.float() / 255)
+                else:
+                    mean = torch.from_numpy(np.array(latents.rows[rows.start : rows.stop, 0, 0])).float()
                 decoded = in_channels(autoencoder.decode(mean), dataset.channels)
                 for place, (file, pixels) in enumerate(zip(files, to_pixels(decoded.cpu()))):
                     if images[place] is None:
                         _write(file, pixels)
                         images[place] = _read(file, dataset.channels)
                         made += 1
-            truth = torch.from_numpy(np.array(dataset.images[rows.start : rows.stop])).double()
             found = torch.from_numpy(np.stack([image for image in images if image is not None])).double()
-            errors.append(((found - truth) / 255).square().flatten(1).mean(1))
+            errors.append(((found - truth.double()) / 255).square().flatten(1).mean(1))
             progress(rows.stop, count)
     psnr = -10 * torch.cat(errors).clamp(min=1e-10).log10().mean()
     return Reconstructions(images=count, made=made, psnr=float(psnr))

@@ -74,11 +74,13 @@ class AnisoDiffPipeline(_diffusers.DiffusionPipeline):  # type: ignore[misc]  # 
     @classmethod
     def from_pretrained(
         cls, name: str | Path, *, torch_dtype: torch.dtype | None = None, revision: str | None = None,
-        trust_code: bool = False,
+        trust_code: bool = False, latent: str | Path | None = None,
     ) -> "AnisoDiffPipeline":  # fmt: skip
         """From a folder, a run, or OWNER/NAME on the Hub; on the CPU, as pipelines are, until `to` moves it."""
-        dtype = _precision(torch_dtype)
-        return cls(Generator.from_pretrained(name, "cpu", revision=revision, precision=dtype, trust_code=trust_code))
+        found = Generator.from_pretrained(
+            name, "cpu", revision=revision, precision=_precision(torch_dtype), trust_code=trust_code, latent=latent
+        )
+        return cls(found)
 
     def save_pretrained(self, save_directory: str | Path, *, numbers: str = "", samples: int = 16) -> None:
         """Write the folder of `Generator.save_pretrained`, and model_index.json."""

@@ -78,7 +78,7 @@ class AutoencoderConfig:
 
     def network(self, channels: int, size: tuple[int, int]) -> dict[str, Any]:
         """Arguments of `AutoencoderKL` for images of these channels and this size."""
-        if any(side % self.factor for side in size):
+        if any(side % self.factor or not side for side in size):
             raise ValueError(
                 f"factor: got {self.factor} for images of {size[0]}×{size[1]}, expected a divisor of both"
             )
@@ -98,7 +98,8 @@ class AutoencoderOutcome:
 
     step: int
     finished: bool
-    loss: float
+    loss: float | None
+    """Of the last step; None where there was nothing left to do."""
 
 
 def train_autoencoder(
@@ -120,7 +121,7 @@ def train_autoencoder(
         run = _Run(network, config, dataset, output, device, say)
         run.resume()
         loader = Loader(dataset, batch=config.batch, seed=config.seed, device=device)
-        loss = float("nan")
+        loss: float | None = None
         with on_signals() as asked:
             stopped = False
             batches = loader.iterate(run.step)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -230,6 +231,7 @@ FREE = (
 """What may change when a run is continued: its length, its intervals, and how it is computed."""
 
 LARGEST_SIDE = 4096
+_SHA256 = re.compile("[0-9a-f]{64}")
 _LATENT = ("autoencoder", "channels", "factor", "sha256", "scale", "mean", "std")
 AUTO, LONGEST_NAME = ("auto",), 255
 _WHOLE = {
@@ -283,6 +285,9 @@ def _latent(value: Any, size: tuple[int, int]) -> dict[str, Any]:
             f"size: got {size[0]}×{size[1]} with a {factor}-fold autoencoder, expected multiples of {factor} from "
             f"{3 * factor} on, such as {near}"
         )
+    code = keys.get("sha256")
+    if code is not None and not (isinstance(code, str) and _SHA256.fullmatch(code)):
+        raise ValueError(f"latent.sha256: got {str(code)[:80]!r}, expected 64 hexadecimal digits")
     for key, count in (("mean", keys["channels"]), ("std", keys["channels"]), ("scale", 2)):
         if key in keys:
             found = [_real(x, f"latent.{key}", -1e6, 1e6) for x in _sequence(keys[key], f"latent.{key}")]

@@ -45,7 +45,7 @@ def showing(
     images of each grid and its step.
     """
     process, begin = process_of(config), time.perf_counter() if began is None else began
-    codec: list[Codec] = []  # loaded for the first grid
+    codec: list[Codec | None] = []  # loaded for the first grid
     trained: list[float] = []  # when the first step was done
     shown: list[Path] = []
 
@@ -59,6 +59,10 @@ def showing(
         if prior is None or model.conditional:  # a grid has no image to condition on
             return False
         so_far = time.perf_counter() - trained[0] if trained else 0.0
+        if config.latent and not codec:
+            codec.append(_codec(config, model.level.device, say))
+        if config.latent and codec[0] is None:
+            return False
         side, nfe = affordable(evaluation_seconds(model, prior), SHARE * max(FIRST, so_far))
         if not side:
             return False
@@ -66,9 +70,7 @@ def showing(
             model, prior, t_min=config.t_min, process=process, side=side, nfe=nfe, classes=len(config.classes),
             progress=lambda done, total: tell("sampling", done, total, f"{side * side} images"),
         )  # fmt: skip
-        if config.latent:
-            if not codec:
-                codec.append(codec_of(config.latent, config.channels, grid.device))
+        if codec and codec[0] is not None:
             grid = codec[0].decode(grid)
         path = output / "samples" / f"step-{step:08d}.png"
         images = grid.clamp(0, 1).to("cpu", torch.float32)
@@ -83,6 +85,15 @@ def showing(
         say=say, progress=progress, on_log=on_log, on_interval=on_interval, first_after=FIRST, began=begin,
         fit_prior=fit_prior,
     )  # fmt: skip
+
+
+def _codec(config: TrainConfig, device: torch.device, say: Callable[[str], None]) -> Codec | None:
+    """The decoder of the grids; None, with a line that says why, where it is gone: cached latents train on."""
+    try:
+        return codec_of(config.latent, config.channels, device)
+    except ValueError as error:
+        say(f"no grids of samples: {error}")
+        return None
 
 
 def fit_prior(process: Process, images: Tensor) -> Mapping[str, Tensor]:

@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 
 from anisodiff.data import Dataset
-from anisodiff.data.latents import Latents, open_latents
+from anisodiff.data.latents import Latents, LatentScale, open_latents
 from anisodiff.io import records
 from anisodiff.io.checkpoint import find
-from anisodiff.latent.autoencoder import Autoencoder
+from anisodiff.latent.autoencoder import Autoencoder, Description
 from anisodiff.latent.autoencoder import describe as describe_autoencoder
 from anisodiff.latent.codec import check_same
 from anisodiff.latent.encoding import encode
@@ -71,15 +71,27 @@ def with_latents(
     latents = None if code is None else open_latents(dataset, code)
     known = dict(config.latent)
     if latents is None:
-        about = describe_autoencoder(known["autoencoder"], online=False)
-        check_same(known, about)
+        about = find_autoencoder(config)
         autoencoder = Autoencoder(about, device)
         if code not in (None, autoencoder.sha256):
-            raise ValueError(f"latent: {about.name} has other weights than the autoencoder of this run")
+            raise ValueError(
+                f"latent: {about.name} has other weights than the autoencoder of this run; give the place of the "
+                "right ones with --latent, or begin a new run"
+            )
         latents = encode(dataset, autoencoder, progress)
-        known |= {"sha256": autoencoder.sha256, "scale": list(about.scale)}
+        known |= {**about.as_keys(), "sha256": autoencoder.sha256, "scale": list(about.scale)}
+    if {"mean", "std"} <= set(known):  # a run keeps its scale where its images were encoded again
+        before = LatentScale(tuple(known["mean"]), tuple(known["std"]))
+        latents = replace(latents, scale=before) if before.near(latents.scale) else latents
     known |= {"mean": list(latents.scale.mean), "std": list(latents.scale.std)}
     return replace(config, latent=known), latents
+
+
+def find_autoencoder(config: TrainConfig) -> Description:
+    """The autoencoder of a config with latents, which must be on this machine; one of other latents is refused."""
+    about = describe_autoencoder(config.latent["autoencoder"], online=False)
+    check_same(config.latent, about)
+    return about
 
 
 def prepare_device(config: TrainConfig, device: torch.device) -> list[str]:
@@ -268,10 +280,17 @@ def _from_run(path: str | Path, plan: Plan, about: Mapping[str, Any]) -> Initial
         if had != got:
             raise ValueError(f"cannot start from {path}: its network has {key} {had!r}, got {got!r}; set {key}={had}")
     network = stripped(saved.tensors("model"), "network.")
-    same = begun.meta["process"] == about["process"] and (
-        begun.meta["data"]["fingerprint"] == about["data"]["fingerprint"]  # wherever the images lie
+    latents = [{key: value for key, value in one.latent.items() if key != "autoencoder"} for one in (theirs, ours)]
+    same = (
+        begun.meta["process"] == about["process"]
+        and latents[0] == latents[1]
+        and (
+            begun.meta["data"]["fingerprint"] == about["data"]["fingerprint"]  # wherever the images lie
+        )
     )
     also = "; its output was for score and drift together" if theirs.learns == "reverse_drift" != ours.learns else ""
+    if latents[0].get("sha256") != latents[1].get("sha256"):
+        also += "; it was trained on " + ("latents of another autoencoder" if latents[0] else "pixels")
     return InitialWeights(
         tensors=widened(network, _ncsnpp_config(plan, path)) if more or added else network,
         statistics=begun.model.statistics if same else None,
