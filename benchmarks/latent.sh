@@ -5,7 +5,8 @@
 #     benchmarks/latent.sh TRAIN TEST OUT [options of compare]      again and again, until nothing is missing
 #
 # TRAIN and TEST are prepared datasets. FOR: seconds of a piece. AE: images that the autoencoder sees. BUDGET, PIXELS:
-# training time of a run in latents and in pixels. N: samples measured.
+# training time of a run in latents and in pixels. N: samples measured. MEASURE: options of evaluate, such as
+# --inception FILE.
 set -eu
 train=$1 test=$2 out=$3
 shift 3
@@ -31,6 +32,10 @@ enough 60
 $anisodiff autoencoder reconstruct "$out/autoencoder" --data "$test" --out "$out/reconstructions" --json \
     >"$out/reconstructions.json"
 cat "$out/reconstructions.json"
+enough 60
+if [ ! -f "$out/reconstructions-report.json" ]; then
+    $anisodiff evaluate "$out/reconstructions" --reference "$test" --json "$out/reconstructions-report.json" ${MEASURE:-}
+fi
 ${PYTHON:-python3} "$(dirname "$0")/latent_edges.py" "$test" "$out/autoencoder" --json "$out/edges.json"
 
 study() { # NAME BUDGET RUN… -- OPTIONS…
@@ -43,6 +48,7 @@ study() { # NAME BUDGET RUN… -- OPTIONS…
 # the first run sets network, batch and optimizer for all
 study latents "${BUDGET:-10min}" scenes128-ve-latent:name=ve \
     scenes128-anisotropic-gentle-latent:name=anisotropic-gentle scenes128-anisotropic-latent:name=anisotropic \
-    scenes128-flow-matching-latent:name=flow-matching --set latent.autoencoder="$out/autoencoder" "$@"
+    scenes128-flow-matching-latent:name=flow-matching --set latent.autoencoder="$out/autoencoder" \
+    --edit "$test" --strokes 8 --edit-n 500 "$@"
 study pixels "${PIXELS:-20min}" scenes128-ve:name=ve scenes128-anisotropic-gentle:name=anisotropic-gentle \
     --edit "$test" --strokes 8 --edit-n 500 "$@"
