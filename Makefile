@@ -28,7 +28,7 @@ types: $(STAMP)
 	$(BIN)/mypy
 
 unit: $(STAMP)
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal
 
 wheel: $(STAMP)
 	PYTHON=$(BIN)/python .ci/wheel
@@ -45,7 +45,7 @@ kernels: $(STAMP)
 oldest: $(STAMP)
 	$(BIN)/python -m pip install --quiet --no-deps --only-binary=:all: --upgrade --target build/oldest \
 	    --requirement requirements-oldest.txt
-	PYTHONPATH=$(CURDIR)/build/oldest:$(CURDIR)/src OMP_NUM_THREADS=1 $(BIN)/pytest -n 2
+	PYTHONPATH=$(CURDIR)/build/oldest:$(CURDIR)/src OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal
 
 sbom: $(STAMP)
 	$(BIN)/python .ci/sbom
