@@ -5,6 +5,7 @@ import threading
 import time
 
 import pytest
+import torch
 
 from anisodiff.studio.queue import MOST_OF_A_CLIENT, Busy, Cancelled, FairQueue
 
@@ -43,6 +44,24 @@ def test_clients_take_turns_and_are_told_their_place(queue):
     order, places = asyncio.run(scene())
     assert order == ["a0", "b0", "c0", "a1", "a2"]  # the first of each client, then the second
     assert places == [1, 4, 5, 2, 3]
+
+
+def test_a_job_has_the_cores_of_its_queue():
+    before, seen = torch.get_num_threads(), []
+    torch.set_num_threads(2)
+    queue = FairQueue("test", cores=1)
+
+    async def scene():
+        for _ in range(2):
+            await read(queue.submit("a", lambda job: seen.append(torch.get_num_threads())))
+
+    try:
+        asyncio.run(scene())
+        queue.close()
+        assert seen == [1, 1]
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_a_line_and_the_queue_are_bounded(queue):

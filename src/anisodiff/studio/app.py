@@ -51,7 +51,9 @@ class Studio:
         self.config = config
         self.pictures, self.runs = Pictures(), Runs(config.runs)
         self.models = Models(self.runs.runs, config.device)
-        self.quick, self.long = FairQueue("quick"), FairQueue("long", together=TOGETHER)
+        self.long = FairQueue("long", together=TOGETHER)
+        # thousands of small operations, which are slower on several cores: 440 ms instead of 97 for `anisotropic`
+        self.quick = FairQueue("quick", cores=1)
         self.arriving, self.decoding = asyncio.Semaphore(UPLOADS), asyncio.Semaphore(1)
 
     def close(self) -> None:

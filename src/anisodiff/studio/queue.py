@@ -19,6 +19,8 @@ from collections import OrderedDict, deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
+import torch
+
 from anisodiff.io.archives import one_line
 
 Event = dict[str, Any]
@@ -125,9 +127,13 @@ class Job:
 
 
 class FairQueue:
-    """Jobs of many clients, taken from each in turn; ``together`` of them share the time."""
+    """Jobs of many clients, taken from each in turn; ``together`` of them share the time.
 
-    def __init__(self, name: str, together: int = 1) -> None:
+    ``cores``: threads of torch in the whole process while a job computes; None: as many as there are.
+    """
+
+    def __init__(self, name: str, together: int = 1, cores: int | None = None) -> None:
+        self._cores, self._usual = cores, torch.get_num_threads()
         self._ready = threading.Condition()
         self._waiting: OrderedDict[str, deque[Job]] = OrderedDict()
         self._running: list[Job] = []
@@ -238,7 +244,11 @@ class FairQueue:
 
     def _serve(self) -> None:
         while (job := self._next()) is not None:
+            if self._cores is not None:
+                torch.set_num_threads(self._cores)
             job.run()
+            if self._cores is not None:
+                torch.set_num_threads(self._usual)
             with self._ready:
                 self._running.remove(job)
                 self._tell()
