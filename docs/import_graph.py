@@ -24,9 +24,9 @@ from PIL import Image
 ROOT = Path(__file__).parents[1]
 RINGS = {
     "command line": ("__main__", "cli"),
-    "ring 3: experiments": ("experiments", "experiments"),
-    "ring 2: the tool": ("editing", "runtime"),
-    "ring 1: the mathematics": ("registry", "version"),
+    "ring 3: experiments and the studio": ("studio", "experiments"),
+    "ring 2: the tool": ("pipelines", "runtime"),
+    "ring 1: the mathematics": ("registry", "extras"),
 }
 """A ring → its first and last package in the linter's order."""
 COLORS = ("#f4f4f4", "#e3f2e1", "#fdebd0", "#dcebf7")

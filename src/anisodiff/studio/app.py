@@ -52,7 +52,7 @@ class Studio:
         self.pictures, self.runs = Pictures(), Runs(config.runs)
         self.models = Models(self.runs.runs, config.device)
         self.long = FairQueue("long", together=TOGETHER)
-        # thousands of small operations, which are slower on several cores: 440 ms instead of 97 for `anisotropic`
+        # thousands of small operations, which are slower on several cores: 436 ms instead of 96, `anisotropic`
         self.quick = FairQueue("quick", cores=1)
         self.arriving, self.decoding = asyncio.Semaphore(UPLOADS), asyncio.Semaphore(1)
 
