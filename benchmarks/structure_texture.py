@@ -7,6 +7,7 @@ Runs, all with the same network, images and data:
 
     cartoon     Perona–Malik on the image, finished at σ = 0.03, then noise; starts from the input as it is
     cartoon-3   the same with 3/10 of the smoothing;   blur: the same with isotropic smoothing
+    cartoon-near  `cartoon`, trained mostly at the times that it passes from a cartoon on (noise level −2 ± 1.2)
     ve          SDEdit at every strength
     ve-conditional  `ve` whose network sees the Perona–Malik cartoon (process.condition): starts from noise, and from
                     the input with noise at every strength
@@ -27,7 +28,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -51,6 +52,7 @@ from anisodiff.runtime.devices import pick_device
 STRENGTHS = (0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 FEW = 8
 """NFE up to which `multistep` is tried beside the default sampler, which adds noise."""
+RUNS = ("cartoon", "cartoon-3", "blur", "ve", "ve-conditional", "cartoon-near")
 KINDS = ("perona-malik", "bilateral", "median", "strokes", "flat")
 SHOWN = 6
 
@@ -63,20 +65,24 @@ class Run:
     process: dict[str, Any]
     starts: tuple[float | None, ...]
     """SDEdit strengths; None: from the cartoon as it is, or from noise where the network sees it."""
+    keys: dict[str, Any] = field(default_factory=dict)
+    """Of its training alone."""
 
 
 def runs(options: argparse.Namespace) -> list[Run]:
-    """The models."""
+    """The models of ``--runs``, in this order: `cartoon` is the first."""
     smoothing = options.smoothing
     condition = f"perona-malik(smoothing={smoothing:g})"
     cartoon = {"preset": "cartoon", "smoothing": smoothing}
-    return [
+    every = [
         Run("cartoon", cartoon, (None,)),
         Run("cartoon-3", {**cartoon, "smoothing": 0.3 * smoothing}, (None,)),
         Run("blur", {**cartoon, "drift_anisotropy": "infinite"}, (None,)),
         Run("ve", {"preset": "ve"}, tuple(options.strengths)),
         Run("ve-conditional", {"preset": "ve", "condition": condition}, (None, *options.strengths)),
+        Run("cartoon-near", cartoon, (None,), {"level_mean": -2.0}),
     ]
+    return [run for run in every if run.name in ("cartoon", *options.runs)]
 
 
 def inputs(options: argparse.Namespace) -> dict[str, str]:
@@ -112,7 +118,7 @@ class Study:
         folder, first = self.out / "runs" / run.name, self.out / "runs" / "cartoon"
         here = folder.exists() and any(folder.iterdir())
         data = None if here else (self.options.data if run.name == "cartoon" else first / "data")
-        keys: dict[str, Any] = {} if here else {"process": run.process, **self.options.keys}
+        keys: dict[str, Any] = {} if here else {"process": run.process, **self.options.keys, **run.keys}
         cut = {} if here or run.name != "cartoon" else {"holdout": str(self.options.holdout)}
         if not here:
             keys.setdefault("images", self.options.images)
@@ -356,6 +362,7 @@ def main() -> None:
     words.add_argument("--smoothing", type=float, default=10.0, help="∫α1 of the cartoons, in pixels²; 40 at 64²")
     words.add_argument("--nfe", type=int, nargs="+", default=[2, 4, 8, 20, 50])
     words.add_argument("--kinds", nargs="+", choices=KINDS, default=KINDS, help="of input")
+    words.add_argument("--runs", nargs="+", choices=RUNS, default=RUNS[:-1], help="beside cartoon")
     words.add_argument("--strengths", type=float, nargs="+", default=STRENGTHS, help="of VE-SDEdit")
     words.add_argument("--set", nargs="*", default=[], help="KEY=VALUE of all trainings")
     words.add_argument("--inception", type=Path, help="Inception's weights, for FID and KID")
