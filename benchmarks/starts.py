@@ -1,13 +1,15 @@
 """What explains the paper's numbers: where sampling starts, and how many samples are distinct.
 
     python benchmarks/starts.py starts MODEL --train TRAIN --test TEST --out OUT --inception FILE
-    python benchmarks/starts.py repeats SAMPLES.npz --train TRAIN --out OUT --inception FILE
+    python benchmarks/starts.py repeats SAMPLES --train TRAIN --out OUT --inception FILE
 
 `starts`: MODEL (of `ve`) samples from states at σ = 0.87, 2, 5 and 50 that were made from training images, from test
 images, and from the Gaussian of such states: train − test is leakage, test − Gaussian is honest help. `repeats`: the
-first eighth of the samples, eight times over, beside all of them: what precision, density, recall and coverage say of
-samples that are not distinct. Every row is a file in OUT, made once; table.md has all. Without --inception pixels are
-compared. TRAIN and TEST are prepared datasets, or pictures in the model's size.
+first R-th of the samples, once and R times over: what the metrics say of fewer samples than counted. Where samples
+are as many as the reference and have its distribution, both have coverage 1 − (R/(R+1))^k with k neighbors: the chance
+that one of n/R samples comes before k of n real images. Recall of copies is 0 from R = k + 1 on: the k nearest
+neighbors of a sample are its own copies. Every row is a file in OUT; table.md has all. Without --inception `starts`
+compares pixels. TRAIN, TEST and SAMPLES are prepared datasets, or an .npz of pictures.
 """
 
 import argparse
@@ -25,6 +27,9 @@ from anisodiff.generation import Generator
 from anisodiff.io.images import to_bytes
 from anisodiff.io.records import write_json
 from anisodiff.metrics import evaluate, image_set, inception
+from anisodiff.metrics.feature_metrics import kernel_distance, prdc
+from anisodiff.metrics.features import extract
+from anisodiff.metrics.frechet import frechet_distance, gaussian_statistics
 from anisodiff.noise import KeyedNoise, combine
 from anisodiff.path_bound import noise_left
 from anisodiff.priors import fit_gaussian
@@ -81,30 +86,40 @@ def starts(options: argparse.Namespace) -> None:
 
 
 def repeats(options: argparse.Namespace) -> None:
-    with np.load(options.model) as held:
-        pixels = torch.from_numpy(held["images"]).permute(0, 3, 1, 2)
-    few = pixels[: len(pixels) // 8]
-    for name, samples in (("all", pixels), ("an eighth, eight times", few.repeat(8, 1, 1, 1))):
-        path = options.out / f"repeats-{name.partition(',')[0].replace(' ', '-')}.json"
-        if not path.is_file():
-            write_json(path, {"samples": name, "count": len(samples), **measure(samples, options.train, options)})
+    """Features are taken once; a sample that stands R times is its feature R times."""
+    network = inception(options.inception, device=pick_device(options.device))
+    bytes_of = [to_bytes(pictures(Path(path), options.n)) for path in (options.train, options.model)]
+    real, distinct = (extract(network, iter(torch.split(images, BATCH)))[0] for images in bytes_of)
+    reference = gaussian_statistics(real)
+    for times, copies in ((times, copies) for times in options.times for copies in sorted({1, times})):
+        samples = distinct[: len(distinct) // times].repeat(copies, 1)
+        local = prdc(real, samples)
+        kernel = kernel_distance(samples, real, generator=torch.Generator().manual_seed(0))
+        facts = {"distinct": len(distinct) // times, "copies": copies, "reference": len(real)}
+        facts |= {"fid": frechet_distance(gaussian_statistics(samples), reference), "kid": kernel.value}
+        facts |= {"precision": local.precision, "recall": local.recall, "density": local.density}
+        facts |= {"coverage": local.coverage, "coverage_expected": 1 - (times / (times + 1)) ** local.k}
+        write_json(options.out / f"repeats-{times}-{copies}.json", facts)
 
 
 def main() -> None:
     words = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     words.add_argument("what", choices=("starts", "repeats"))
-    words.add_argument("model", help="a model, or samples in an .npz")
+    words.add_argument("model", help="a model, or samples")
     words.add_argument("--train", type=Path, required=True)
     words.add_argument("--test", type=Path)
     words.add_argument("--out", type=Path, required=True)
     words.add_argument("--n", type=int, default=10_000)
     words.add_argument("--steps", type=int, default=50, help="NFE")
     words.add_argument("--sigmas", type=float, nargs="+", default=SIGMAS)
+    words.add_argument("--times", type=int, nargs="+", default=(1, 2, 4, 8), help="R of repeats")
     words.add_argument("--inception", type=Path)
     words.add_argument("--device", default="auto")
     options = words.parse_args()
     if options.what == "starts" and options.test is None:
         words.error("starts needs --test: images that were not trained on")
+    if options.what == "repeats" and options.inception is None:
+        words.error("repeats needs --inception: it compares features")
     options.out.mkdir(parents=True, exist_ok=True)
     (starts if options.what == "starts" else repeats)(options)
     rows = [json.loads(path.read_text()) for path in sorted(options.out.glob("*.json"))]
