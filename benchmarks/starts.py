@@ -6,8 +6,8 @@
 `starts`: MODEL (of `ve`) samples from states at σ = 0.87, 2, 5 and 50 that were made from training images, from test
 images, and from the Gaussian of such states: train − test is leakage, test − Gaussian is honest help. `repeats`: the
 first R-th of the samples, once and R times over: what the metrics say of fewer samples than counted. Where samples
-are as many as the reference and have its distribution, both have coverage 1 − (R/(R+1))^k with k neighbors: the chance
-that one of n/R samples comes before k of n real images. Recall of copies is 0 from R = k + 1 on: the k nearest
+have the distribution and the number of the reference, both have coverage 1 − (R/(R+1))^k with k neighbors: the
+chance that one of n/R samples is nearer than k of n real images. Recall of copies is 0 from R = k + 1 on: the k nearest
 neighbors of a sample are its own copies. Every row is a file in OUT; table.md has all. Without --inception `starts`
 compares pixels. TRAIN, TEST and SAMPLES are prepared datasets, or an .npz of pictures.
 """
@@ -91,7 +91,7 @@ def repeats(options: argparse.Namespace) -> None:
     bytes_of = [to_bytes(pictures(Path(path), options.n)) for path in (options.train, options.model)]
     real, distinct = (extract(network, iter(torch.split(images, BATCH)))[0] for images in bytes_of)
     reference = gaussian_statistics(real)
-    for times, copies in ((times, copies) for times in options.times for copies in sorted({1, times})):
+    for times, copies in [(r, copies) for r in options.times for copies in sorted({1, r})]:
         samples = distinct[: len(distinct) // times].repeat(copies, 1)
         local = prdc(real, samples)
         kernel = kernel_distance(samples, real, generator=torch.Generator().manual_seed(0))
