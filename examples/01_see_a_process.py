@@ -2,8 +2,8 @@
 
     python examples/01_see_a_process.py --size 64 --output see.png
 
-The photograph is matplotlib's sample (Grace Hopper). For each time the script prints how much of the photograph is
-left at coarse and at fine scales: the correlation of the state with the photograph in bands of the DCT.
+The photograph is matplotlib's sample (Grace Hopper). For each time the script prints the correlation of the state
+with the photograph in bands of the DCT, from coarse to fine.
 """
 
 import argparse

@@ -2,8 +2,8 @@
 
     python examples/02_define_your_own.py --size 32
 
-Shows three ways to say the same thing (overrides of a preset, a config of plain values, objects), that equal
-settings have equal identities, and the error that a contradiction gives.
+Shows three equivalent definitions (overrides of a preset, a config of plain values, objects), that equal settings
+have equal identities, and the error for contradictory settings.
 """
 
 import argparse
@@ -36,7 +36,7 @@ def main() -> None:
     print("identity:", json.dumps(objects.identity(), indent=2))
     print("three ways, one process:", preset == plain == objects)
 
-    # how many windows are enough? double them until the state at T stays (no noise: the freezing error alone)
+    # how many windows are enough? double them until the state at T no longer changes (without noise)
     x0 = sample_photo(args.size)[None].double()
     quiet = replace(equation, intensity=0)
 
@@ -48,7 +48,7 @@ def main() -> None:
         gap = (end(windows) - reference).square().mean().sqrt()
         print(f"windows = {windows:3d}: root mean square distance from 160 windows {gap:.2e}")
 
-    # noise that stops at edges needs the explicit step; the refusal says so
+    # noise that stops at edges needs the explicit step; the error says so
     try:
         anisodiff.process("anisotropic", args.size, noise_anisotropy=0.1)
     except ValueError as error:

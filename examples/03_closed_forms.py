@@ -3,8 +3,8 @@
     python examples/03_closed_forms.py --size 8 --samples 4000
 
 Every mode k of the heat process is Gaussian: mean e^{−ΔA z_k} û_0, variance φ_k. The script draws samples in one
-exact jump, draws others with the exponential step (which knows nothing of the DCT), and prints both beside the
-closed form for the slowest, a middle and the fastest mode.
+exact jump and others with the exponential step (which does not use the DCT), and prints both beside the closed form
+for the slowest, a middle and the fastest mode.
 """
 
 import argparse

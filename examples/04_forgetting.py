@@ -1,11 +1,11 @@
-"""Forgetting: how much noise at T makes a process forget its start?
+"""Leakage: how much noise at T makes the terminal state independent of the image it started from?
 
     python examples/04_forgetting.py --images 200 --size 16
 
-Uses crops of one photograph as images, raises the intensity α2 at T step by step, and prints how often the source
-of a terminal state is found again among all crops: by the best linear detector, and by the nearest neighbor in
-pixels. Crops of one photograph resemble one another more than the images of a dataset do, so take the trend
-from here and the numbers from `anisodiff diagnose` on your own images.
+The images are crops of one photograph. The script raises the intensity α2 at T and prints how often the source of a
+terminal state is identified among all crops, by the best linear detector and by the nearest neighbor in pixels. Crops
+of one photograph resemble one another, so only the trend is meaningful: for numbers, run `anisodiff diagnose` on your
+own images.
 """
 
 import argparse
@@ -32,7 +32,7 @@ def main() -> None:
 
     images = crops(args.images, args.size)
     print(f"{args.process}, {args.images} crops of {args.size}x{args.size}; chance {100 / args.images:.1f} %")
-    print("α2 at T   signal-to-noise of the mean   found (linear)   found (pixels)   verdict")
+    print("α2 at T   signal-to-noise of the mean   found (linear)   found (pixels)   conclusion")
     for stop in (0.5, 2, 10, 50, 250):
         process = anisodiff.process(args.process, args.size, intensity=f"geometric(0.01, {stop})")
         result = forgetting(process, images, seed=0)

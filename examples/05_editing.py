@@ -2,8 +2,8 @@
 
     python examples/05_editing.py --checkpoint RUN --image photo.jpg
 
-Without a checkpoint a tiny network is trained first, on crops of one photograph, for about a minute: enough to see
-what the parts do, not to paint well. Writes editing.png (input, strokes, results) and sweep.png.
+Without a checkpoint, a tiny network is first trained for about a minute on crops of one photograph: enough to try the
+functions, too little for good images. Writes editing.png (input, strokes, results) and sweep.png.
 """
 
 import argparse
