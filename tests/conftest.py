@@ -1,5 +1,6 @@
 """What tests of all folders share."""
 
+import gc
 import sys
 
 import pytest
@@ -10,6 +11,12 @@ from anisodiff.cli import main
 torch.set_num_threads(
     1
 )  # sums over threads round differently, and some tests compare with other processes bit by bit
+
+
+def pytest_collection_finish() -> None:
+    """What collecting has imported stays to the end: no garbage collection has to walk over it again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture
