@@ -11,13 +11,13 @@ import torch
 from anisodiff.runtime.distributed import Distributed
 from anisodiff.training import find, read_log, train
 from tests.support.children import together
-from tests.training.conftest import everything, tiny
+from tests.training.conftest import WINDOWS, everything, tiny
 
 ROOT = Path(__file__).parents[2]
 SETTINGS = {
     "torchrun": {"precision": "fp64", "accumulation": 2, "images": 40},
     "accelerate": {
-        "process": "anisotropic",
+        "process": WINDOWS,
         "precision": "fp64",
         "accumulation": 2,
         "batch": 8,
@@ -67,6 +67,8 @@ def on_two_nodes(dataset, run) -> None:
         os.environ |= {"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
         in_two_parts("torchrun", dataset, run)
         sharded(dataset, f"{run}-sharded")
+
+    import torch.distributed.fsdp  # noqa: F401  once, not in both
 
     together(work)
 

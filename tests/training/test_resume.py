@@ -20,7 +20,7 @@ from anisodiff.io.tensor_files import put_tensors
 from anisodiff.training import Damaged, Hooks, Plan, find, load_model, newest, read, read_log, train
 from anisodiff.training.setup import describe, differences
 from tests.support.children import in_child
-from tests.training.conftest import assert_equal, tiny
+from tests.training.conftest import WINDOWS, assert_equal, tiny
 
 
 def steps(run) -> list[str]:
@@ -31,7 +31,7 @@ def test_keeps_the_last_two(calm):
     assert steps(calm) == ["step-00000009", "step-00000010"]
 
 
-@pytest.mark.parametrize("process", ["heat", "anisotropic"])
+@pytest.mark.parametrize("process", ["heat", WINDOWS], ids=["heat", "windows"])
 def test_continuing_is_bitwise_equal_to_never_having_stopped(dataset, tmp_path, process):
     config = tiny(process=process)
     train(config, dataset, tmp_path / "calm", track=())
