@@ -23,6 +23,7 @@ def pytest_collection_finish() -> None:
 def command(monkeypatch, tmp_path, capsys):
     """Run the command in a folder of its own; returns exit code, standard output and standard error."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys.modules["__main__"], "__package__", None)  # a script, also under `python -m pytest`
 
     def run(*words: object) -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "argv", ["anisodiff", *map(str, words)])
