@@ -1,5 +1,6 @@
 """What tests of all folders share."""
 
+import gc
 import sys
 
 import pytest
@@ -12,10 +13,17 @@ torch.set_num_threads(
 )  # sums over threads round differently, and some tests compare with other processes bit by bit
 
 
+def pytest_collection_finish() -> None:
+    """What collecting has imported stays to the end: no garbage collection has to walk over it again."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture
 def command(monkeypatch, tmp_path, capsys):
     """Run the command in a folder of its own; returns exit code, standard output and standard error."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys.modules["__main__"], "__package__", None)  # a script, also under `python -m pytest`
 
     def run(*words: object) -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "argv", ["anisodiff", *map(str, words)])

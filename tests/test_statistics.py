@@ -136,6 +136,6 @@ def test_single_steps_are_measured_at_their_ends(dt, cells):
 
 def test_noise_that_cannot_be_told_from_the_images_is_refused():
     for step, count in (("exponential", 200), ("exponential(windows=1)", 20)):
-        process = anisodiff.process("anisotropic", 16, intensity="geometric(1e-6, 2)", step=step)
+        process = anisodiff.process("anisotropic", 8, intensity="geometric(1e-6, 2)", step=step)
         with pytest.raises(ValueError, match="set a larger intensity"):
-            process.estimate_statistics(gaussian_images(count, 16).float())
+            process.estimate_statistics(gaussian_images(count, 8).float())

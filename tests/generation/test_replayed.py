@@ -43,7 +43,7 @@ def recorded(monkeypatch) -> list[Recording]:
 @pytest.mark.filterwarnings("ignore:most pixels")  # of networks without training
 @pytest.mark.parametrize(
     ("process", "steps"),
-    [("ve", 23), ("anisotropic", 23), ("flow-matching", 200), ("heat-dissipation", 200), ("edge-preserving", 23)],
+    [("ve", 23), ("anisotropic", 23), ("flow-matching", 100), ("heat-dissipation", 200), ("edge-preserving", 23)],
 )
 def test_no_sampler_needs_an_answer_that_is_overwritten(runs, recorded, process, steps):
     plain, replayed = (anisodiff.load(runs(process), "cpu") for _ in range(2))

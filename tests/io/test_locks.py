@@ -1,4 +1,4 @@
-"""One writer for a folder; a killed process blocks nobody; nothing here needs POSIX."""
+"""One writer for a folder; a killed process blocks nobody. (Without POSIX: tests/test_platforms.py.)"""
 
 import os
 import signal
@@ -132,31 +132,3 @@ def test_a_folder_that_cannot_be_opened_is_not_synced(tmp_path, monkeypatch):
 
     monkeypatch.setattr(atomic.os, "open", refuse)
     sync_folder(tmp_path)
-
-
-IMPORTS = """
-import importlib, pkgutil, sys
-
-for name in ("fcntl", "pwd", "grp", "resource", "termios", "tty", "pty", "syslog"):
-    sys.modules[name] = None
-import anisodiff
-
-names = [m.name for m in pkgutil.walk_packages(anisodiff.__path__, "anisodiff.") if not m.name.endswith("__main__")]
-for name in names:
-    try:
-        importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        if error.name != "triton":  # Linux only; imported where a kernel is first used
-            raise
-print(len(names))
-"""
-
-
-def test_every_module_is_imported_without_posix():
-    """A simulation of Windows: these modules do not exist there."""
-    ran = subprocess.run(
-        [sys.executable, "-c", IMPORTS], env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert ran.returncode == 0, ran.stderr[-3000:]
-    assert int(ran.stdout) > 150

@@ -1,29 +1,15 @@
 """Which files of a folder or zip are pictures, and what is told of those that cannot be decoded."""
 
-import io
 import os
 import warnings
 from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
 
 from anisodiff.io.images import to_array
 from anisodiff.io.picture_files import Skipped, list_pictures
-
-
-def picture(value: int = 0) -> bytes:
-    buffer = io.BytesIO()
-    Image.new("RGB", (8, 8), (value, value, value)).save(buffer, "PNG")
-    return buffer.getvalue()
-
-
-def write(root: Path, files: dict[str, bytes]) -> Path:
-    for name, data in files.items():
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).write_bytes(data)
-    return root
+from tests.data.test_data_files import picture, write
 
 
 def test_links_are_followed_but_not_in_circles(tmp_path: Path) -> None:

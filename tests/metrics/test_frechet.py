@@ -4,7 +4,6 @@ import pytest
 import torch
 from scipy import linalg
 from torch import Tensor
-from torchmetrics.image.fid import FrechetInceptionDistance
 
 from anisodiff.metrics import extrapolate, frechet_distance, gaussian_statistics
 from anisodiff.metrics.frechet import GaussianStatistics, covariance_root, trace_root_product
@@ -28,6 +27,8 @@ class Passing(torch.nn.Module):
 
 
 def torchmetrics_fid(x: Tensor, y: Tensor) -> float:
+    from torchmetrics.image.fid import FrechetInceptionDistance
+
     metric = FrechetInceptionDistance(feature=Passing(), input_img_size=(1, 1, 24), normalize=True)
     metric.set_dtype(torch.float64)
     metric.inception.to(torch.float64)

@@ -3,13 +3,14 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import Tensor
-from torchmetrics.image.kid import KernelInceptionDistance
 
 from anisodiff.metrics.feature_metrics import kernel_distance, kernel_mmd2
 from tests.metrics.test_frechet import Passing, features
 
 
 def torchmetrics_kid(x: Tensor, y: Tensor) -> float:
+    from torchmetrics.image.kid import KernelInceptionDistance
+
     metric = KernelInceptionDistance(feature=Passing(), subsets=1, subset_size=len(x), normalize=True)
     metric.set_dtype(torch.float64)
     metric.update(x.view(-1, 1, 1, 24), real=True)

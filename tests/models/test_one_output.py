@@ -81,14 +81,21 @@ def test_where_the_image_alone_is_smoothed_isotropically_one_output_says_both(ti
 @pytest.mark.parametrize("case", CASES)
 def test_loss_of_the_wiener_filter_is_at_most_one(case):
     """One where score and drift go together; less where they do not: their powers are taken to add up."""
-    images = gaussian_images(600, 8).float()
+    images = gaussian_images(300, 8).float()
     process, model = build(images, CASES[case])
-    noise = KeyedNoise(keys(600, 5))
+    noise = KeyedNoise(keys(300, 5))
     t = draw_times(*model.time_density(mean=-0.5, std=1.2, t_min=0.02), noise.uniform())
     loss = float(model.loss(process.training_pair(images, t, noise), t).mean())
     assert 0.5 < loss < 1.1
     if case == "image, isotropic":
         assert loss == pytest.approx(1.0, abs=0.1)
+
+
+@cache
+def few(learns):
+    """64 images, and the process and model of one window."""
+    images = gaussian_images(64, 8).float()
+    return images, *build(images, CASES["one window"], learns=learns)
 
 
 REFUSED = [
@@ -99,8 +106,7 @@ REFUSED = [
 
 @pytest.mark.parametrize(("learns", "text"), REFUSED)
 def test_samplers_refuse_what_has_not_been_learned(learns, text):
-    images = gaussian_images(64, 8).float()
-    process, model = build(images, CASES["one window"], learns=learns)
+    images, process, model = few(learns)
     chosen = build_sampler(text, process)
     missing = "the score by itself" if learns == "reverse_drift" else "the drift"
     with pytest.raises(ValueError, match=missing):
@@ -111,8 +117,7 @@ def test_samplers_refuse_what_has_not_been_learned(learns, text):
     ("learns", "word"), [("reverse_drift", "exponential"), ("score", "euler"), ("score_and_drift", "exponential")]
 )
 def test_the_usual_sampler_is_one_that_can(learns, word):
-    images = gaussian_images(64, 8).float()
-    process, model = build(images, CASES["one window"], learns=learns)
+    images, process, model = few(learns)
     chosen = default_sampler(type(model), process, model.provided)
     assert chosen.name == ("euler" if learns == "score" else "exponential")
     made = chosen.run(model, images[:2], chosen.times(model, 21, t_min=0.02), KeyedNoise(keys(2))).images

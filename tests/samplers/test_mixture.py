@@ -27,7 +27,6 @@ TAMED, WINDOWS = {"step": f"tamed(dt={DT})"}, {"step": "exponential(windows=5)"}
 PROCESSES = {
     "ve": ("ve", {}),
     "heat": ("heat", {}),
-    "heat-paper": ("heat-paper", TAMED),
     "anisotropic": ("anisotropic", WINDOWS),
     "signal": ("anisotropic", {"step": "signal(windows=5)", "correlation_length": 0.4}),
     "reverse_drift": ("anisotropic", WINDOWS),
@@ -46,7 +45,6 @@ LIMITS = {
         ("euler(norm=none, corrector=0.1)", 101, 0.03),
     ],
     "heat": [("exponential", 41, 0.025), ("ode", 41, 0.025), ("euler", 101, 0.025)],
-    "heat-paper": [(PROJECTED, 101, 0.035)],
     "anisotropic": [("exponential", 41, 0.035), ("exponential(wiener=1)", 41, 0.035), (PROJECTED, 101, 0.04)],
     "signal": [("exponential", 41, 0.025)],
     "reverse_drift": [("exponential", 41, 0.035), (PROJECTED, 101, 0.04)],

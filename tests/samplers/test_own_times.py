@@ -48,7 +48,7 @@ def calls(model) -> int:
 
 
 @pytest.mark.parametrize("word", ["pc", *OWN])
-@pytest.mark.parametrize(("allowed", "t_max"), [(400, None), (255, 0.6)])
+@pytest.mark.parametrize(("allowed", "t_max"), [(210, None), (125, 0.6)])
 def test_contract(word, allowed, t_max):
     """Times end in 0; evaluations are those announced, or fewer where they adapt; a sample follows from its key."""
     model, chosen = model_for(word)

@@ -26,6 +26,8 @@ SMALL = [
 ]
 """Settings of `anisodiff train` for a network of a few thousand weights."""
 NETWORK = {"name": "small", "nf": 8, "multipliers": [1, 1], "blocks": 1, "dropout": 0.2}
+WINDOWS = {"preset": "anisotropic", "step": "exponential(windows=2)"}
+"""A process whose drift is learned, with tables that are soon estimated."""
 
 
 def tiny(**changes: Any) -> TrainConfig:

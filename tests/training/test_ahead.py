@@ -10,7 +10,7 @@ from anisodiff.data import Loader
 from anisodiff.training import Hooks, find, train
 from anisodiff.training import loop as loop_module
 from anisodiff.training.step import Stepper
-from tests.training.conftest import assert_equal, tiny
+from tests.training.conftest import WINDOWS, assert_equal, tiny
 from tests.training.test_step import run_steps, stepper
 
 
@@ -21,9 +21,7 @@ def everything_of(made: Stepper) -> dict[str, torch.Tensor]:
     return found | {f"tally:{name}": value for name, value in vars(made.sums).items()}
 
 
-@pytest.mark.parametrize(
-    ("process", "accumulation"), [("heat", 1), ("heat", 2), ("anisotropic", 1), ("anisotropic", 2)]
-)
+@pytest.mark.parametrize(("process", "accumulation"), [("heat", 1), (WINDOWS, 2)])
 def test_a_batch_prepared_before_the_last_step_makes_the_same_step(dataset, process, accumulation):
     """To the bit: what is prepared knows neither the weights nor what was prepared before it."""
     config = tiny(process=process, batch=8, accumulation=accumulation)

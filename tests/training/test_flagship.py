@@ -97,20 +97,21 @@ def test_parts_keep_what_a_run_needs(flagship, piece, tmp_path):
     made = newest(tmp_path / "elsewhere")
     assert made.meta == saved.meta
     assert read_log(tmp_path / "elsewhere") == read_log(run)
-    for name, x in saved.tensors("model").items():
+    ema, found = saved.tensors("model"), made.tensors("model")
+    for name, x in ema.items():
         rounded = x.half().float() if name.startswith("network.") else x
-        assert torch.equal(made.tensors("model")[name], rounded), name
-    raw, ema = saved.tensors("state/weights"), saved.tensors("model")
+        assert torch.equal(found[name], rounded), name
+    raw = saved.tensors("state/weights")
     for name, x in made.tensors("state/weights").items():
         most = (raw[name] - ema[f"network.{name}"].half().float()).abs().max()
         assert (x - raw[name]).abs().max() <= most / 127 + 1e-7, name
+    adam = made.tensors("state/optimizer")
     for name, x in saved.tensors("state/optimizer").items():
-        found = made.tensors("state/optimizer")[name]
         if name.startswith("exp_avg_sq.") and x.dim() > 1:
-            torch.testing.assert_close(found.flatten(1).mean(1), x.flatten(1).mean(1), rtol=1e-4, atol=1e-20)
-            torch.testing.assert_close(found.flatten(1).mean(0), x.flatten(1).mean(0), rtol=1e-4, atol=1e-20)
+            torch.testing.assert_close(adam[name].flatten(1).mean(1), x.flatten(1).mean(1), rtol=1e-4, atol=1e-20)
+            torch.testing.assert_close(adam[name].flatten(1).mean(0), x.flatten(1).mean(0), rtol=1e-4, atol=1e-20)
         elif not name.startswith("exp_avg."):
-            assert torch.equal(found, x), name
+            assert torch.equal(adam[name], x), name
 
 
 def test_a_killed_piece_has_packed_its_last_checkpoint(flagship, piece, tmp_path):
@@ -154,8 +155,9 @@ def test_an_incomplete_pack_does_not_count(flagship, piece, tmp_path):
         flagship.unpack(both, tmp_path / "nowhere")
 
 
-@pytest.mark.parametrize("weights", ["half", "difference", "ema"])
-@pytest.mark.parametrize("moments", ["eight", "factored", "anew"])
+@pytest.mark.parametrize(
+    ("weights", "moments"), [("half", "eight"), ("difference", "factored"), ("ema", "anew")]
+)  # stored apart, without knowing of each other
 def test_every_way_to_store_can_be_continued(flagship, piece, tmp_path, weights, moments):
     run, _ = piece("first", "--recipe", "cifar10-ve-tiny", steps=2)
     _, state = flagship.expand(flagship.compact(newest(run), weights, moments))
