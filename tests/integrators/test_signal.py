@@ -34,9 +34,7 @@ SILENT = Silence(torch.zeros(4, dtype=torch.int64))
 
 @pytest.mark.parametrize("length", [0.0, 0.8])
 def test_isotropic_it_is_heat_on_the_image_and_plain_noise(length):
-    """Mean e^{−Az} x0, covariance q ∫α2² whatever was smoothed, in the DCT; 8,000 draws of one image, five
-    standard errors (level 6e-7 a mode).
-    """
+    """Mean e^{−Az} x0, covariance q ∫α2² whatever was smoothed, in the DCT; 20,000 draws of one image."""
     process = signal(drift_anisotropy="infinite", correlation_length=length)
     x0, t = gaussian_images(1, 6), at(0.3, 1.1, 2.0)
     z = frequencies(6, 6, F64, x0.device)
@@ -44,11 +42,11 @@ def test_isotropic_it_is_heat_on_the_image_and_plain_noise(length):
         decay = torch.exp(-process.equation.smoothing(torch.zeros(1, dtype=F64), one[None]) * z)
         mean = process.training_pair(x0, one[None], SILENT).state
         torch.testing.assert_close(dct2(mean)[0, 0], decay * dct2(x0)[0, 0], rtol=0, atol=1e-5)
-        states = process.training_pair(x0.expand(8000, -1, -1, -1), one.expand(8000), keys(8000)).state
+        states = process.training_pair(x0.expand(20_000, -1, -1, -1), one.expand(20_000), keys(20_000)).state
         spread = dct2(states - mean)[:, 0].var(0)
         mass = quadrature(process.equation, torch.zeros(1, dtype=F64), one[None])[0].sum()
         expected = spectrum(6, 6, length, F64, x0.device) * mass
-        assert ((spread / expected - 1).abs() < 5 * math.sqrt(2 / 8000)).all()
+        assert ((spread / expected - 1).abs() < 5 * math.sqrt(2 / 20_000)).all()
 
 
 def test_the_drift_is_the_rate_of_the_mean():

@@ -27,16 +27,14 @@ def times(count: int, t: float) -> torch.Tensor:
     return torch.full((count,), t, dtype=F64)
 
 
-def draw(process, t: float, count: int = 6000):
+def draw(process, t: float, count: int = 12_000):
     return process.training_pair(gaussian_images(count, 6), times(count, t), KeyedNoise(keys(count, 5)))
 
 
 @pytest.mark.parametrize("name", PROCESSES)
 @pytest.mark.parametrize("t", [0.29, 1.15, 2.0])
 def test_targets_have_the_exact_score_as_conditional_mean(name, t):
-    """E[(target − score(u))·h(u)] = 0 for h = u and h = u³, per mode, within five standard errors: a score
-    that is off by 10 % is seen (6000 draws, level 6e-7 a mode).
-    """
+    """E[(target − score(u))·h(u)] = 0 for h = u and h = u³, per mode, within five standard errors."""
     process = PROCESSES[name]
     drawn = draw(process, t)
     u, target = dct2(drawn.state - 0.5)[:, 0], dct2(drawn.target)[:, 0]

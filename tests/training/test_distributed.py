@@ -1,6 +1,7 @@
 """Two processes at one global batch are one process."""
 
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -8,16 +9,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from anisodiff.runtime.distributed import Distributed
 from anisodiff.training import find, read_log, train
-from tests.support.children import together
-from tests.training.conftest import WINDOWS, everything, tiny
+from tests.training.conftest import everything, tiny
 
 ROOT = Path(__file__).parents[2]
 SETTINGS = {
     "torchrun": {"precision": "fp64", "accumulation": 2, "images": 40},
     "accelerate": {
-        "process": WINDOWS,
+        "process": "anisotropic",
         "precision": "fp64",
         "accumulation": 2,
         "batch": 8,
@@ -28,73 +27,65 @@ SCRIPT = """
 import sys
 import torch
 from anisodiff.data import open_dataset
-from tests.training.test_distributed import in_two_parts
+from anisodiff.runtime.distributed import Distributed
+from anisodiff.training import train
+from tests.training.conftest import tiny
+from tests.training.test_distributed import SETTINGS
 
+def watched(self, network, shard=Distributed.shard):
+    made = shard(self, network)
+    held, whole = (sum(x.numel() for x in found) for found in (
+        [p.to_local() for p in made.parameters()], [*made.parameters()],
+    ))
+    assert held < 0.6 * whole, (held, whole)
+    return made
+
+Distributed.shard = watched
 torch.set_num_threads(1)
-in_two_parts("accelerate", open_dataset(sys.argv[1]), sys.argv[2])
+launcher, data, run = sys.argv[1:]
+changes = SETTINGS[launcher]
+for part in (0.5, 1):  # stopped and continued once
+    config = tiny(**{**changes, "images": int(part * changes["images"])})
+    train(config, open_dataset(data), run, track=())
+if launcher == "torchrun":
+    config = tiny(**{**changes, "images": changes["images"] // 2, "shard": True})
+    train(config, open_dataset(data), f"{run}-sharded", track=())
 """
 
 
-def in_two_parts(launcher: str, dataset, run) -> None:
-    """Stopped and continued once."""
-    changes = SETTINGS[launcher]
-    for part in (0.5, 1):
-        train(tiny(**{**changes, "images": int(part * changes["images"])}), dataset, run, track=())
+def launch(launcher: str, dataset, run, script: Path) -> None:
+    """Two processes that meet at a free port of the loopback: of torchrun on two nodes, of accelerate on one.
 
-
-def sharded(dataset, run) -> None:
-    """Half a training with weights in shards: each process holds a part of them."""
-    shard = Distributed.shard
-
-    def watched(self, network):
-        made = shard(self, network)
-        held, whole = (
-            sum(x.numel() for x in found)
-            for found in ([p.to_local() for p in made.parameters()], [*made.parameters()])
-        )
-        assert held < 0.6 * whole, (held, whole)
-        return made
-
-    Distributed.shard = watched
-    changes = SETTINGS["torchrun"]
-    train(tiny(**{**changes, "images": changes["images"] // 2, "shard": True}), dataset, run, track=())
-
-
-def on_two_nodes(dataset, run) -> None:
-    """With the environment of torchrun, one process a node. (accelerate starts its two by torchrun itself.)"""
-
-    def work(_: int) -> None:
-        os.environ |= {"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
-        in_two_parts("torchrun", dataset, run)
-        sharded(dataset, f"{run}-sharded")
-
-    import torch.distributed.fsdp  # noqa: F401  once, not in both
-
-    together(work)
-
-
-def by_accelerate(dataset, run, script: Path) -> None:
-    """To accelerate, `--cpu` means one process: two have to be called GPUs."""
+    To accelerate, `--cpu` means one: two have to be called GPUs.
+    """
     script.write_text(SCRIPT, encoding="utf-8")
-    words = [
-        "accelerate.commands.launch", "--multi_gpu", "--num_processes", "2", "--num_machines", "1",
-        "--mixed_precision", "no", "--dynamo_backend", "no", "--main_process_port", "0",
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = str(probe.getsockname()[1])
+    meeting = ["--nnodes", "2", "--nproc-per-node", "1", "--master-addr", "127.0.0.1", "--master-port", port]
+    commands = {
+        "torchrun": [["torch.distributed.run", *meeting, "--node-rank", str(node)] for node in range(2)],
+        "accelerate": [[
+            "accelerate.commands.launch", "--multi_gpu", "--num_processes", "2", "--num_machines", "1",
+            "--mixed_precision", "no", "--dynamo_backend", "no", "--main_process_port", "0",
+        ]],
+    }[launcher]  # fmt: skip
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}", "OMP_NUM_THREADS": "1"}
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-m", *words, str(script), launcher, str(dataset.path), str(run)],
+            cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+        )
+        for words in commands
     ]  # fmt: skip
-    done = subprocess.run(
-        [sys.executable, "-m", *words, str(script), str(dataset.path), str(run)], cwd=ROOT, timeout=180, check=False,
-        env={**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}", "OMP_NUM_THREADS": "1"},
-        capture_output=True, text=True,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-3000:]
+    for process in started:
+        _, told = process.communicate(timeout=180)
+        assert process.returncode == 0, told[-3000:]
 
 
-@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
 @pytest.mark.parametrize("launcher", SETTINGS)
 def test_two_gloo_processes_equal_one(dataset, tmp_path, launcher):
-    if launcher == "torchrun":
-        on_two_nodes(dataset, tmp_path / "two")
-    else:
-        by_accelerate(dataset, tmp_path / "two", tmp_path / "script.py")
+    launch(launcher, dataset, tmp_path / "two", tmp_path / "script.py")
     train(tiny(**SETTINGS[launcher]), dataset, tmp_path / "one", track=())
     one, two = everything(tmp_path / "one"), everything(tmp_path / "two")
     assert one.keys() == two.keys()
