@@ -83,12 +83,12 @@ def test_samples_depend_on_class_and_guidance_alone(generator):
     assert torch.equal(default, generator.sample(6, classes="data", **how))
 
 
-def test_the_route_counts_what_is_spent(generator):
+def test_the_reverse_process_counts_what_is_spent(generator):
     for guidance in (1.0, 2.0, Guidance(weight=2.0, interval=(0.5, 2.0))):
-        route = generator.route("ode", 17, classes="cat", guidance=guidance)
-        spent = generator.sample_along(route, range(3), generator.prior()).nfe
-        assert route.nfe == spent
-    assert generator.route("ode", 17, classes="cat", guidance=2.0).nfe == 34
+        reverse = generator.reverse_process(steps=17, sampler="ode", classes="cat", guidance=guidance)
+        spent = generator.sample_with(reverse, range(3), generator.prior()).nfe
+        assert reverse.nfe == spent
+    assert generator.reverse_process(steps=17, sampler="ode", classes="cat", guidance=2.0).nfe == 34
 
 
 def test_jobs_name_their_classes_and_restart(generator, tmp_path):

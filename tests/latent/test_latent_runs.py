@@ -70,14 +70,14 @@ def test_the_network_sees_latents_and_users_see_images(trained):
 def test_samples_are_decoded_states(trained):
     generator = load(trained[0], "cpu")
     codec, generator.codec = generator.codec, None
-    route, prior = generator.route(steps=4), generator.prior()
+    reverse, prior = generator.reverse_process(steps=4), generator.prior()
     lasts = []
 
     def last(step):
         lasts.append(step.state) if step.number == step.of - 1 else None
 
     generator.codec = codec
-    images = generator.sample_along(route, [0, 1], prior, callback=last).images
+    images = generator.sample_with(reverse, [0, 1], prior, callback=last).images
     # the last step maps the state at t_min to E[x0]: decode that by hand
     model = generator.model
     when = torch.tensor([generator.plan.config.t_min], dtype=torch.float64)
@@ -144,7 +144,7 @@ def test_a_prior_starts_from_the_latents_of_the_images_it_is_said_to(trained):
 def test_protocol_and_card_name_the_autoencoder(trained, autoencoder, tmp_path):
     generator = load(trained[0], "cpu")
     code = generator.codec.autoencoder.sha256
-    protocol = describe_samples(generator, generator.start(), generator.route(steps=4), [0], None)
+    protocol = describe_samples(generator, generator.start(), generator.reverse_process(steps=4), [0], None)
     assert protocol["autoencoder"] == code
     folder = generator.save_pretrained(tmp_path / "given", samples=0)
     text = "".join(file.read_text() for file in folder.iterdir() if file.suffix in (".md", ".json"))

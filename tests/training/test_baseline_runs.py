@@ -63,7 +63,7 @@ def test_images_from_a_checkpoint(name, trained):
     assert images.shape == (3, 1, 8, 8)
     assert bool(((images >= 0) & (images <= 1)).all())
     torch.testing.assert_close(images[1:2], generator.sample(1, seed=5, steps=12), rtol=0, atol=2e-5)
-    assert generator.route(steps=12).nfe == 12
+    assert generator.reverse_process(steps=12).nfe == 12
     if name == "flow-matching-uniform":
         fine = generator.sample(3, seed=4, steps=400, sampler="dopri5")
         torch.testing.assert_close(fine, generator.sample(3, seed=4, steps=100), rtol=0, atol=0.02)

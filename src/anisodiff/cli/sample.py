@@ -75,7 +75,7 @@ def sample(
     if compile and distributed.device.type != "cuda":
         say(f"--compile has no effect on {distributed.device.type}")
     config = SamplingConfig(steps=steps, sampler=sampler, prior=prior, classes=classes, guidance=guided, batch=batch)
-    route, start = config.route(generator), generator.start(prior)
+    reverse, start = generator.reverse_process(config), generator.start(prior)
     if images is not None and start.pool is None:
         raise ValueError(
             f"prior {start.name!r} is in the checkpoint and needs no images: drop --images, "
@@ -86,9 +86,9 @@ def sample(
         leakage = start.leakage(generator.device, tick) if leads else None
     if note := start.note(leakage):
         say(note)
-    say(f"sampler {route.sampler}: {route.nfe} NFE per image")
+    say(f"sampler {reverse.sampler}: {reverse.nfe} NFE per image")
     if generator.classes:
-        say(common.describe_classes(route, classes))
+        say(common.describe_classes(reverse, classes))
     try:
         with common.progress(f"{len(chosen)} images, network evaluations") as tick:
             outcome = write_samples(
@@ -155,8 +155,7 @@ def _draw_paths(
 
     seen: list[SamplingStep] = []
     generator.sample_seeds(
-        seeds, steps=config.steps, sampler=config.sampler, prior=config.prior, classes=config.classes,
-        guidance=config.guidance, batch=len(seeds),
+        seeds, config, batch=len(seeds),
         callback=lambda step: seen.append(step._replace(state=generator.shown(step).cpu())),
     )  # fmt: skip
     states = [step.state for step in seen]

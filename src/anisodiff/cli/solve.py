@@ -52,7 +52,7 @@ def solve(
     Try it on true images: anisodiff solve run photos --degrade --operator 'deblurring(width=1.5)'
     """
     from anisodiff.editing.problems import NAME, RECORD, SolveConfig, open_problem, problem_figure
-    from anisodiff.generation import load
+    from anisodiff.generation import SamplingConfig, load
     from anisodiff.io.figures import FIGURES, save_figure
     from anisodiff.metrics.paired import paired_metrics
     from anisodiff.runtime.devices import pick_device
@@ -64,10 +64,11 @@ def solve(
     RECORD.check_folder(out, NAME)
     common.check_suffix("--figure", figure, *FIGURES)
     common.check_distinct(out=out, figure=figure)
+    guided = common.guidance(guidance, interval)
+    sampling = SamplingConfig(steps=steps, sampler=sampler, classes=classes, guidance=guided)
     config = SolveConfig(
-        noise=noise, seeds=tuple(range(seed, seed + candidates)), method=method, steps=steps, sampler=sampler,
-        classes=classes, guidance=common.guidance(guidance, interval), degrade=degrade,
-    )  # fmt: skip
+        noise=noise, seeds=tuple(range(seed, seed + candidates)), method=method, sampling=sampling, degrade=degrade
+    )
     say: Callable[[str], None] = lambda line: typer.echo(line, err=as_json)  # noqa: E731
     where = pick_device(device)
     problem = open_problem(

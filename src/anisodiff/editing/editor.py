@@ -15,7 +15,7 @@ from anisodiff.editing.results import read_png
 from anisodiff.editing.sdedit import cartoon_time
 from anisodiff.editing.strength import report, time_of
 from anisodiff.editing.sweep import Sweep, psnr, sweep
-from anisodiff.generation import Generator, Guidance, load
+from anisodiff.generation import Generator, SamplingConfig, load
 from anisodiff.runtime.progress import Progress
 
 
@@ -52,22 +52,18 @@ class Editor:
 
     def line(self, config: EditConfig) -> str:
         """What will be done."""
-        route = config.route(self.generator, config.times[0])
+        reverse = self.generator.reverse_process(config.sampling, config.times[0])
         places = ", ".join(report(self.generator.model, t) for t in config.times)
         what = "restore from" if config.restore else "cartoon at" if config.cartoon else "edit at"
         repeats = "" if config.repeats == 1 else f", {config.repeats} times"
-        return f"{self.label}: {what} {places}{repeats}; {route.sampler}, {route.nfe} NFE"
+        return f"{self.label}: {what} {places}{repeats}; {reverse.sampler}, {reverse.nfe} NFE"
 
     def sweep(
-        self, seeds: Sequence[int], most: int, *, steps: int, sampler: str, repeats: int, classes: str | None,
-        guidance: Guidance, progress: Progress,
-    ) -> Sweep:  # fmt: skip
+        self, seeds: Sequence[int], most: int, config: SamplingConfig, *, repeats: int, progress: Progress
+    ) -> Sweep:
         """Over strengths, on the first ``most`` pictures."""
         starts = torch.stack([picture.start for picture in self.pictures[:most]])
-        return sweep(
-            self.generator, starts, seeds=seeds, steps=steps, sampler=sampler, repeats=repeats, mask=self.mask,
-            classes=classes, guidance=guidance, progress=progress,
-        )  # fmt: skip
+        return sweep(self.generator, starts, config, seeds=seeds, repeats=repeats, mask=self.mask, progress=progress)
 
     def measured(self, config: EditConfig, out: Path) -> list[dict[str, Any]]:
         """Every result with its distance to what it started from."""

@@ -96,5 +96,8 @@ def editing_figure(
     repeats = "" if config.repeats == 1 else f", repeated {config.repeats} times"
     how = "restored" if config.restore else "from a cartoon" if config.cartoon else f"SDEdit{repeats}"
     strokes = "" if config.strokes is None else f", painted by {config.strokes}"
-    notes.insert(0, f"{how}{strokes}; sampler {config.sampler}, {config.steps} NFE; s: strength σ/(σ + σ_data)")
+    notes.insert(
+        0,
+        f"{how}{strokes}; sampler {config.sampling.sampler}, {config.sampling.steps} NFE; s: strength σ/(σ + σ_data)",
+    )
     return comparison_figure(rows, titles, notes)

@@ -19,14 +19,13 @@ from torch import Tensor
 from anisodiff.editing.inputs import Picture, read_mask, read_pictures
 from anisodiff.editing.results import Job, Outcome, Task, read_png, save_means, save_png
 from anisodiff.editing.solving import degrade, read_method, solve, wiener
-from anisodiff.generation import Generator
+from anisodiff.generation import Generator, SamplingConfig
 from anisodiff.generation.protocol import conditions_of
-from anisodiff.generation.reverse import Callback, Route, check_seeds
+from anisodiff.generation.reverse import Callback, ReverseProcess, check_seeds
 from anisodiff.inverse import LinearOperator, Method, check_model, read_operator
 from anisodiff.io import records
 from anisodiff.io.schema import anything, fields, table
 from anisodiff.metrics.paired import PairedMetric
-from anisodiff.models.guidance import Guidance
 from anisodiff.runtime.progress import Progress, no_progress
 
 NAME = "solve.json"
@@ -41,11 +40,8 @@ class SolveConfig:
     noise: float
     seeds: tuple[int, ...]
     method: str = "pigdm"
-    steps: int = 50
-    sampler: str = "auto"
-    classes: str | None = None
-    """See `generation.classes`; None: the null label."""
-    guidance: Guidance = Guidance()
+    sampling: SamplingConfig = SamplingConfig()
+    """Its classes: None is the null label."""
     degrade: bool = False
     """The pictures are true ones, and are measured here; else they are measurements."""
 
@@ -61,10 +57,9 @@ class SolveConfig:
     def how(self) -> Method:
         return read_method(self.method)
 
-    def route(self, generator: Generator) -> Route:
-        """The route from T down."""
-        T = generator.process.T
-        return generator.route(self.sampler, self.steps, T, classes=self.classes, guidance=self.guidance)
+    def reverse_process(self, generator: Generator) -> ReverseProcess:
+        """From T on."""
+        return generator.reverse_process(self.sampling.unlabeled())
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -90,8 +85,8 @@ class Problem:
 
     def line(self) -> str:
         """What will be done."""
-        route = self.config.route(self.generator)
-        how = f"{self.config.how}; {route.sampler}, {route.nfe} NFE"
+        reverse = self.config.reverse_process(self.generator)
+        how = f"{self.config.how}; {reverse.sampler}, {reverse.nfe} NFE"
         return f"{self.operator}, noise {self.config.noise:g}: {how}"
 
     def paths(self, out: Path, name: str) -> list[Path]:
@@ -107,7 +102,7 @@ class Problem:
     ) -> Outcome:
         """Every picture with every seed, into a folder; ``progress`` counts NFE."""
         config, generator = self.config, self.generator
-        cost = config.route(generator).nfe
+        cost = config.reverse_process(generator).nfe
         tasks = [
             Task(path=path, picture=k, seed=seed, t=generator.process.T, cost=cost)
             for k, picture in enumerate(self.pictures)
@@ -116,9 +111,8 @@ class Problem:
 
         def make(part: Sequence[Task], callback: Callback) -> Tensor:
             return solve(
-                generator, self.measured[[task.picture for task in part]], self.operator, noise=config.noise,
-                seeds=[task.seed for task in part], method=config.how, steps=config.steps, sampler=config.sampler,
-                classes=config.classes, guidance=config.guidance, batch=len(part), callback=callback,
+                generator, self.measured[[task.picture for task in part]], self.operator, config.sampling,
+                noise=config.noise, seeds=[task.seed for task in part], method=config.how, callback=callback,
             )  # fmt: skip
 
         def before() -> None:
@@ -136,13 +130,14 @@ class Problem:
 
         job = Job(
             out=out, kind=RECORD, name=NAME, record=self._describe(), may_grow=("pictures",), tasks=tasks,
-            batch=max(1, generator.batch // 4),
+            batch=config.sampling.batch or max(1, generator.batch // 4),
         )  # fmt: skip
         return job.write(make, before=before, after=after, say=say, progress=progress)
 
     def _describe(self) -> dict[str, Any]:
         """Everything that fixes the pixels; only plain values."""
         config, generator, mask = self.config, self.generator, getattr(self.operator, "mask", None)
+        reverse = config.reverse_process(generator)
         return RECORD.new(
             {
                 "checkpoint": generator.origin.model,
@@ -154,9 +149,9 @@ class Problem:
                 "noise": config.noise,
                 "method": str(config.how),
                 "degrade": config.degrade,
-                "sampler": str(config.route(generator).sampler),
-                "steps": config.steps,
-                **conditions_of(config.route(generator)),
+                "sampler": str(reverse.sampler),
+                "steps": config.sampling.steps,
+                **conditions_of(reverse),
                 "pictures": {picture.name: picture.fingerprint for picture in self.pictures},
             }
         )
@@ -182,7 +177,7 @@ def open_problem(
     """Read the pictures in the shape that operator and checkpoint need; ``say`` gets a line for every change."""
     check_model(generator.model)
     generator.check_condition(None, 1)
-    config.route(generator)
+    config.reverse_process(generator)
     whole = (generator.channels, *generator.size)
     doubts: tuple[str, ...] = ()
     if mask is None:

@@ -18,19 +18,18 @@ Everything random in a result is a function of its own seed and of the number of
 """
 
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Unpack
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from anisodiff.editing.strength import time_of
-from anisodiff.generation import Generator
-from anisodiff.generation.classes import NONE, Chosen
+from anisodiff.generation import Generator, SamplingConfig
+from anisodiff.generation.config import SamplingKeys
 from anisodiff.generation.images import Images
-from anisodiff.generation.reverse import Callback, Route, Seeds, batches, run_reverse, seeds_of
+from anisodiff.generation.reverse import Callback, ReverseProcess, Seeds, batches, seeds_of
 from anisodiff.models.base import Model
-from anisodiff.models.guidance import Guidance
 from anisodiff.noise import KeyedNoise, Randomness, combine
 from anisodiff.processes import Process
 from anisodiff.samplers import Sampler
@@ -78,28 +77,25 @@ class MaskedSampler(Sampler):
 def edit(
     generator: Generator,
     images: Tensor,
+    config: SamplingConfig = SamplingConfig(),
     *,
     seeds: Seeds,
     t: float | None = None,
     strength: float | None = None,
-    steps: int = 50,
-    sampler: str | Sampler = "auto",
     repeats: int = 1,
     mask: Tensor | None = None,
-    classes: Chosen | None = None,
-    guidance: float | Guidance = 1.0,
-    batch: int | None = None,
     callback: Callback | None = None,
+    **keys: Unpack[SamplingKeys],
 ) -> Images:
     """Edited images [B, C, H, W] in [0, 1] on the CPU, one for every image [B, C, H, W] in [0, 1] and its seed.
 
-    How far: ``t`` ∈ (t_min, T] or ``strength`` (see `strength`). ``steps``: NFE of each repeat. ``mask``: [H, W],
-    [1, H, W] or [B, 1, H, W], edited where it is above ½. ``seeds``: one for every image, the first of them, or a
-    `torch.Generator` that draws the first. Candidates of one image are rows with different seeds. ``classes`` and
-    ``guidance`` as in `Generator.sample`, but the null label unless classes are given.
+    How far: ``t`` ∈ (t_min, T] or ``strength`` (see `strength`). ``mask``: [H, W], [1, H, W] or [B, 1, H, W], edited
+    where it is above ½. ``seeds``: one for every image, the first of them, or a `torch.Generator` that draws the
+    first. Candidates of one image are rows with different seeds. ``keys``: of the config, as in `Generator.sample`:
+    ``steps`` is the NFE of each repeat; the null label unless classes are given.
     """
-    chosen, when = seeds_of(seeds, len(images)), time_of(generator, t, strength)
-    route = generator.route(sampler, steps, when, classes=classes, guidance=guidance)
+    config, chosen, when = replace(config, **keys), seeds_of(seeds, len(images)), time_of(generator, t, strength)
+    reverse = generator.reverse_process(config, when)
     _check_images(images, (len(chosen), generator.channels, *generator.size), span=True)
     generator.check_condition(None, len(chosen))
     if repeats < 1:
@@ -107,24 +103,22 @@ def edit(
     free = None if mask is None else as_mask(mask, len(chosen), generator.size)
     inner = None if free is None else state_mask(generator, free)
     done = []
-    size, device = generator.batch if batch is None else batch, generator.device
-    for few, rows in batches(
+    size, device = config.batch or generator.batch, generator.device
+    for count, rows in batches(
         len(chosen), size, torch.device("cpu"), fill=device.type == "cuda" and len(chosen) > size
     ):
         x = images[rows.to(images.device)].to(device, generator.plan.dtype)
         part, held = (None if m is None else m[rows].to(device) for m in (free, inner))
-        here = tuple(chosen[i] for i in rows[:few].tolist())
-        keys = torch.tensor([chosen[i] for i in rows.tolist()], dtype=torch.int64, device=device)
-        again = torch.arange(len(rows), device=device).clamp(max=few - 1)  # padding stays
+        here = tuple(chosen[i] for i in rows[:count].tolist())
+        own = torch.tensor([chosen[i] for i in rows.tolist()], dtype=torch.int64, device=device)
+        again = torch.arange(len(rows), device=device).clamp(max=count - 1)  # padding stays
         for number in range(repeats):
-            noise = KeyedNoise(combine(FORWARD, keys, number))
-            state, reverse = _forward(generator.process, generator.encode(x), route, held, noise)
-            found = run_reverse(
-                generator.model, state, here, combine(REVERSE, keys, number), reverse, callback, generator.codec
-            )
+            noise = KeyedNoise(combine(FORWARD, own, number))
+            state, masked = _forward(generator.process, generator.encode(x), reverse, held, noise)
+            found = masked.run(generator.model, state, here, combine(REVERSE, own, number), callback, generator.codec)
             new = found.images[again]
             x = new if part is None else torch.where(part, new, x)
-        done.append(x[:few].to("cpu", torch.float32))
+        done.append(x[:count].to("cpu", torch.float32))
     return torch.cat(done).as_subclass(Images)
 
 
@@ -141,30 +135,27 @@ def noised(
 
 
 def _forward(
-    process: Process, x: Tensor, route: Route, mask: Tensor | None, noise: KeyedNoise
-) -> tuple[Tensor, Route]:
-    """The state at the route's first time, and the route; a mask ties its sampler to the forward path."""
+    process: Process, x: Tensor, reverse: ReverseProcess, mask: Tensor | None, noise: KeyedNoise
+) -> tuple[Tensor, ReverseProcess]:
+    """The state where the reverse process starts, and that process; a mask ties its sampler to the forward path."""
     if mask is None:
-        return process.draw(x, float(route.times[0]), noise), route
-    path = process.path(x, route.times.flip(0).tolist(), noise)[::-1]
-    masked = MaskedSampler(inner=route.sampler, path=tuple(path[1:]), mask=mask)
-    return path[0], replace(route, sampler=masked)
+        return process.draw(x, float(reverse.times[0]), noise), reverse
+    path = process.path(x, reverse.times.flip(0).tolist(), noise)[::-1]
+    masked = MaskedSampler(inner=reverse.sampler, path=tuple(path[1:]), mask=mask)
+    return path[0], replace(reverse, sampler=masked)
 
 
 def restore(
     generator: Generator,
     images: Tensor,
+    config: SamplingConfig = SamplingConfig(),
     *,
     seeds: Seeds,
     t: float | None = None,
     strength: float | None = None,
-    steps: int = 50,
-    sampler: str | Sampler = "auto",
     mask: Tensor | None = None,
-    classes: Chosen | None = None,
-    guidance: float | Guidance = 1.0,
-    batch: int | None = None,
     callback: Callback | None = None,
+    **keys: Unpack[SamplingKeys],
 ) -> Images:
     """Images [B, C, H, W] in [0, 1] that may have become the states ``images`` [B, C, H, W] at a time.
 
@@ -175,10 +166,7 @@ def restore(
     _check_images(images, (len(chosen), generator.channels, *generator.size), span=False)
     free = None if mask is None else as_mask(mask, len(chosen), generator.size)
     states = generator.encode(images.to(generator.plan.dtype))
-    new = generator.reverse(
-        states, when, seeds=chosen, steps=steps, sampler=sampler, classes=classes, guidance=guidance, batch=batch,
-        callback=callback,
-    )  # fmt: skip
+    new = generator.reverse(states, when, config, seeds=chosen, callback=callback, **keys)
     kept = new if free is None else torch.where(free, new, images.to("cpu", torch.float32))
     return kept.as_subclass(Images)
 
@@ -202,36 +190,28 @@ def cartoon_time(generator: Generator, t: float | None = None) -> float:
 def from_cartoon(
     generator: Generator,
     images: Tensor,
+    config: SamplingConfig = SamplingConfig(),
     *,
     seeds: Seeds,
     t: float | None = None,
-    steps: int = 50,
-    sampler: str | Sampler = "auto",
-    classes: Chosen | None = None,
-    guidance: float | Guidance = 1.0,
-    batch: int | None = None,
     callback: Callback | None = None,
+    **keys: Unpack[SamplingKeys],
 ) -> Images:
     """Images [B, C, H, W] in [0, 1] whose cartoons are ``images`` [B, C, H, W] in [0, 1], one for every seed.
 
     ``t``: from this time on, later than the end of the smoothing (the default): with more noise more is invented. For
     a conditional model before T, its prior (the default).
     """
-    chosen, when = seeds_of(seeds, len(images)), cartoon_time(generator, t)
+    config, chosen, when = replace(config, **keys), seeds_of(seeds, len(images)), cartoon_time(generator, t)
     _check_images(images, (len(chosen), generator.channels, *generator.size), span=True)
     process, conditional = generator.process, generator.process.conditional
     if conditional and when == process.T:
-        return generator.sample_seeds(
-            chosen, steps=steps, sampler=sampler, classes=NONE if classes is None else classes, guidance=guidance,
-            condition=images, batch=batch, callback=callback,
-        )  # fmt: skip
+        return generator.sample_seeds(chosen, config.unlabeled(), condition=images, callback=callback)
     x = generator.encode(images.to("cpu", generator.plan.dtype)).cpu()
     noise = KeyedNoise(combine(FORWARD, torch.tensor(chosen, dtype=torch.int64), 0))
     states = process.draw(x, when, noise) if conditional else process.after_smoothing(x, when, noise)
-    return generator.reverse(
-        states, when, seeds=chosen, steps=steps, sampler=sampler, classes=classes, guidance=guidance,
-        condition=images if conditional else None, batch=batch, callback=callback,
-    )  # fmt: skip
+    condition = images if conditional else None
+    return generator.reverse(states, when, config, seeds=chosen, condition=condition, callback=callback)
 
 
 def state_mask(generator: Generator, mask: Tensor) -> Tensor:

@@ -6,17 +6,16 @@ RMSE is taken inside the mask (PSNR = −20 log₁₀ RMSE) and grows with the s
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Unpack
 
 import torch
 from torch import Tensor
 
 from anisodiff.editing.sdedit import as_mask, edit
 from anisodiff.editing.strength import noise_level, strength_range, time_of
-from anisodiff.generation import Generator, Guidance, SamplingStep
-from anisodiff.generation.classes import Chosen
+from anisodiff.generation import Generator, SamplingConfig, SamplingStep
+from anisodiff.generation.config import SamplingKeys
 from anisodiff.runtime.progress import Progress, no_progress
-from anisodiff.samplers import Sampler
 
 POINTS = 8
 _LOW, _HIGH = 0.2, 0.95
@@ -60,18 +59,19 @@ def default_strengths(generator: Generator, points: int = POINTS) -> tuple[float
 def sweep(
     generator: Generator,
     paintings: Tensor,
+    config: SamplingConfig = SamplingConfig(),
     *,
     seeds: Sequence[int],
     strengths: Sequence[float] | None = None,
-    steps: int = 50,
-    sampler: str | Sampler = "auto",
     repeats: int = 1,
     mask: Tensor | None = None,
-    classes: Chosen | None = None,
-    guidance: float | Guidance = 1.0,
     progress: Progress = no_progress,
+    **keys: Unpack[SamplingKeys],
 ) -> Sweep:
-    """Every painting [P, C, H, W] edited at every strength with every seed; ``progress`` counts edited images."""
+    """Every painting [P, C, H, W] edited at every strength with every seed, as by `edit`.
+
+    ``progress`` counts edited images.
+    """
     chosen = tuple(sorted(default_strengths(generator) if strengths is None else strengths))
     if not chosen:
         raise ValueError("strengths: got none, expected one at least, such as 0.5")
@@ -91,8 +91,8 @@ def sweep(
 
     for t in times:
         new = edit(
-            generator, rows, seeds=tuple(seeds) * len(paintings), t=t, steps=steps, sampler=sampler, repeats=repeats,
-            mask=mask, classes=classes, guidance=guidance, callback=watch,
+            generator, rows, config, seeds=tuple(seeds) * len(paintings), t=t, repeats=repeats, mask=mask,
+            callback=watch, **keys,
         )  # fmt: skip
         gap = torch.where(free, new.double() - rows.double().cpu(), 0.0)
         errors.append(float((gap.square().mean() / share).sqrt()))

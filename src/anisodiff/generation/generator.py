@@ -8,15 +8,16 @@ device, or the number of processes. Only rounding differs: kernels may sum in an
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Integral
 from pathlib import Path
-from typing import Any, Self, SupportsIndex
+from typing import Any, Self, SupportsIndex, Unpack
 
 import torch
 from torch import Tensor, nn
 
-from anisodiff.generation.classes import DATA, NONE, Chosen, ClassChoice, choose
+from anisodiff.generation.classes import DATA, Chosen, ClassChoice, choose
+from anisodiff.generation.config import SamplingConfig, SamplingKeys
 from anisodiff.generation.images import Images
 from anisodiff.generation.inversion import flow_of, spherical, upward
 from anisodiff.generation.priors import NamedPrior, PriorImages, PriorInputs, build_prior
@@ -24,14 +25,13 @@ from anisodiff.generation.reverse import (
     PATH,
     START,
     Callback,
-    Route,
+    ReverseProcess,
     SamplingStep,
     Seeds,
     batches,
     check_seeds,
     keys_of,
     prepared,
-    run_reverse,
     seeds_of,
 )  # fmt: skip
 from anisodiff.generation.sharing import Shareable
@@ -205,46 +205,36 @@ class Generator(Shareable):
         """The names of the classes that the model has learned; none where it was trained without."""
         return self.plan.config.classes
 
-    def route(
-        self,
-        sampler: str | Sampler = "auto",
-        steps: int = 50,
-        t: float | None = None,
-        *,
-        classes: Chosen | None = None,
-        guidance: float | Guidance = 1.0,
-    ) -> Route:
-        """The sampler and its time grid from ``t`` (default: T) down to t_min, for ``steps`` NFE.
+    def reverse_process(
+        self, config: SamplingConfig = SamplingConfig(), t: float | None = None, **keys: Unpack[SamplingKeys]
+    ) -> ReverseProcess:
+        """The reverse process from ``t`` (default: T) down to t_min.
 
-        A sampler may need a few more, to stop where the drift jumps, and guidance twice as many: see `Route.nfe`.
-        ``auto`` is the default of the model. ``classes``: see `generation.classes`; unless given, those of the data
-        as often as there, and from a time ``t`` on the null label.
+        Its classes, where none are given: those of the data, and from a time ``t`` on the null label.
         """
-        chosen_classes, guided = self._conditions(classes, guidance, DATA if t is None else NONE)
+        config = replace(config, **keys)
         t_min, T = self.plan.config.t_min, self.process.T
-        if steps < 1:
-            raise ValueError(f"steps: got {steps}, expected 1 NFE or more")
-        if t is not None and not t_min < t <= T:
-            raise ValueError(f"t: got {t:g}, expected a time in (t_min, T] = ({t_min:g}, {T:g}]")
-        if sampler == "auto":
-            given = default_sampler(self.plan.kind, self.process, self.plan.provided)
-        elif isinstance(sampler, str):
-            given = build_sampler(sampler, self.process, self.plan.provided)
+        if t is not None:
+            config = config.from_state()
+            if not t_min < t <= T:
+                raise ValueError(f"t: got {t:g}, expected a time in (t_min, T] = ({t_min:g}, {T:g}]")
+        classes, guidance = self._conditions(config)
+        if config.sampler == "auto":
+            sampler = default_sampler(self.plan.kind, self.process, self.plan.provided)
+        elif isinstance(config.sampler, str):
+            sampler = build_sampler(config.sampler, self.process, self.plan.provided)
         else:
-            given = fit_sampler(sampler, self.process, self.plan.provided)
-        chosen = given.within(steps)
-        times = chosen.times(self.model, steps, t_min=t_min, t_max=t)
-        labels = None if chosen_classes is None else chosen_classes.labels([0]).to(self.device)
-        nfe = chosen.evaluations(self.model.given(labels, guided), times)
-        return Route(sampler=chosen, times=times, nfe=nfe, classes=chosen_classes, guidance=guided)
+            sampler = fit_sampler(config.sampler, self.process, self.plan.provided)
+        sampler = sampler.within(config.steps)
+        times = sampler.times(self.model, config.steps, t_min=t_min, t_max=t)
+        labels = None if classes is None else classes.labels([0]).to(self.device)
+        nfe = sampler.evaluations(self.model.given(labels, guidance), times)
+        return ReverseProcess(sampler=sampler, times=times, nfe=nfe, classes=classes, guidance=guidance)
 
-    def _conditions(
-        self, given: Chosen | None, guidance: float | Guidance, default: str
-    ) -> tuple[ClassChoice | None, Guidance]:
+    def _conditions(self, config: SamplingConfig) -> tuple[ClassChoice | None, Guidance]:
         """Classes and guidance, checked against what the model has learned."""
         counts = self.meta.get("data", {}).get("class_counts") or ()
-        chosen = choose(given, self.classes, counts, default)
-        guided = guidance if isinstance(guidance, Guidance) else Guidance(weight=guidance)
+        chosen, guided = choose(config.classes, self.classes, counts, DATA), config.guided
         dropped = self.plan.config.label_dropout > 0
         if chosen is None and guided != Guidance():
             why = "the null label has nothing to be guided to" if self.classes else "this model has no classes"
@@ -284,49 +274,46 @@ class Generator(Shareable):
             raise ValueError(
                 f"seed: got {what}, expected a whole number or torch.Generator; sample_seeds takes several"
             )
-        return self.sample_seeds(
-            seeds_of(seed, n), steps=steps, sampler=sampler, prior=prior, classes=classes, guidance=guidance,
-            batch=batch, callback=callback, progress=progress,
-        )  # fmt: skip
+        config = SamplingConfig(
+            steps=steps, sampler=sampler, prior=prior, classes=classes, guidance=guidance, batch=batch
+        )
+        return self.sample_seeds(seeds_of(seed, n), config, callback=callback, progress=progress)
 
     def sample_seeds(
         self,
         seeds: Iterable[SupportsIndex],
+        config: SamplingConfig = SamplingConfig(),
         *,
-        steps: int = 50,
-        sampler: str | Sampler = "auto",
-        prior: str | Prior = "auto",
-        classes: Chosen | None = None,
-        guidance: float | Guidance = 1.0,
         condition: Tensor | None = None,
-        batch: int | None = None,
         callback: Callback | None = None,
         progress: bool | None = False,
+        **keys: Unpack[SamplingKeys],
     ) -> Images:
         """One image for every seed, [len(seeds), C, H, W] in [0, 1], on the CPU; as `sample`, but silent by default.
 
-        ``condition``: for a model trained with one, an image [C, H, W] for every seed. ``batch``: images at a time;
-        on CUDA the last batch is padded, so that all run through the same kernels.
+        ``condition``: for a model trained with one, an image [C, H, W] for every seed. ``keys``: of the config. On
+        CUDA the last batch is padded, so that all run through the same kernels.
         """
-        chosen, done = check_seeds(seeds), 0
-        with bar(f"{len(chosen)} images, network evaluations", progress) as tick:
-            law = self.prior(prior) if isinstance(prior, str) else prior
-            route = self.route(sampler, steps, classes=classes, guidance=guidance)
-            tick(0, len(chosen) * route.nfe)
+        config, checked, done = replace(config, **keys), check_seeds(seeds), 0
+        with bar(f"{len(checked)} images, network evaluations", progress) as tick:
+            prior = self.prior(config.prior) if isinstance(config.prior, str) else config.prior
+            reverse = self.reverse_process(config)
+            total = len(checked) * reverse.nfe
+            tick(0, total)
 
             def watch(step: SamplingStep) -> None:
                 nonlocal done
-                tick(done * route.nfe + len(step.seeds) * route.nfe * step.number // step.of, len(chosen) * route.nfe)
+                tick(done * reverse.nfe + len(step.seeds) * reverse.nfe * step.number // step.of, total)
                 done += len(step.seeds) if step.number == step.of else 0
                 if callback is not None:
                     callback(step)
 
-            found = self.sample_along(route, chosen, law, condition=condition, batch=batch, callback=watch)
+            found = self.sample_with(reverse, checked, prior, condition=condition, batch=config.batch, callback=watch)
             return found.images.as_subclass(Images)
 
-    def sample_along(
+    def sample_with(
         self,
-        route: Route,
+        reverse: ReverseProcess,
         seeds: Sequence[int],
         prior: Prior,
         *,
@@ -334,47 +321,44 @@ class Generator(Shareable):
         batch: int | None = None,
         callback: Callback | None = None,
     ) -> SampleResult:
-        """As `sample_seeds`, with a prior and a `route` built before, and the NFE that was spent on each image."""
-        chosen = check_seeds(seeds)
-        keys = keys_of(chosen, START, self.device)
+        """As `sample_seeds`, by a prior and a reverse process built before; with the NFE spent on each image."""
+        checked = check_seeds(seeds)
+        keys = keys_of(checked, START, self.device)
 
-        def begin(rows: Tensor) -> Tensor:
+        def start(rows: Tensor) -> Tensor:
             return prior.draw(len(rows), KeyedNoise(keys[rows]))
 
-        return self._run(begin, chosen, route, batch, callback, condition)
+        return self._run(start, checked, reverse, batch, callback, condition)
 
     def reverse(
         self,
         states: Tensor,
         t: float,
+        config: SamplingConfig = SamplingConfig(),
         *,
         seeds: Seeds,
-        steps: int = 50,
-        sampler: str | Sampler = "auto",
-        classes: Chosen | None = None,
-        guidance: float | Guidance = 1.0,
         condition: Tensor | None = None,
-        batch: int | None = None,
         callback: Callback | None = None,
+        **keys: Unpack[SamplingKeys],
     ) -> Images:
         """Images [B, C, H, W] in [0, 1] from ``states`` at time ``t`` ∈ (t_min, T]: to denoise, deblur, edit.
 
-        ``seeds``: one for every state, the first of them, or a `torch.Generator` that draws the first. ``classes``
-        and ``guidance`` as in `sample`, but the null label unless classes are given. ``condition`` as in
-        `sample_seeds`.
+        ``seeds``: one for every state, the first of them, or a `torch.Generator` that draws the first. ``keys``: of
+        the config; the null label unless classes are given. ``condition`` as in `sample_seeds`.
         """
-        chosen = seeds_of(seeds, len(states))
-        route = self.route(sampler, steps, t, classes=classes, guidance=guidance)
-        expected = (len(chosen), *self.state_shape)
+        config, checked = replace(config, **keys), seeds_of(seeds, len(states))
+        reverse = self.reverse_process(config, t)
+        expected = (len(checked), *self.state_shape)
         if tuple(states.shape) != expected:
             raise ValueError(f"states: got {list(states.shape)}, expected {list(expected)}, one for every seed")
         if not bool(states.isfinite().all()):
             raise ValueError("states: they hold NaN or infinite values; expected numbers")
-        begin = states.as_subclass(Tensor)
-        found = self._run(
-            lambda rows: begin[rows.to(begin.device)].to(self.device), chosen, route, batch, callback, condition
-        )
-        return found.images.as_subclass(Images)
+        plain = states.as_subclass(Tensor)
+
+        def start(rows: Tensor) -> Tensor:
+            return plain[rows.to(plain.device)].to(self.device)
+
+        return self._run(start, checked, reverse, config.batch, callback, condition).images.as_subclass(Images)
 
     def invert(
         self, images: Tensor, *, steps: int = 50, sampler: str | Sampler = "auto", batch: int | None = None
@@ -390,10 +374,13 @@ class Generator(Shareable):
         if not bool(((images >= 0) & (images <= 1)).all()):
             raise ValueError("images: expected numbers in [0, 1]; divide bytes by 255")
         self.check_condition(None, len(images))
-        route = self.route(flow_of(self.plan.provided) if sampler == "auto" else sampler, steps, self.process.T)
+        flow = flow_of(self.plan.provided) if sampler == "auto" else sampler
+        reverse = self.reverse_process(t=self.process.T, steps=steps, sampler=flow)
         parts = torch.split(images.as_subclass(Tensor), self.batch if batch is None else batch)
         found = [
-            upward(self.model, route.sampler, self.encode(part.to(self.device, self.plan.dtype)), route.times.flip(0))
+            upward(
+                self.model, reverse.sampler, self.encode(part.to(self.device, self.plan.dtype)), reverse.times.flip(0)
+            )
             for part in parts
         ]
         return torch.cat([states.to("cpu", torch.float32) for states in found])
@@ -430,27 +417,27 @@ class Generator(Shareable):
     @torch.no_grad()
     def _run(
         self,
-        begin: Callable[[Tensor], Tensor],
+        start: Callable[[Tensor], Tensor],
         seeds: tuple[int, ...],
-        route: Route,
+        reverse: ReverseProcess,
         batch: int | None,
         callback: Callback | None,
         condition: Tensor | None = None,
     ) -> SampleResult:
-        """Batch by batch; ``begin`` returns the states of some rows."""
+        """Batch by batch; ``start`` returns the states of some rows."""
         self.check_condition(condition, len(seeds))
         size = self.batch if batch is None else batch
         fill = self.device.type == "cuda" and (batch is not None or len(seeds) > size)
         keys, done, spent = keys_of(seeds, PATH, self.device), [], 0.0
-        for few, rows in batches(len(seeds), size, self.device, fill=fill):
-            here = tuple(seeds[i] for i in rows[:few].tolist())
-            start = begin(rows).to(self.plan.dtype)
+        for count, rows in batches(len(seeds), size, self.device, fill=fill):
+            here = tuple(seeds[i] for i in rows[:count].tolist())
+            states = start(rows).to(self.plan.dtype)
             model = self.model.conditioned(
-                None if condition is None else condition[rows.to(condition.device)].to(start)
+                None if condition is None else condition[rows.to(condition.device)].to(states)
             )
-            found = run_reverse(model, start, here, keys[rows], route, callback, self.codec)
+            found = reverse.run(model, states, here, keys[rows], callback, self.codec)
             done.append(found.images.to("cpu", torch.float32))
-            spent += found.nfe * few
+            spent += found.nfe * count
         return SampleResult(torch.cat(done), spent / len(seeds))
 
 

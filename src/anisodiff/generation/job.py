@@ -23,38 +23,22 @@ import torch
 from PIL import Image
 
 from anisodiff.generation.classes import ClassChoice
+from anisodiff.generation.config import SamplingConfig
 from anisodiff.generation.generator import Generator
 from anisodiff.generation.priors import Leakage
 from anisodiff.generation.protocol import FILES, NAME, RECORD, describe, differences, path_of, read_protocol
-from anisodiff.generation.reverse import Route, SamplingStep, check_seeds
+from anisodiff.generation.reverse import SamplingStep, check_seeds
 from anisodiff.io.atomic import atomic, clear_orphans, replacing
 from anisodiff.io.checkpoint import alone
 from anisodiff.io.grids import Pixels, save_grid, to_pixels
 from anisodiff.io.images import DecodeError, decode, open_image, whole_png
 from anisodiff.io.records import json_text, write_json
 from anisodiff.io.tensor_files import Observe, unobserved
-from anisodiff.models.guidance import Guidance
 from anisodiff.runtime.distributed import Distributed
 from anisodiff.runtime.progress import Progress, no_progress
 from anisodiff.tensors import wide
 
 _PART = ".part"
-
-
-@dataclass(frozen=True, kw_only=True)
-class SamplingConfig:
-    """How samples are made; see `Generator.sample`."""
-
-    steps: int = 50
-    sampler: str = "auto"
-    prior: str = "auto"
-    classes: str | None = None
-    guidance: Guidance = Guidance()
-    batch: int | None = None
-
-    def route(self, generator: Generator) -> Route:
-        """The route of a generator that samples so."""
-        return generator.route(self.sampler, self.steps, classes=self.classes, guidance=self.guidance)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -212,14 +196,12 @@ def write_samples(
     check_out(out)
     generator.check_condition(None, len(chosen))
     size = generator.batch if config.batch is None else config.batch
-    if size < 1:
-        raise ValueError(f"batch: got {size}, expected 1 or more")
     begun, distributed = time.perf_counter(), distributed or Distributed(generator.device)
-    start, route = generator.start(config.prior), config.route(generator)
-    protocol = describe(generator, start, route, chosen, leakage)
+    start, reverse = generator.start(config.prior_name), generator.reverse_process(config)
+    protocol = describe(generator, start, reverse, chosen, leakage)
     join = JOINS.get(out.suffix.lower())
     parts_of = out if join is None else out.with_name(f"{out.name}.parts")
-    folder = SampleFolder(parts_of, observe, route.classes, chosen)
+    folder = SampleFolder(parts_of, observe, reverse.classes, chosen)
 
     def missing() -> list[int]:
         todo = folder.begin(protocol, chosen)
@@ -231,7 +213,7 @@ def write_samples(
 
     def outcome(made: int, spent: float) -> SamplingOutcome:
         return SamplingOutcome(
-            path=out, count=len(chosen), made=made, nfe=route.nfe, spent=round(spent),
+            path=out, count=len(chosen), made=made, nfe=reverse.nfe, spent=round(spent),
             seconds=time.perf_counter() - begun, protocol=protocol,
         )  # fmt: skip
 
@@ -250,18 +232,18 @@ def write_samples(
         parts = [chosen[first : first + size] for first in range(0, len(chosen), size)]
         parts = [part for part in parts if not todo.isdisjoint(part)]
         parts = parts[distributed.rank :: distributed.world]
-        total, done, spent = sum(map(len, parts)) * route.nfe, 0, 0.0
+        total, done, spent = sum(map(len, parts)) * reverse.nfe, 0, 0.0
 
         def watch(step: SamplingStep) -> None:
-            progress(done + len(step.seeds) * route.nfe * step.number // step.of, total)
+            progress(done + len(step.seeds) * reverse.nfe * step.number // step.of, total)
 
         for part in parts:
-            found = generator.sample_along(route, part, start.prior, batch=size, callback=watch)
+            found = generator.sample_with(reverse, part, start.prior, batch=size, callback=watch)
             spent += found.nfe * len(part)
             for seed, pixels in zip(part, to_pixels(found.images)):
                 if seed in todo:
                     folder.put(seed, pixels)
-            done += len(part) * route.nfe
+            done += len(part) * reverse.nfe
         own = torch.tensor(spent, dtype=wide(distributed.device), device=distributed.device)
         spent = float(distributed.total(own))  # and all have written
         if join is not None and distributed.leads:

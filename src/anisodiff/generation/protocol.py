@@ -11,7 +11,7 @@ from typing import Any
 
 from anisodiff.generation.generator import Generator
 from anisodiff.generation.priors import Leakage, NamedPrior
-from anisodiff.generation.reverse import Route, parse_seeds, write_seeds
+from anisodiff.generation.reverse import ReverseProcess, parse_seeds, write_seeds
 from anisodiff.io import records
 from anisodiff.io.schema import Malformed, fields, text
 
@@ -38,7 +38,7 @@ MAY_CHANGE = (
 
 
 def describe(
-    generator: Generator, start: NamedPrior, route: Route, seeds: Sequence[int], leakage: Leakage | None
+    generator: Generator, start: NamedPrior, reverse: ReverseProcess, seeds: Sequence[int], leakage: Leakage | None
 ) -> dict[str, Any]:
     """The protocol of a job; only plain values."""
     return RECORD.new(
@@ -50,15 +50,15 @@ def describe(
             "checkpoint_images": generator.meta.get("images"),
             "process": generator.process.identity(),
             "t_min": generator.plan.config.t_min,
-            "sampler": str(route.sampler),
-            "nfe": route.nfe,
+            "sampler": str(reverse.sampler),
+            "nfe": reverse.nfe,
             "prior": start.name,
             "prior_description": start.description,
             "prior_images": None if start.pool is None else start.pool.fingerprint,
             "leakage": None if leakage is None else leakage.as_dict(),
             "channels": generator.channels,
             "size": generator.size,
-            **conditions_of(route),
+            **conditions_of(reverse),
             "seed": seeds[0],
             "seeds": write_seeds(seeds),
             "count": len(seeds),
@@ -68,14 +68,14 @@ def describe(
     )
 
 
-def conditions_of(route: Route) -> dict[str, Any]:
+def conditions_of(reverse: ReverseProcess) -> dict[str, Any]:
     """Classes and guidance, where there are any."""
-    if route.classes is None:
+    if reverse.classes is None:
         return {}
     return {
-        **route.classes.as_dict(),
-        "guidance": route.guidance.weight,
-        "guidance_interval": route.guidance.interval,
+        **reverse.classes.as_dict(),
+        "guidance": reverse.guidance.weight,
+        "guidance_interval": reverse.guidance.interval,
     }
 
 

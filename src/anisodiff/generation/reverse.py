@@ -87,29 +87,6 @@ def seeds_of(given: Seeds, count: int) -> tuple[int, ...]:
     return check_seeds(range(int(first), int(first) + count) if one else first)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Route:
-    """A sampler, its time grid (descending, from the time it starts at), the classes and their guidance.
-
-    ``nfe``: network evaluations per image that they cost, two for each guided answer.
-    """
-
-    sampler: Sampler
-    times: Tensor
-    nfe: int
-    classes: ClassChoice | None = None
-    """None: the null label, or a model without classes."""
-    guidance: Guidance = Guidance()
-
-    def view(self, model: Model, seeds: Sequence[int], count: int) -> Model:
-        """The ``model`` for the classes of ``seeds``, guided; further of ``count`` samples repeat the last one."""
-        if self.classes is None:
-            return model
-        labels = self.classes.labels(seeds)
-        filled = torch.cat([labels, labels[-1:].expand(count - len(labels))])
-        return model.given(filled.to(model.level.device), self.guidance)
-
-
 class SamplingStep(NamedTuple):
     """The argument of a callback: the start (number 0), every step, and the images (number = of, t = 0)."""
 
@@ -124,6 +101,61 @@ class SamplingStep(NamedTuple):
 Callback = Callable[[SamplingStep], None]
 
 
+@dataclass(frozen=True, kw_only=True)
+class ReverseProcess:
+    """The reverse process of a model as it is to be run: sampler, time grid, classes and guidance."""
+
+    sampler: Sampler
+    times: Tensor
+    """Descending, from the time of the start to t_min."""
+    nfe: int
+    """Network evaluations per image, two for each guided answer."""
+    classes: ClassChoice | None = None
+    """None: the null label, or a model without classes."""
+    guidance: Guidance = Guidance()
+
+    def view(self, model: Model, seeds: Sequence[int], count: int) -> Model:
+        """The ``model`` for the classes of ``seeds``, guided; further of ``count`` samples repeat the last one."""
+        if self.classes is None:
+            return model
+        labels = self.classes.labels(seeds)
+        filled = torch.cat([labels, labels[-1:].expand(count - len(labels))])
+        return model.given(filled.to(model.level.device), self.guidance)
+
+    def run(
+        self, model: Model, states: Tensor, seeds: tuple[int, ...], keys: Tensor, callback: Callback | None,
+        codec: Codec | None = None,
+    ) -> SampleResult:  # fmt: skip
+        """Images [B, C, H, W] in [0, 1] and their NFE from ``states``, whose first B rows have ``seeds``.
+
+        ``codec``: decodes states of a latent space. Callbacks get the states, and at last the images.
+        """
+        times, count = [*self.times.tolist(), 0.0], len(seeds)
+
+        def watch(step: int, state: Tensor) -> None:
+            if callback is not None:
+                callback(SamplingStep(step + 1, len(times) - 1, times[step + 1], state[:count], seeds))
+
+        watch(-1, states)
+        view = self.view(model, seeds, len(states))
+        result = self.sampler.run(view, states, self.times, KeyedNoise(keys), callback=watch)
+        images = result.images[:count]
+        diverges = (
+            f"{self.sampler} diverges with {self.nfe} NFE; train longer, raise --steps, or choose another sampler"
+        )
+        if not bool(images.isfinite().all()):
+            raise ValueError(f"the images of seeds {seeds[0]} to {seeds[-1]} are not finite: {diverges}")
+        if codec is not None:
+            images = codec.decode(images)
+        if float(((images < 0) | (images > 1)).float().mean()) > _CLIPPED:
+            warnings.warn(
+                f"most pixels of seeds {seeds[0]} to {seeds[-1]} lie outside [0, 1]: {diverges}", stacklevel=2
+            )
+        images = images.clamp(0, 1)
+        watch(len(times) - 2, images)
+        return SampleResult(images, result.nfe)
+
+
 def keys_of(seeds: tuple[int, ...], stream: int, device: torch.device) -> Tensor:
     """One key per sample, int64 [B]."""
     return combine(stream, torch.tensor(seeds, dtype=torch.int64)).to(device)
@@ -134,47 +166,9 @@ def batches(count: int, size: int, device: torch.device, *, fill: bool) -> Itera
 
     All batches of one shape run through the same kernels, compiled once.
     """
-    if size < 1:
-        raise ValueError(f"batch: got {size}, expected 1 or more")
     for rows in torch.split(torch.arange(count, device=device), size):
         filled = torch.cat([rows, rows[-1:].expand(size - len(rows))]) if fill else rows
         yield len(rows), filled
-
-
-def run_reverse(
-    model: Model, begin: Tensor, seeds: tuple[int, ...], keys: Tensor, route: Route, callback: Callback | None,
-    codec: Codec | None = None,
-) -> SampleResult:  # fmt: skip
-    """Images [B, C, H, W] in [0, 1] and their NFE from states ``begin``, whose first B rows have ``seeds``.
-
-    ``codec``: decodes states of a latent space. Callbacks get the states, and at last the images.
-    """
-    times, few = [*route.times.tolist(), 0.0], len(seeds)
-
-    def watch(step: int, state: Tensor) -> None:
-        if callback is not None:
-            callback(SamplingStep(step + 1, len(times) - 1, times[step + 1], state[:few], seeds))
-
-    watch(-1, begin)
-    model = route.view(model, seeds, len(begin))
-    found = route.sampler.run(model, begin, route.times, KeyedNoise(keys), callback=watch)
-    images = found.images[:few]
-    if not bool(images.isfinite().all()):
-        raise ValueError(
-            f"the images of seeds {seeds[0]} to {seeds[-1]} are not finite: {route.sampler} diverges with "
-            f"{route.nfe} NFE; train longer, raise --steps, or choose another sampler"
-        )
-    if codec is not None:
-        images = codec.decode(images)
-    if float(((images < 0) | (images > 1)).float().mean()) > _CLIPPED:
-        warnings.warn(
-            f"most pixels of seeds {seeds[0]} to {seeds[-1]} lie outside [0, 1]: {route.sampler} diverges with "
-            f"{route.nfe} NFE; train longer, raise --steps, or choose another sampler",
-            stacklevel=2,
-        )
-    images = images.clamp(0, 1)
-    watch(len(times) - 2, images)
-    return SampleResult(images, found.nfe)
 
 
 def prepared(network: nn.Module, *, cuda: bool, half: bool, compile: bool) -> nn.Module:

@@ -18,7 +18,7 @@ import yaml
 
 from anisodiff.extras import need
 from anisodiff.generation.images import Images
-from anisodiff.generation.reverse import Route
+from anisodiff.generation.reverse import ReverseProcess
 from anisodiff.io import hub, tensor_files
 from anisodiff.io.atomic import without_folders
 from anisodiff.io.checkpoint import MANIFEST, Checkpoint, read
@@ -45,7 +45,7 @@ class Shareable(ABC):
     """Weights of the network."""
 
     @abstractmethod
-    def route(self) -> Route: ...
+    def reverse_process(self) -> ReverseProcess: ...
 
     @abstractmethod
     def sample(self, n: int) -> Images: ...
@@ -83,12 +83,12 @@ class Shareable(ABC):
             meta["config"] = {**saved.meta["config"], "latent": named}
         codes["config.json"] = tensor_files.put_json(folder / "config.json", meta)
         tensor_files.put_json(folder / "manifest.json", MANIFEST.new({"files": codes}))
-        route, sheet = self.route(), ""
+        reverse, sheet = self.reverse_process(), ""
         if samples:
             self.sample(samples).save_grid(folder / SHEET)
-            sheet = f"{samples} samples: seeds 0 to {samples - 1}, `{route.sampler}`, {route.nfe} NFE each."
+            sheet = f"{samples} samples: seeds 0 to {samples - 1}, `{reverse.sampler}`, {reverse.nfe} NFE each."
         text = card(
-            self.plan, meta, name, parameters=self.parameters, sampler=str(route.sampler),
+            self.plan, meta, name, parameters=self.parameters, sampler=str(reverse.sampler),
             numbers=without_folders(numbers), sheet=sheet,
         )  # fmt: skip
         (folder / CARD).write_text(text, encoding="utf-8")

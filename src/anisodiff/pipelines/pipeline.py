@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from anisodiff.extras import need
 from anisodiff.generation import Generator, SamplingStep
 from anisodiff.generation.classes import ClassChoice
-from anisodiff.generation.reverse import Route, seeds_of
+from anisodiff.generation.reverse import ReverseProcess, seeds_of
 
 _diffusers: Any = need("diffusers", "AnisoDiffPipeline", "diffusers")
 _DTYPES = {None: "auto", torch.float32: "fp32", torch.bfloat16: "bf16"}
@@ -135,14 +135,16 @@ class AnisoDiffPipeline(_diffusers.DiffusionPipeline):  # type: ignore[misc]  # 
         if each and len(labels) != count:
             raise ValueError(f"class_labels: got {len(labels)} of them, expected {count}, one for each image")
         model, seeds = self.generator, _seeds(generator, count)
-        route, done = model.route(sampler, num_inference_steps, classes=labels, guidance=guidance_scale), 0
-        route = _in_order(route) if each else route
+        reverse = model.reverse_process(
+            steps=num_inference_steps, sampler=sampler, classes=labels, guidance=guidance_scale
+        )
+        reverse, done = _in_order(reverse) if each else reverse, 0
         self._interrupt = False
-        with self.progress_bar(total=route.nfe) as bar:
+        with self.progress_bar(total=reverse.nfe) as bar:
 
             def watch(step: SamplingStep) -> None:
                 nonlocal done
-                now = route.nfe * step.number // step.of
+                now = reverse.nfe * step.number // step.of
                 bar.update(now - done)
                 done = now
                 if callback_on_step_end is None or not step.number:
@@ -155,7 +157,7 @@ class AnisoDiffPipeline(_diffusers.DiffusionPipeline):  # type: ignore[misc]  # 
                     raise _Interrupted(model.shown(step).clamp(0, 1))
 
             try:
-                images = model.sample_along(route, seeds, model.prior(), batch=count, callback=watch).images
+                images = model.sample_with(reverse, seeds, model.prior(), batch=count, callback=watch).images
             except _Interrupted as stopped:
                 images = stopped.state.float().cpu()
         made: Any = images
@@ -166,10 +168,10 @@ class AnisoDiffPipeline(_diffusers.DiffusionPipeline):  # type: ignore[misc]  # 
         return _diffusers.ImagePipelineOutput(images=made) if return_dict else (made,)
 
 
-def _in_order(route: Route) -> Route:
-    known = route.classes
+def _in_order(reverse: ReverseProcess) -> ReverseProcess:
+    known = reverse.classes
     assert known is not None, "a list of labels is a choice"
-    return replace(route, classes=_InOrder(**{f.name: getattr(known, f.name) for f in fields(known)}))
+    return replace(reverse, classes=_InOrder(**{f.name: getattr(known, f.name) for f in fields(known)}))
 
 
 def _precision(dtype: torch.dtype | None) -> str:
