@@ -12,16 +12,14 @@ from operator import index
 from typing import Any, NamedTuple, SupportsIndex
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from anisodiff.generation.classes import ClassChoice
 from anisodiff.latent.codec import Codec
 from anisodiff.models.base import Model
 from anisodiff.models.guidance import Guidance
 from anisodiff.noise import KeyedNoise, combine
-from anisodiff.runtime.cuda_graphs import Replayed
 from anisodiff.samplers import Sampler, SampleResult
-from anisodiff.training.model import Execution
 
 MOST_SEEDS, LIMIT = 10_000_000, 2**62
 _CLIPPED = 0.5
@@ -169,15 +167,3 @@ def batches(count: int, size: int, device: torch.device, *, fill: bool) -> Itera
     for rows in torch.split(torch.arange(count, device=device), size):
         filled = torch.cat([rows, rows[-1:].expand(size - len(rows))]) if fill else rows
         yield len(rows), filled
-
-
-def prepared(network: nn.Module, *, cuda: bool, half: bool, compile: bool) -> nn.Module:
-    """The network as training runs it: half precision inside, channels last; on CUDA as a graph."""
-    if cuda:
-        network = network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    if compile:
-        compiled = torch.compile(network, dynamic=False)
-        assert isinstance(compiled, nn.Module)
-        network = compiled
-    execution = Execution(network, half=half, channels_last=cuda)
-    return Replayed(execution) if cuda else execution
