@@ -19,13 +19,14 @@ import torch
 from torch import Tensor
 
 from anisodiff.editing.inputs import Picture
-from anisodiff.editing.results import Job, Outcome, Task, save_means, save_png
+from anisodiff.editing.results import Job, Outcome, Task, save_image, save_means
 from anisodiff.editing.sdedit import edit, from_cartoon, restore
 from anisodiff.editing.strength import noise_level, strength_of_t
 from anisodiff.generation import Generator, SamplingConfig
 from anisodiff.generation.protocol import conditions_of
 from anisodiff.generation.reverse import Callback, check_seeds
 from anisodiff.io import records
+from anisodiff.io.picture_folder import PictureFolder
 from anisodiff.io.schema import anything, fields, table
 from anisodiff.runtime.progress import Progress, no_progress
 
@@ -100,26 +101,26 @@ def write_edits(
         starts = torch.stack([pictures[task.picture].start for task in part])
         return config.apply(generator, starts, part[0].t, [task.seed for task in part], mask, callback)
 
-    def after() -> None:
+    def after(folder: PictureFolder) -> None:
         if config.restore and len(config.seeds) > 1:
             for t, picture in product(config.times, pictures):
                 made = [result_path(out, picture.name, t, seed) for seed in config.seeds]
-                save_means(made, out / f"t{t:g}-mean" / f"{picture.name}.png")
+                save_means(folder, made, out / f"t{t:g}-mean" / f"{picture.name}.png")
 
     job = Job(
         out=out, kind=RECORD, name=NAME, record=_describe(generator, pictures, config, mask), may_grow=MAY_GROW,
         tasks=tasks, batch=config.sampling.batch or generator.batch, passes=config.repeats,
     )  # fmt: skip
     return job.write(
-        make, before=partial(_save_inputs, out, pictures, config), after=after, say=say, progress=progress
+        make, before=partial(_save_inputs, pictures=pictures, config=config), after=after, say=say, progress=progress
     )
 
 
-def _save_inputs(out: Path, pictures: Sequence[Picture], config: EditConfig) -> None:
+def _save_inputs(folder: PictureFolder, pictures: Sequence[Picture], config: EditConfig) -> None:
     for picture in pictures:
-        save_png(out / "input" / f"{picture.name}.png", picture.photo)
+        save_image(folder, folder.path / "input" / f"{picture.name}.png", picture.photo)
         if config.strokes is not None:
-            save_png(out / "strokes" / f"{picture.name}.png", picture.start)
+            save_image(folder, folder.path / "strokes" / f"{picture.name}.png", picture.start)
 
 
 def _describe(

@@ -17,13 +17,14 @@ import torch
 from torch import Tensor
 
 from anisodiff.editing.inputs import Picture, read_mask, read_pictures
-from anisodiff.editing.results import Job, Outcome, Task, read_png, save_means, save_png
+from anisodiff.editing.results import Job, Outcome, Task, read_image, save_image, save_means
 from anisodiff.editing.solving import degrade, read_method, solve, wiener
 from anisodiff.generation import Generator, SamplingConfig
 from anisodiff.generation.protocol import conditions_of
 from anisodiff.generation.reverse import Callback, ReverseProcess, check_seeds
 from anisodiff.inverse import LinearOperator, Method, check_model, read_operator
 from anisodiff.io import records
+from anisodiff.io.picture_folder import PictureFolder
 from anisodiff.io.schema import anything, fields, table
 from anisodiff.metrics.paired import PairedMetric
 from anisodiff.runtime.progress import Progress, no_progress
@@ -115,18 +116,18 @@ class Problem:
                 noise=config.noise, seeds=[task.seed for task in part], method=config.how, callback=callback,
             )  # fmt: skip
 
-        def before() -> None:
+        def before(folder: PictureFolder) -> None:
             shown = {"measured": self.measured.clamp(0, 1), **self.baselines()}
             if config.degrade:
                 shown["input"] = torch.stack([picture.photo for picture in self.pictures])
-            for folder, images in shown.items():
+            for name, images in shown.items():
                 for picture, image in zip(self.pictures, images):
-                    save_png(out / folder / f"{picture.name}.png", image)
+                    save_image(folder, out / name / f"{picture.name}.png", image)
 
-        def after() -> None:
+        def after(folder: PictureFolder) -> None:
             if len(config.seeds) > 1:
                 for picture in self.pictures:
-                    save_means(self.paths(out, picture.name), out / "mean" / f"{picture.name}.png")
+                    save_means(folder, self.paths(out, picture.name), out / "mean" / f"{picture.name}.png")
 
         job = Job(
             out=out, kind=RECORD, name=NAME, record=self._describe(), may_grow=("pictures",), tasks=tasks,
@@ -159,7 +160,7 @@ class Problem:
     def scores(self, out: Path, metrics: Mapping[str, PairedMetric]) -> dict[str, dict[str, float]]:
         """Every way with its metrics against the true pictures, means over pictures and candidates."""
         truth = torch.stack([picture.photo for picture in self.pictures])
-        groups = [[read_png(path) for path in self.paths(out, picture.name)] for picture in self.pictures]
+        groups = [[read_image(path) for path in self.paths(out, picture.name)] for picture in self.pictures]
         made = torch.stack([torch.stack(group) for group in groups])
         ways = self.baselines()
         if len(self.config.seeds) > 1:
@@ -205,8 +206,8 @@ def problem_figure(problem: Problem, out: Path) -> Any:
     seeds = problem.config.seeds[:SHOWN_CANDIDATES]
     titles += [f"seed {seed}" for seed in seeds]
     rows = [
-        [read_png(out / folder / f"{picture.name}.png") for folder in folders]
-        + [read_png(path) for path in problem.paths(out, picture.name)[: len(seeds)]]
+        [read_image(out / folder / f"{picture.name}.png") for folder in folders]
+        + [read_image(path) for path in problem.paths(out, picture.name)[: len(seeds)]]
         for picture in problem.pictures[:SHOWN_PICTURES]
     ]
     return comparison_figure(rows, titles, [problem.line()])
