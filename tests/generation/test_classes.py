@@ -6,12 +6,14 @@ from collections import Counter
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 import anisodiff
 from anisodiff.data import in_memory, open_source, prepare
 from anisodiff.generation import Guidance, SamplingConfig, write_samples
 from anisodiff.generation.classes import ClassChoice, choose
 from anisodiff.generation.protocol import read_protocol
+from anisodiff.io.grids import enlarged, to_pixels
 from anisodiff.training import Hooks, train
 from anisodiff.training.preview import fit_prior
 from tests.support.classes import labeled_pixels
@@ -112,6 +114,26 @@ def test_jobs_name_their_classes_and_restart(generator, tmp_path):
     held = np.load(tmp_path / "set.npz")
     assert held["labels"].tolist() == [1, 0, 1, 0, 1]
     assert open_source(tmp_path / "set.npz").labels.tolist() == [1, 0, 1, 0, 1]
+
+
+def test_a_grid_has_the_classes_one_below_the_other(generator, tmp_path):
+    """Seed s has class s % 3: the first has 3 of 7 samples, the others 2."""
+    config, seeds, gap = SamplingConfig(steps=4, classes=[0, 1, 2]), range(7), 2
+    write_samples(generator, seeds, tmp_path / "sheet.png", config)
+    sheet = np.array(Image.open(tmp_path / "sheet.png"))
+    tiles = [enlarged(pixels) for pixels in to_pixels(generator.sample_seeds(seeds, config))]
+    side = len(tiles[0])
+    left = sheet.shape[1] - (3 * (side + gap) + gap)
+    assert sheet.shape[0] == 3 * (side + 2 * gap)
+    for row, members in enumerate(([0, 3, 6], [1, 4], [2, 5])):
+        top = row * (side + 2 * gap)
+        assert (sheet[top : top + side, :left] < 128).any()  # its name
+        for column, seed in enumerate(members):
+            x = left + gap + column * (side + gap)
+            assert np.abs(sheet[top + gap : top + gap + side, x : x + side, :1].astype(int) - tiles[seed]).max() <= 1
+    one = SamplingConfig(steps=4, classes="cat")
+    write_samples(generator, range(4), tmp_path / "one.png", one)
+    assert Image.open(tmp_path / "one.png").size == (2 * (side + gap) + gap,) * 2  # one class is not named
 
 
 def test_edits_take_a_class(generator):

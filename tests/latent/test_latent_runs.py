@@ -144,7 +144,7 @@ def test_a_prior_starts_from_the_latents_of_the_images_it_is_said_to(trained):
 def test_protocol_and_card_name_the_autoencoder(trained, autoencoder, tmp_path):
     generator = load(trained[0], "cpu")
     code = generator.codec.autoencoder.sha256
-    protocol = describe_samples(generator, generator.start(), generator.reverse_process(steps=4), [0], None)
+    protocol = describe_samples(generator, generator.start(), generator.reverse_process(steps=4), [0], None, 1)
     assert protocol["autoencoder"] == code
     folder = generator.save_pretrained(tmp_path / "given", samples=0)
     text = "".join(file.read_text() for file in folder.iterdir() if file.suffix in (".md", ".json"))

@@ -100,7 +100,7 @@ def sample(
         raise
     if leads:
         if grid is not None:
-            _draw_grid(outcome, grid)
+            _draw_grid(outcome, chosen, grid)
         if strip is not None or animation is not None:
             _draw_paths(generator, chosen[:FOLLOWED], config, strip, animation)
         pictures = [path for path in (grid, strip, animation) if path is not None]
@@ -133,13 +133,14 @@ def _check_pictures(out: Path, grid: Path | None, strip: Path | None, animation:
     common.check_distinct(out=out, grid=grid, strip=strip, animation=animation)
 
 
-def _draw_grid(outcome: "SamplingOutcome", path: Path) -> None:
+def _draw_grid(outcome: "SamplingOutcome", seeds: tuple[int, ...], path: Path) -> None:
     """Draw the first images, read back from what was written."""
-    from anisodiff.io.grids import save_grid
+    from anisodiff.generation.classes import ClassChoice
+    from anisodiff.generation.figures import save_sample_grid
     from anisodiff.metrics.images import image_set, walk
 
-    first = next(walk(image_set(outcome.path), SHOWN, limit=SHOWN))
-    save_grid(list(first.permute(0, 2, 3, 1).numpy()), path)
+    first = list(next(walk(image_set(outcome.path), SHOWN, limit=SHOWN)).permute(0, 2, 3, 1).numpy())
+    save_sample_grid(first, seeds[: len(first)], ClassChoice.read(outcome.protocol), path)
 
 
 def _draw_paths(

@@ -1,5 +1,6 @@
 """Figures of edits: several checkpoints side by side, and a sweep over strengths; captions say how they were made."""
 
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,8 @@ from anisodiff.io.images import to_display
 from anisodiff.runtime.progress import Progress, no_progress
 
 SHOWN_CANDIDATES, SHOWN_PICTURES = 4, 8
-SIDE, GAP, HEAD, LINE = 1.7, 0.08, 0.42, 0.17
-"""Inches: a panel, between panels, titles above the first row, a line of the caption."""
+SIDE, GAP, HEAD, LINE, LETTER = 1.7, 0.08, 0.42, 0.17, 0.056
+"""Inches: a panel, between panels, titles above the first row; height of a line and width of a letter below."""
 
 
 def _show(axes: Any, image: Tensor) -> None:
@@ -26,7 +27,7 @@ def _show(axes: Any, image: Tensor) -> None:
 
 
 def comparison_figure(rows: Sequence[Sequence[Tensor]], titles: Sequence[str], notes: Sequence[str] = ()) -> Any:
-    """Pictures [C, H, W] in rows, one for every input, under column ``titles``; ``notes`` are the lines below.
+    """Pictures [C, H, W] in rows, one for every input, under column ``titles``; ``notes`` below are wrapped.
 
     Columns may hold pictures of other sizes: checkpoints of other sizes can be compared.
     """
@@ -34,6 +35,7 @@ def comparison_figure(rows: Sequence[Sequence[Tensor]], titles: Sequence[str], n
         raise ValueError(f"comparison: got rows of {[len(r) for r in rows]} pictures, expected {len(titles)} in each")
     tall = max(row[0].shape[-2] / row[0].shape[-1] for row in rows) * SIDE
     width = len(titles) * (SIDE + GAP) + GAP
+    notes = [part for line in notes for part in textwrap.wrap(line, int((width - 2 * GAP) / LETTER))]
     foot = LINE * len(notes) + 2 * GAP
     height = HEAD + len(rows) * (tall + GAP) + foot
     figure = canvas(width, height)

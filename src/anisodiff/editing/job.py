@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from anisodiff.editing.inputs import Picture
-from anisodiff.editing.results import Job, Outcome, Task, save_image, save_means
+from anisodiff.editing.results import Job, Outcome, Task, batch_size, save_image, save_means
 from anisodiff.editing.sdedit import edit, from_cartoon, restore
 from anisodiff.editing.strength import noise_level, strength_of_t
 from anisodiff.generation import Generator, SamplingConfig
@@ -91,9 +91,9 @@ def write_edits(
     out = Path(out)
     if not config.cartoon:
         generator.check_condition(None, 1)
-    costs = {t: generator.reverse_process(config.sampling, t).nfe for t in config.times}
+    reverse = {t: generator.reverse_process(config.sampling, t) for t in config.times}
     tasks = [
-        Task(path=result_path(out, pictures[k].name, t, seed), picture=k, seed=seed, t=t, cost=costs[t])
+        Task(path=result_path(out, pictures[k].name, t, seed), picture=k, seed=seed, t=t, cost=reverse[t].nfe)
         for t in config.times for k in range(len(pictures)) for seed in config.seeds
     ]  # fmt: skip
 
@@ -109,7 +109,8 @@ def write_edits(
 
     job = Job(
         out=out, kind=RECORD, name=NAME, record=_describe(generator, pictures, config, mask), may_grow=MAY_GROW,
-        tasks=tasks, batch=config.sampling.batch or generator.batch, passes=config.repeats,
+        tasks=tasks, batch=batch_size(reverse[config.times[0]], config.sampling, generator.batch),
+        passes=config.repeats,
     )  # fmt: skip
     return job.write(
         make, before=partial(_save_inputs, pictures=pictures, config=config), after=after, say=say, progress=progress
@@ -141,7 +142,7 @@ def _describe(
             "restore": config.restore,
             **({"cartoon": True} if config.cartoon else {}),
             "strokes": config.strokes,
-            **conditions_of(reverse),
+            **conditions_of(reverse, 1),
             "mask": None if mask is None else hashlib.sha256(mask.cpu().numpy().tobytes()).hexdigest(),
             "strengths": strengths,
             "noise_levels": {t: noise_level(s) for t, s in strengths.items()},

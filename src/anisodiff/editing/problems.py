@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from anisodiff.editing.inputs import Picture, read_mask, read_pictures
-from anisodiff.editing.results import Job, Outcome, Task, read_image, save_image, save_means
+from anisodiff.editing.results import Job, Outcome, Task, batch_size, read_image, save_image, save_means
 from anisodiff.editing.solving import degrade, read_method, solve, wiener
 from anisodiff.generation import Generator, SamplingConfig
 from anisodiff.generation.protocol import conditions_of
@@ -103,9 +103,9 @@ class Problem:
     ) -> Outcome:
         """Every picture with every seed, into a folder; ``progress`` counts NFE."""
         config, generator = self.config, self.generator
-        cost = config.reverse_process(generator).nfe
+        reverse = config.reverse_process(generator)
         tasks = [
-            Task(path=path, picture=k, seed=seed, t=generator.process.T, cost=cost)
+            Task(path=path, picture=k, seed=seed, t=generator.process.T, cost=reverse.nfe)
             for k, picture in enumerate(self.pictures)
             for path, seed in zip(self.paths(out, picture.name), config.seeds)
         ]
@@ -131,7 +131,7 @@ class Problem:
 
         job = Job(
             out=out, kind=RECORD, name=NAME, record=self._describe(), may_grow=("pictures",), tasks=tasks,
-            batch=config.sampling.batch or max(1, generator.batch // 4),
+            batch=batch_size(reverse, config.sampling, max(1, generator.batch // 4)),
         )  # fmt: skip
         return job.write(make, before=before, after=after, say=say, progress=progress)
 
@@ -152,7 +152,7 @@ class Problem:
                 "degrade": config.degrade,
                 "sampler": str(reverse.sampler),
                 "steps": config.sampling.steps,
-                **conditions_of(reverse),
+                **conditions_of(reverse, 1),
                 "pictures": {picture.name: picture.fingerprint for picture in self.pictures},
             }
         )

@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from anisodiff.generation import SamplingStep
-from anisodiff.generation.reverse import Callback
+from anisodiff.generation import SamplingConfig, SamplingStep
+from anisodiff.generation.reverse import Callback, ReverseProcess
 from anisodiff.io import records
 from anisodiff.io.checkpoint import alone
 from anisodiff.io.grids import to_pixels
@@ -43,6 +43,11 @@ class Outcome:
     """Of this call, all results together."""
     seconds: float
     protocol: dict[str, Any]
+
+
+def batch_size(reverse: ReverseProcess, config: SamplingConfig, default: int) -> int:
+    """Results at a time. A sampler that looks at its batch gets one: a continued job has other neighbors."""
+    return 1 if reverse.sampler.depends_on_batch else config.batch or default
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -63,6 +63,10 @@ class MaskedSampler(Sampler):
         held: Tensor = model.to_coordinates(torch.where(self.mask, model.from_coordinates(z), self.path[number]))
         return held
 
+    @property
+    def depends_on_batch(self) -> bool:
+        return self.inner.depends_on_batch
+
     def evaluations(self, model: Model, times: Tensor) -> int:
         return self.inner.evaluations(model, times)
 

@@ -165,7 +165,7 @@ class SampleWriter:
         if held is None and first:
             self._leakage[column.prior] = start.leakage(generator.device)
         leakage = self._leakage.get(column.prior)
-        protocol = describe(generator, start, reverse, range(n), leakage)
+        protocol = describe(generator, start, reverse, range(n), leakage, self.batch)
         protocol["note"] = start.note(leakage)
         protocol["checkpoint_path"] = without_folders(protocol["checkpoint_path"])  # it will be published
         if held is not None:

@@ -1,25 +1,54 @@
 """Samples to look at: grids, and trajectories from noise to image as a strip or an animation."""
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import torch
-from PIL import Image, ImageDraw
+from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 
+from anisodiff.generation.classes import ClassChoice
 from anisodiff.io.atomic import replacing
 from anisodiff.io.figures import save_animation
-from anisodiff.io.grids import Pixels, enlarged, tiled
+from anisodiff.io.grids import Pixels, enlarged, save_grid, tiled
 from anisodiff.io.images import to_display
 
-_GAP, _SIDE = 2, 64
+_GAP, _COLUMNS, _LONGEST = 2, 16, 40
+"""Pixels between pictures, columns of a class before it takes a second row, letters of its name."""
 
 
 def _shown(state: Tensor) -> tuple[Pixels, bool]:
     """A state [C, H, W] as bytes [H, W, 3], and whether its contrast was lowered to fit the range of images."""
     shown, contrast = to_display(state)
     return (shown * 255).round().astype(np.uint8), contrast != 1.0
+
+
+def save_sample_grid(
+    pictures: Sequence[Pixels], seeds: Sequence[int], choice: ClassChoice | None, path: str | Path
+) -> None:
+    """Samples [H, W, C] as one PNG; of several classes each begins a row, with its name on the left."""
+    labels = [] if choice is None else choice.labels(seeds).tolist()
+    if choice is None or len(set(labels)) < 2:
+        save_grid(pictures, path)
+        return
+    groups = {
+        name: [enlarged(p) for p, own in zip(pictures, labels) if own == k] for k, name in enumerate(choice.names)
+    }
+    groups = {name: group for name, group in groups.items() if group}
+    columns = min(max(map(len, groups.values())), max(_COLUMNS, math.ceil(len(pictures) ** 0.5)))
+    rows, font = [tiled(group, columns) for group in groups.values()], ImageFont.load_default()
+    names = [" ".join(name.split())[:_LONGEST] for name in groups]
+    left = math.ceil(max(font.getlength(name) for name in names)) + 4 * _GAP
+    sheet = Image.new("RGB", (left + rows[0].shape[1], sum(len(row) for row in rows)), "white")
+    draw, top = ImageDraw.Draw(sheet), 0
+    for name, row in zip(names, rows):
+        draw.text((2 * _GAP, top + 2 * _GAP), name, fill="black", font=font)
+        sheet.paste(Image.fromarray(row), (left, top))
+        top += len(row)
+    with replacing(path) as temporary:
+        sheet.save(temporary)
 
 
 def chosen_steps(count: int, most: int) -> list[int]:

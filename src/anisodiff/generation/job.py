@@ -20,13 +20,14 @@ import torch
 
 from anisodiff.generation.classes import ClassChoice
 from anisodiff.generation.config import SamplingConfig
+from anisodiff.generation.figures import save_sample_grid
 from anisodiff.generation.generator import Generator
 from anisodiff.generation.priors import Leakage
 from anisodiff.generation.protocol import FILES, NAME, RECORD, describe, differences, path_of, read_protocol
 from anisodiff.generation.reverse import SamplingStep, check_seeds
 from anisodiff.io.atomic import clear_orphans, replacing
 from anisodiff.io.checkpoint import alone
-from anisodiff.io.grids import save_grid, to_pixels
+from anisodiff.io.grids import to_pixels
 from anisodiff.io.picture_folder import PART, PictureFolder, read_pixels
 from anisodiff.io.records import json_text, write_json
 from anisodiff.io.tensor_files import Observe, unobserved
@@ -104,7 +105,7 @@ def _npz(folder: SampleFolder, protocol: Mapping[str, Any], out: Path) -> None:
 
 
 def _grid(folder: SampleFolder, protocol: Mapping[str, Any], out: Path) -> None:
-    save_grid([read_pixels(file) for file in folder.files], out)
+    save_sample_grid([read_pixels(file) for file in folder.files], list(folder.by_seed), folder.choice, out)
 
 
 JOINS = MappingProxyType(dict(zip(FILES, (_zip, _npz, _grid))))
@@ -137,7 +138,7 @@ def write_samples(
     size = generator.batch if config.batch is None else config.batch
     begun, distributed = time.perf_counter(), distributed or Distributed(generator.device)
     start, reverse = generator.start(config.prior_name), generator.reverse_process(config)
-    protocol = describe(generator, start, reverse, chosen, leakage)
+    protocol = describe(generator, start, reverse, chosen, leakage, size)
     join = JOINS.get(out.suffix.lower())
     parts_of = out if join is None else out.with_name(f"{out.name}.parts")
     folder = SampleFolder(parts_of, chosen, reverse.classes, observe)
