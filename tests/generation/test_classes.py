@@ -11,7 +11,7 @@ from PIL import Image
 import anisodiff
 from anisodiff.data import in_memory, open_source, prepare
 from anisodiff.generation import Guidance, SamplingConfig, write_samples
-from anisodiff.generation.classes import ClassChoice, choose
+from anisodiff.generation.classes import ClassChoice, choose_classes
 from anisodiff.generation.protocol import read_protocol
 from anisodiff.io.grids import enlarged, to_pixels
 from anisodiff.training import Hooks, train
@@ -44,20 +44,22 @@ def generator(run):
 def test_the_class_of_a_seed():
     """In turn, or as often as in the data; a function of the seed alone."""
     seeds = range(40)
-    assert choose("cat", NAMES, (), "data").labels(seeds).unique().tolist() == [1]
-    turn = choose(["cat", 0], NAMES, (), "data")
+    assert choose_classes("cat", NAMES, (), "data").labels(seeds).unique().tolist() == [1]
+    turn = choose_classes(["cat", 0], NAMES, (), "data")
     assert turn.labels([3, 4]).tolist() == [0, 1]
     assert turn.text == "cat,t-shirt/top"
-    assert choose("all", NAMES, (), "data").labels(seeds).unique().tolist() == [2]  # there is a class of that name
-    assert choose("all", ("a", "b"), (), "data").labels(seeds).tolist() == [0, 1] * 20
-    assert choose("none", NAMES, (), "data") is None
-    drawn = choose(None, NAMES, (10, 20, 10), "data")
+    assert choose_classes("all", NAMES, (), "data").labels(seeds).unique().tolist() == [
+        2
+    ]  # there is a class of that name
+    assert choose_classes("all", ("a", "b"), (), "data").labels(seeds).tolist() == [0, 1] * 20
+    assert choose_classes("none", NAMES, (), "data") is None
+    drawn = choose_classes(None, NAMES, (10, 20, 10), "data")
     many = Counter(drawn.labels(range(8000)).tolist())
     for label, share in enumerate((0.25, 0.5, 0.25)):
         assert abs(many[label] / 8000 - share) < 4 * (share * (1 - share) / 8000) ** 0.5
     assert drawn.labels([7, 3]).tolist() == [drawn.labels([7])[0], drawn.labels([3])[0]]
     with pytest.raises(ValueError, match="counts images of 2 classes, expected 3; name a class, or all"):
-        choose("data", NAMES, (10, 20), "data")
+        choose_classes("data", NAMES, (10, 20), "data")
     for choice in (turn, drawn):
         assert ClassChoice.read(json.loads(json.dumps(choice.as_dict()))) == choice
     for damaged in (

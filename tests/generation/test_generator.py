@@ -153,7 +153,7 @@ def test_a_checkpoint_without_a_prior_fits_one_to_images(runs, data, tmp_path):
     train(tiny(images=4), data, tmp_path / "bare", track=())
     with pytest.raises(ValueError, match="no fitted prior, images are needed"):
         anisodiff.load(tmp_path / "bare", "cpu").sample(1)
-    start = anisodiff.load(tmp_path / "bare", "cpu", data).start("gaussian")
+    start = anisodiff.load(tmp_path / "bare", "cpu", data).named_prior("gaussian")
     assert isinstance(start.prior, GaussianPrior)
     assert start.leakage(torch.device("cpu")) is None
     assert "fitted just now" in start.description
@@ -163,7 +163,7 @@ def test_heldout_images_are_told_by_their_pixels(runs, data, tmp_path):
     np.save(tmp_path / "others.npy", pixels(12, seed=5))
     others = prepare(tmp_path / "others.npy", tmp_path / "others", size=8, channels=1).dataset
     generator = anisodiff.load(runs("heat"), "cpu")
-    start = generator.start("heldout", others)
+    start = generator.named_prior("heldout", others)
     leakage = start.leakage(torch.device("cpu"))
     assert leakage.images == 12
     assert "held-out" in start.note(leakage)
@@ -171,8 +171,10 @@ def test_heldout_images_are_told_by_their_pixels(runs, data, tmp_path):
     for training in (data, data.path, data.path.parent / "raw.npy", same):
         with pytest.raises(ValueError, match="outside the training set"):
             generator.prior("heldout", training)
-    assert "the training set" in generator.start("simulate", same).description
-    note = generator.start("simulate", same).note(generator.start("simulate", same).leakage(torch.device("cpu")))
+    assert "the training set" in generator.named_prior("simulate", same).description
+    note = generator.named_prior("simulate", same).note(
+        generator.named_prior("simulate", same).leakage(torch.device("cpu"))
+    )
     assert note.startswith("leakage: ")
     assert "correlation 0." in note
 

@@ -23,7 +23,7 @@ def edit(
     checkpoint: Path = common.CHECKPOINT,
     images: list[Path] = typer.Argument(..., metavar="IMAGE…", help="Read images, or folders of images."),
     strokes: int | None = typer.Option(None, "--strokes", help="Paint each image in this many colors first."),
-    paint: str | None = typer.Option(None, "--paint", help="Paint each image so first, such as flat(colors=8)."),
+    paint: str | None = typer.Option(None, "--paint", help="Paint each image first, as by flat(colors=8)."),
     smooth: int = typer.Option(0, "--smooth", help="Merge specks within this radius, in pixels."),
     position: float = typer.Option(0.0, "--position", help="Weight position against color: 0 color alone, 1 much."),
     t: str | None = typer.Option(None, "--t", help="Diffuse to this time in (t_min, T]; several: 0.4,0.8."),
@@ -205,6 +205,6 @@ def _draw_sweep(editor: "Editor", swept: "Sweep", path: Path, steps: int) -> Non
     from anisodiff.io.records import write_json
 
     count, each = swept.results.shape[1:3]
-    told = f"{editor.label}, {steps} NFE; RMSE over {count} paintings × {each} seeds"
-    save_figure(sweep_figure(swept, told), path)
+    note = f"{editor.label}, {steps} NFE; RMSE over {count} paintings × {each} seeds"
+    save_figure(sweep_figure(swept, note), path)
     write_json(path.with_name(f"{path.name}.json"), swept.as_dict())

@@ -36,19 +36,19 @@ class Editor:
         name, numbers = asked
         T = self.generator.process.T
         try:
-            found = [time_of(self.generator, x if name == "t" else None, None if name == "t" else x) for x in numbers]
+            times = [time_of(self.generator, x if name == "t" else None, None if name == "t" else x) for x in numbers]
         except ValueError as error:
             raise ValueError(f"{self.label}: {error}") from None
-        return tuple(dict.fromkeys(min(T, float(f"{t:g}")) for t in found))
+        return tuple(dict.fromkeys(min(T, float(f"{t:g}")) for t in times))
 
     def cartoon_times(self, asked: tuple[str, tuple[float, ...]] | None) -> tuple[float, ...]:
         """The times at which a cartoon lies on the path: the end of the smoothing, or those given after it."""
-        given = (None,) if asked is None else self.times(asked)
+        later = (None,) if asked is None else self.times(asked)
         try:
-            found = [cartoon_time(self.generator, t) for t in given]
+            times = [cartoon_time(self.generator, t) for t in later]
         except ValueError as error:
             raise ValueError(f"{self.label}: {error}") from None
-        return tuple(dict.fromkeys(float(f"{t:g}") for t in found))
+        return tuple(dict.fromkeys(float(f"{t:g}") for t in times))
 
     def line(self, config: EditConfig) -> str:
         """What will be done."""
@@ -67,13 +67,13 @@ class Editor:
 
     def measured(self, config: EditConfig, out: Path) -> list[dict[str, Any]]:
         """Every result with its distance to what it started from."""
-        found = []
+        rows = []
         for t, picture, seed in product(config.times, self.pictures, config.seeds):
             path = result_path(out, picture.name, t, seed)
             error = float((read_image(path) - picture.start).double().square().mean().sqrt())
             place = {"file": str(path), "picture": picture.name, "t": t, "seed": seed}
-            found.append({**place, "rmse": error, "psnr": psnr(error)})
-        return found
+            rows.append({**place, "rmse": error, "psnr": psnr(error)})
+        return rows
 
 
 def open_editor(

@@ -53,13 +53,13 @@ def comparison_figure(rows: Sequence[Sequence[Tensor]], titles: Sequence[str], n
     return figure
 
 
-def sweep_figure(found: Sweep, note: str = "") -> Any:
+def sweep_figure(swept: Sweep, note: str = "") -> Any:
     """A row for every painting: the painting, then its first result at every strength."""
     titles = ["painting"] + [
         f"strength {s:.2f}, RMSE {e:.3f}\nσ/σ_data = {noise_level(s):.2g}, t = {t:.3g}"
-        for s, t, e in zip(found.strengths, found.times, found.rmse)
+        for s, t, e in zip(swept.strengths, swept.times, swept.rmse)
     ]
-    rows = [[painting, *found.results[:, k, 0]] for k, painting in enumerate(found.paintings)]
+    rows = [[painting, *swept.results[:, k, 0]] for k, painting in enumerate(swept.paintings)]
     return comparison_figure(rows, titles, [note] if note else [])
 
 

@@ -75,12 +75,13 @@ class Problem:
     @cached_property
     def measured(self) -> Tensor:
         """y, [pictures, …]."""
-        given = torch.stack([picture.photo for picture in self.pictures])
-        made = self.config.degrade
-        return degrade(self.operator, given, self.config.noise) if made else self.operator.restrict(given)
+        images = torch.stack([picture.photo for picture in self.pictures])
+        if self.config.degrade:
+            return degrade(self.operator, images, self.config.noise)
+        return self.operator.restrict(images)
 
     def baselines(self) -> dict[str, Tensor]:
-        """The plain way and the Wiener filter, [pictures, C, H, W] each."""
+        """The operator's baseline and the Wiener filter, [pictures, C, H, W] each."""
         best = wiener(self.generator, self.measured, self.operator, self.config.noise)
         return {"plain": self.operator.plain(self.measured).clamp(0, 1), "wiener": best}
 
@@ -117,10 +118,10 @@ class Problem:
             )  # fmt: skip
 
         def before(folder: PictureFolder) -> None:
-            shown = {"measured": self.measured.clamp(0, 1), **self.baselines()}
+            written = {"measured": self.measured.clamp(0, 1), **self.baselines()}
             if config.degrade:
-                shown["input"] = torch.stack([picture.photo for picture in self.pictures])
-            for name, images in shown.items():
+                written["input"] = torch.stack([picture.photo for picture in self.pictures])
+            for name, images in written.items():
                 for picture, image in zip(self.pictures, images):
                     save_image(folder, out / name / f"{picture.name}.png", image)
 
@@ -158,14 +159,14 @@ class Problem:
         )
 
     def scores(self, out: Path, metrics: Mapping[str, PairedMetric]) -> dict[str, dict[str, float]]:
-        """Every way with its metrics against the true pictures, means over pictures and candidates."""
+        """Every estimate with its metrics against the true pictures, means over pictures and candidates."""
         truth = torch.stack([picture.photo for picture in self.pictures])
         groups = [[read_image(path) for path in self.paths(out, picture.name)] for picture in self.pictures]
         made = torch.stack([torch.stack(group) for group in groups])
-        ways = self.baselines()
+        estimates = self.baselines()
         if len(self.config.seeds) > 1:
-            ways[f"mean of {len(self.config.seeds)}"] = made.mean(1)
-        each = {name: {key: metric(x, truth) for key, metric in metrics.items()} for name, x in ways.items()}
+            estimates[f"mean of {len(self.config.seeds)}"] = made.mean(1)
+        each = {name: {key: metric(x, truth) for key, metric in metrics.items()} for name, x in estimates.items()}
         rows = truth.repeat_interleave(len(self.config.seeds), 0)
         each["solved"] = {key: metric(made.flatten(0, 1), rows) for key, metric in metrics.items()}
         return {name: {key: float(v.mean()) for key, v in values.items()} for name, values in each.items()}
@@ -182,17 +183,17 @@ def open_problem(
     whole = (generator.channels, *generator.size)
     doubts: tuple[str, ...] = ()
     if mask is None:
-        known = read_operator(operator)
-        shape = known.measured(whole)
+        linear = read_operator(operator)
+        shape = linear.measured(whole)
         channels, height, width = whole if config.degrade else shape
         pictures = read_pictures(images, channels, (height, width))
     else:
         pictures = read_pictures(images, generator.channels, generator.size)
         free, doubts = read_mask(mask, pictures, generator.size)
-        known = read_operator(operator, free)
+        linear = read_operator(operator, free)
     for line in (*(line for picture in pictures for line in picture.notes), *doubts):
         say(line)
-    return Problem(generator=generator, operator=known, config=config, pictures=tuple(pictures))
+    return Problem(generator=generator, operator=linear, config=config, pictures=tuple(pictures))
 
 
 def problem_figure(problem: Problem, out: Path) -> Any:

@@ -12,7 +12,8 @@ from the picture with the noise of a time t, as SDEdit does.
 
 **A mask** (1: edit, 0: keep) keeps the other pixels of x exactly. To make the edit fit them, the forward path from x
 is stored at the sampler's own times, and after every reverse step to t' the kept pixels are replaced by those of the
-path at t'. This is replacement as in SDEdit: close to, but not, the law given the kept pixels (see docs/editing.md).
+path at t'. This is replacement as in SDEdit: close to, but not, the distribution given the kept pixels (see
+docs/editing.md).
 
 Everything random in a result is a function of its own seed and of the number of the repeat.
 """
@@ -60,8 +61,8 @@ class MaskedSampler(Sampler):
         if self.inner.corrector > 0:
             z = langevin(model, z, t_next, self.inner.corrector, rng)
         memory["number"] = number + 1
-        held: Tensor = model.to_coordinates(torch.where(self.mask, model.from_coordinates(z), self.path[number]))
-        return held
+        kept: Tensor = model.to_coordinates(torch.where(self.mask, model.from_coordinates(z), self.path[number]))
+        return kept
 
     @property
     def depends_on_batch(self) -> bool:
@@ -98,29 +99,31 @@ def edit(
     first. Candidates of one image are rows with different seeds. ``keys``: of the config, as in `Generator.sample`:
     ``steps`` is the NFE of each repeat; the null label unless classes are given.
     """
-    config, chosen, when = replace(config, **keys), seeds_of(seeds, len(images)), time_of(generator, t, strength)
-    reverse = generator.reverse_process(config, when)
-    _check_images(images, (len(chosen), generator.channels, *generator.size), span=True)
-    generator.check_condition(None, len(chosen))
+    config, seed_list, start = replace(config, **keys), seeds_of(seeds, len(images)), time_of(generator, t, strength)
+    reverse = generator.reverse_process(config, start)
+    _check_images(images, (len(seed_list), generator.channels, *generator.size), span=True)
+    generator.check_condition(None, len(seed_list))
     if repeats < 1:
         raise ValueError(f"repeats: got {repeats}, expected 1 or more")
-    free = None if mask is None else as_mask(mask, len(chosen), generator.size)
+    free = None if mask is None else as_mask(mask, len(seed_list), generator.size)
     inner = None if free is None else state_mask(generator, free)
     done = []
     size, device = config.batch or generator.batch, generator.device
     for count, rows in batches(
-        len(chosen), size, torch.device("cpu"), fill=device.type == "cuda" and len(chosen) > size
+        len(seed_list), size, torch.device("cpu"), fill=device.type == "cuda" and len(seed_list) > size
     ):
         x = images[rows.to(images.device)].to(device, generator.plan.dtype)
         part, held = (None if m is None else m[rows].to(device) for m in (free, inner))
-        here = tuple(chosen[i] for i in rows[:count].tolist())
-        own = torch.tensor([chosen[i] for i in rows.tolist()], dtype=torch.int64, device=device)
+        batch_seeds = tuple(seed_list[i] for i in rows[:count].tolist())
+        own = torch.tensor([seed_list[i] for i in rows.tolist()], dtype=torch.int64, device=device)
         again = torch.arange(len(rows), device=device).clamp(max=count - 1)  # padding stays
         for number in range(repeats):
             noise = KeyedNoise(combine(FORWARD, own, number))
             state, masked = _forward(generator.process, generator.encode(x), reverse, held, noise)
-            found = masked.run(generator.model, state, here, combine(REVERSE, own, number), callback, generator.codec)
-            new = found.images[again]
+            result = masked.run(
+                generator.model, state, batch_seeds, combine(REVERSE, own, number), callback, generator.codec
+            )
+            new = result.images[again]
             x = new if part is None else torch.where(part, new, x)
         done.append(x[:count].to("cpu", torch.float32))
     return torch.cat(done).as_subclass(Images)
@@ -131,9 +134,9 @@ def noised(
     generator: Generator, images: Tensor, *, seeds: Seeds, t: float | None = None, strength: float | None = None
 ) -> Tensor:
     """States from which `edit` starts without a mask, of the same images, seeds and time."""
-    chosen = seeds_of(seeds, len(images))
-    _check_images(images, (len(chosen), generator.channels, *generator.size), span=True)
-    keys = torch.tensor(chosen, dtype=torch.int64, device=generator.device)
+    seed_list = seeds_of(seeds, len(images))
+    _check_images(images, (len(seed_list), generator.channels, *generator.size), span=True)
+    keys = torch.tensor(seed_list, dtype=torch.int64, device=generator.device)
     x, noise = images.to(generator.device, generator.plan.dtype), KeyedNoise(combine(FORWARD, keys, 0))
     return generator.process.draw(generator.encode(x), time_of(generator, t, strength), noise)
 
@@ -166,11 +169,11 @@ def restore(
     Each is a draw given its state, so the mean over several seeds is closer to the truth than one. A mask, as in
     `edit`, keeps the other pixels as given; here it does not affect the edited ones.
     """
-    chosen, when = seeds_of(seeds, len(images)), time_of(generator, t, strength)
-    _check_images(images, (len(chosen), generator.channels, *generator.size), span=False)
-    free = None if mask is None else as_mask(mask, len(chosen), generator.size)
+    seed_list, start = seeds_of(seeds, len(images)), time_of(generator, t, strength)
+    _check_images(images, (len(seed_list), generator.channels, *generator.size), span=False)
+    free = None if mask is None else as_mask(mask, len(seed_list), generator.size)
     states = generator.encode(images.to(generator.plan.dtype))
-    new = generator.reverse(states, when, config, seeds=chosen, callback=callback, **keys)
+    new = generator.reverse(states, start, config, seeds=seed_list, callback=callback, **keys)
     kept = new if free is None else torch.where(free, new, images.to("cpu", torch.float32))
     return kept.as_subclass(Images)
 
@@ -206,16 +209,16 @@ def from_cartoon(
     ``t``: from this time on, later than the end of the smoothing (the default): with more noise more is invented. For
     a conditional model before T, its prior (the default).
     """
-    config, chosen, when = replace(config, **keys), seeds_of(seeds, len(images)), cartoon_time(generator, t)
-    _check_images(images, (len(chosen), generator.channels, *generator.size), span=True)
+    config, seed_list, start = replace(config, **keys), seeds_of(seeds, len(images)), cartoon_time(generator, t)
+    _check_images(images, (len(seed_list), generator.channels, *generator.size), span=True)
     process, conditional = generator.process, generator.process.conditional
-    if conditional and when == process.T:
-        return generator.sample_seeds(chosen, config.unlabeled(), condition=images, callback=callback)
+    if conditional and start == process.T:
+        return generator.sample_seeds(seed_list, config.unlabeled(), condition=images, callback=callback)
     x = generator.encode(images.to("cpu", generator.plan.dtype)).cpu()
-    noise = KeyedNoise(combine(FORWARD, torch.tensor(chosen, dtype=torch.int64), 0))
-    states = process.draw(x, when, noise) if conditional else process.after_smoothing(x, when, noise)
+    noise = KeyedNoise(combine(FORWARD, torch.tensor(seed_list, dtype=torch.int64), 0))
+    states = process.draw(x, start, noise) if conditional else process.after_smoothing(x, start, noise)
     condition = images if conditional else None
-    return generator.reverse(states, when, config, seeds=chosen, condition=condition, callback=callback)
+    return generator.reverse(states, start, config, seeds=seed_list, condition=condition, callback=callback)
 
 
 def state_mask(generator: Generator, mask: Tensor) -> Tensor:

@@ -1,6 +1,6 @@
 """Linear inverse problems with a checkpoint: images x with y = A x + σ n, drawn given y (`inverse.guidance`).
 
-    u_T ~ prior;    u_T → u_{t_min} by a sampler whose score knows y;    x = E[x_0 | u_{t_min}, y]
+    u_T ~ prior;    u_T → u_{t_min} by a sampler of the score given y;    x = E[x_0 | u_{t_min}, y]
 
 Every result has a seed, with the streams of `Generator.sample`: without a measurement (σ = ∞) it is the sample of
 that seed, bit by bit. Each is a draw given y; the mean over several seeds has the smaller squared error.
@@ -18,8 +18,8 @@ from anisodiff.generation import Generator, SamplingConfig
 from anisodiff.generation.config import SamplingKeys
 from anisodiff.generation.images import Images
 from anisodiff.generation.reverse import PATH, START, Callback, Seeds, batches, keys_of, seeds_of
-from anisodiff.inverse import METHODS, LinearOperator, Measurement, Method, given_measurement, read_operator
-from anisodiff.inverse.covariance import of_images
+from anisodiff.inverse import METHODS, LinearOperator, Measurement, Method, condition_on_measurement, read_operator
+from anisodiff.inverse.covariance import data_covariance
 from anisodiff.noise import KeyedNoise, combine, white
 
 MEASURE = 6
@@ -47,34 +47,34 @@ def solve(
     a backward pass; the null label unless classes are given.
     """
     config = replace(config, **keys).unlabeled()
-    chosen = seeds_of(seeds, len(y))
+    seed_list = seeds_of(seeds, len(y))
     if generator.codec is not None:
         raise ValueError("an operator acts on pixels, and this model makes latents: give a model of pixels")
-    generator.check_condition(None, len(chosen))
+    generator.check_condition(None, len(seed_list))
     reverse = generator.reverse_process(config)
     prior = generator.prior(config.prior) if isinstance(config.prior, str) else config.prior
-    known = read_operator(operator) if isinstance(operator, str) else operator
+    linear = read_operator(operator) if isinstance(operator, str) else operator
     how = read_method(method) if isinstance(method, str) else method
-    expected = (len(chosen), *known.measured((generator.channels, *generator.size)))
+    expected = (len(seed_list), *linear.measured((generator.channels, *generator.size)))
     if tuple(y.shape) != expected:
         raise ValueError(f"y: got {list(y.shape)}, expected {list(expected)}, one for every seed")
     if not bool(y.isfinite().all()):
         raise ValueError("y: it holds NaN or infinite values; expected numbers")
     size, device, done = config.batch or max(1, generator.batch // 4), generator.device, []
-    start, path = (keys_of(chosen, stream, device) for stream in (START, PATH))
-    for count, rows in batches(len(chosen), size, device, fill=device.type == "cuda" and len(chosen) > size):
+    start, path = (keys_of(seed_list, stream, device) for stream in (START, PATH))
+    for count, rows in batches(len(seed_list), size, device, fill=device.type == "cuda" and len(seed_list) > size):
         states = prior.draw(len(rows), KeyedNoise(start[rows])).to(generator.plan.dtype)
-        measurement = Measurement(operator=known, values=y[rows.to(y.device)].to(states), noise=noise)
-        here = tuple(chosen[i] for i in rows[:count].tolist())
-        model = given_measurement(reverse.view(generator.model, here, len(rows)), measurement, how)
-        done.append(reverse.run(model, states, here, path[rows], callback).images.to("cpu", torch.float32))
+        measurement = Measurement(operator=linear, values=y[rows.to(y.device)].to(states), noise=noise)
+        batch_seeds = tuple(seed_list[i] for i in rows[:count].tolist())
+        model = condition_on_measurement(reverse.view(generator.model, batch_seeds, len(rows)), measurement, how)
+        done.append(reverse.run(model, states, batch_seeds, path[rows], callback).images.to("cpu", torch.float32))
     return torch.cat(done).as_subclass(Images)
 
 
 def read_method(text: str) -> Method:
     """A method by its name: ``pigdm`` or ``dps``."""
-    found: Method = notation.read(text, METHODS, "method")
-    return found
+    method: Method = notation.read(text, METHODS, "method")
+    return method
 
 
 def degrade(operator: LinearOperator, images: Tensor, noise: float, seed: int = 0) -> Tensor:
@@ -91,7 +91,7 @@ def wiener(generator: Generator, y: Tensor, operator: LinearOperator, noise: flo
     μ + D Aᵀ (A D Aᵀ + σ²)⁻¹ (y − A μ).
     """
     statistics = generator.model.statistics.to(torch.device("cpu"))
-    covariance, values = of_images(statistics), y.to("cpu", torch.float32)
+    covariance, values = data_covariance(statistics), y.to("cpu", torch.float32)
     mean = statistics.mean.float()[None, :, None, None].expand(1, generator.channels, *generator.size)
     weights = operator.solve(values - operator.apply(mean), covariance, noise)
     return (mean + covariance.apply(operator.adjoint(weights))).clamp(0, 1)

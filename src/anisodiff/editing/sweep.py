@@ -72,10 +72,10 @@ def sweep(
 
     ``progress`` counts edited images.
     """
-    chosen = tuple(sorted(default_strengths(generator) if strengths is None else strengths))
-    if not chosen:
+    levels = tuple(sorted(default_strengths(generator) if strengths is None else strengths))
+    if not levels:
         raise ValueError("strengths: got none, expected one at least, such as 0.5")
-    times = tuple(time_of(generator, None, s) for s in chosen)  # refused before anything is computed
+    times = tuple(time_of(generator, None, s) for s in levels)  # refused before anything is computed
     rows, count = paintings.repeat_interleave(len(seeds), 0), len(paintings) * len(seeds)
     free = torch.ones(1, 1, *generator.size, dtype=torch.bool)
     if mask is not None:
@@ -87,7 +87,7 @@ def sweep(
         if step.number == step.of:
             nonlocal done
             done += len(step.seeds)
-            progress(done, count * repeats * len(chosen))
+            progress(done, count * repeats * len(levels))
 
     for t in times:
         new = edit(
@@ -98,5 +98,5 @@ def sweep(
         errors.append(float((gap.square().mean() / share).sqrt()))
         results.append(new.reshape(len(paintings), len(seeds), *new.shape[1:]))
     return Sweep(
-        strengths=chosen, times=times, rmse=tuple(errors), paintings=paintings.cpu(), results=torch.stack(results)
+        strengths=levels, times=times, rmse=tuple(errors), paintings=paintings.cpu(), results=torch.stack(results)
     )

@@ -154,7 +154,7 @@ class SampleWriter:
         """Write samples of the seeds 0 … n − 1; their protocol, or None where the deadline came first."""
         generator = self.generator
         try:
-            start = generator.start(column.prior)
+            start = generator.named_prior(column.prior)
             reverse = generator.reverse_process(steps=column.steps, sampler=sampler)
         except ValueError as error:
             raise Failed(str(error)) from None

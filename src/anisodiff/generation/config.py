@@ -6,7 +6,7 @@ A call takes the config, or its keys one by one: ``edit(model, x, config, …)``
 from dataclasses import dataclass, replace
 from typing import TypedDict
 
-from anisodiff.generation.classes import NONE, Chosen
+from anisodiff.generation.classes import NONE, Classes
 from anisodiff.models.guidance import Guidance
 from anisodiff.priors import Prior
 from anisodiff.samplers import Sampler
@@ -18,7 +18,7 @@ class SamplingKeys(TypedDict, total=False):
     steps: int
     sampler: str | Sampler
     prior: str | Prior
-    classes: Chosen | None
+    classes: Classes | None
     guidance: float | Guidance
     batch: int | None
 
@@ -33,7 +33,7 @@ class SamplingConfig:
     """``auto``: the default of the model."""
     prior: str | Prior = "auto"
     """The distribution of the terminal state, by name (`generation.priors`) or itself."""
-    classes: Chosen | None = None
+    classes: Classes | None = None
     """A name, ``all`` in turn, ``data`` as often as in the data, ``none``, or a list; see `generation.classes`."""
     guidance: float | Guidance = 1.0
     """The weight w, or a `Guidance` with an interval of noise levels; each guided answer costs two NFE."""

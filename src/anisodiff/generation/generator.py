@@ -15,10 +15,10 @@ from typing import SupportsIndex, Unpack
 import torch
 from torch import Tensor
 
-from anisodiff.generation.classes import Chosen
+from anisodiff.generation.classes import Classes
 from anisodiff.generation.config import SamplingConfig, SamplingKeys
 from anisodiff.generation.images import Images
-from anisodiff.generation.inversion import flow_of, spherical, upward
+from anisodiff.generation.inversion import flow_sampler, invert_flow, slerp
 from anisodiff.generation.loaded_model import CheckpointOrigin, LoadedModel
 from anisodiff.generation.priors import PriorImages
 from anisodiff.generation.reverse import (
@@ -79,7 +79,7 @@ class Generator(LoadedModel, Shareable):
         steps: int = 50,
         sampler: str | Sampler = "auto",
         prior: str | Prior = "auto",
-        classes: Chosen | None = None,
+        classes: Classes | None = None,
         guidance: float | Guidance = 1.0,
         batch: int | None = None,
         callback: Callback | None = None,
@@ -132,8 +132,10 @@ class Generator(LoadedModel, Shareable):
                 if callback is not None:
                     callback(step)
 
-            found = self.sample_with(reverse, checked, prior, condition=condition, batch=config.batch, callback=watch)
-            return found.images.as_subclass(Images)
+            result = self.sample_with(
+                reverse, checked, prior, condition=condition, batch=config.batch, callback=watch
+            )
+            return result.images.as_subclass(Images)
 
     def sample_with(
         self,
@@ -198,34 +200,34 @@ class Generator(LoadedModel, Shareable):
         if not bool(((images >= 0) & (images <= 1)).all()):
             raise ValueError("images: expected numbers in [0, 1]; divide bytes by 255")
         self.check_condition(None, len(images))
-        flow = flow_of(self.plan.provided) if sampler == "auto" else sampler
+        flow = flow_sampler(self.plan.provided) if sampler == "auto" else sampler
         reverse = self.reverse_process(t=self.process.T, steps=steps, sampler=flow)
         parts = torch.split(images.as_subclass(Tensor), self.batch if batch is None else batch)
-        found = [
-            upward(
+        states = [
+            invert_flow(
                 self.model, reverse.sampler, self.encode(part.to(self.device, self.plan.dtype)), reverse.times.flip(0)
             )
             for part in parts
         ]
-        return torch.cat([states.to("cpu", torch.float32) for states in found])
+        return torch.cat([part.to("cpu", torch.float32) for part in states])
 
     def interpolate(
         self, first: Tensor, second: Tensor, count: int = 8, *, steps: int = 50, batch: int | None = None
     ) -> Images:
         """``count`` images [count, C, H, W] from the image ``first`` [C, H, W] to ``second``, both included.
 
-        Both are inverted; the way between is spherical in whitened coordinates of the Gaussian prior; ``steps``: NFE,
-        each way.
+        Both are inverted and interpolated spherically, in whitened coordinates of the Gaussian prior. ``steps``: NFE
+        of the inversion, and of each image.
         """
         if count < 2:
             raise ValueError(f"count: got {count}, expected 2 or more: both ends are among them")
-        law, flow = self.prior("gaussian"), flow_of(self.plan.provided)
-        assert isinstance(law, GaussianPrior)
+        prior, flow = self.prior("gaussian"), flow_sampler(self.plan.provided)
+        assert isinstance(prior, GaussianPrior)
         ends = self.invert(torch.stack([first, second]), steps=steps, batch=batch).to(self.device)
         places = torch.linspace(0, 1, count, dtype=wide(self.device), device=self.device)
-        start, end = law.whitened(ends)
-        way = spherical(start, end, places)
-        states = law.colored(way.to(law.mean.dtype))
+        start, end = prior.whitened(ends)
+        path = slerp(start, end, places)
+        states = prior.colored(path.to(prior.mean.dtype))
         return self.reverse(states, self.process.T, seeds=0, steps=steps, sampler=flow, batch=batch)
 
     @torch.no_grad()
@@ -242,17 +244,17 @@ class Generator(LoadedModel, Shareable):
         self.check_condition(condition, len(seeds))
         size = self.batch if batch is None else batch
         fill = self.device.type == "cuda" and (batch is not None or len(seeds) > size)
-        keys, done, spent = keys_of(seeds, PATH, self.device), [], 0.0
+        keys, images, spent = keys_of(seeds, PATH, self.device), [], 0.0
         for count, rows in batches(len(seeds), size, self.device, fill=fill):
-            here = tuple(seeds[i] for i in rows[:count].tolist())
+            batch_seeds = tuple(seeds[i] for i in rows[:count].tolist())
             states = start(rows).to(self.plan.dtype)
             model = self.model.conditioned(
                 None if condition is None else condition[rows.to(condition.device)].to(states)
             )
-            found = reverse.run(model, states, here, keys[rows], callback, self.codec)
-            done.append(found.images.to("cpu", torch.float32))
-            spent += found.nfe * count
-        return SampleResult(torch.cat(done), spent / len(seeds))
+            result = reverse.run(model, states, batch_seeds, keys[rows], callback, self.codec)
+            images.append(result.images.to("cpu", torch.float32))
+            spent += result.nfe * count
+        return SampleResult(torch.cat(images), spent / len(seeds))
 
 
 def load(
@@ -281,12 +283,12 @@ def load(
         own.trust(saved.meta["config"])
     codes = saved.codes
     origin = CheckpointOrigin(path=str(path), model=codes["model.safetensors"], prior=codes.get("prior.safetensors"))
-    found = Generator(
+    generator = Generator(
         _trained(saved, where), origin, device=where, images=images, own=data_of(Path(path)), compile=compile,
         precision=precision, latent=latent,
     )  # fmt: skip
-    found.saved = saved
-    return found
+    generator.saved = saved
+    return generator
 
 
 def _trained(saved: Checkpoint, device: torch.device) -> Trained:

@@ -132,30 +132,30 @@ def write_samples(
     The same call again makes what is missing; one that would give other images is refused. Of W ``distributed``
     processes each makes every W-th batch. ``progress`` is called with (done, total) NFE of this process.
     """
-    out, chosen = Path(out), tuple(sorted(set(check_seeds(seeds))))
+    out, seeds = Path(out), tuple(sorted(set(check_seeds(seeds))))
     check_out(out)
-    generator.check_condition(None, len(chosen))
+    generator.check_condition(None, len(seeds))
     size = generator.batch if config.batch is None else config.batch
-    begun, distributed = time.perf_counter(), distributed or Distributed(generator.device)
-    start, reverse = generator.start(config.prior_name), generator.reverse_process(config)
-    protocol = describe(generator, start, reverse, chosen, leakage, size)
+    started, distributed = time.perf_counter(), distributed or Distributed(generator.device)
+    prior, reverse = generator.named_prior(config.prior_name), generator.reverse_process(config)
+    protocol = describe(generator, prior, reverse, seeds, leakage, size)
     join = JOINS.get(out.suffix.lower())
     parts_of = out if join is None else out.with_name(f"{out.name}.parts")
-    folder = SampleFolder(parts_of, chosen, reverse.classes, observe)
+    folder = SampleFolder(parts_of, seeds, reverse.classes, observe)
 
     def missing() -> set[int]:
         files = set(folder.begin(protocol))
         todo = {seed for seed, file in folder.by_seed.items() if file in files}
         if not todo and join is None:
-            say(f"all {len(chosen)} images are already in {out}: nothing to do")
-        elif len(todo) < len(chosen):
-            say(f"continuing: {len(chosen) - len(todo)} of {len(chosen)} images are already there")
+            say(f"all {len(seeds)} images are already in {out}: nothing to do")
+        elif len(todo) < len(seeds):
+            say(f"continuing: {len(seeds) - len(todo)} of {len(seeds)} images are already there")
         return todo
 
     def outcome(made: int, spent: float) -> SamplingOutcome:
         return SamplingOutcome(
-            path=out, count=len(chosen), made=made, nfe=reverse.nfe, spent=round(spent),
-            seconds=time.perf_counter() - begun, protocol=protocol,
+            path=out, count=len(seeds), made=made, nfe=reverse.nfe, spent=round(spent),
+            seconds=time.perf_counter() - started, protocol=protocol,
         )  # fmt: skip
 
     distributed.agree(lambda: _check_overwriting(folder, out, protocol))
@@ -167,10 +167,10 @@ def write_samples(
         return outcome(0, 0)
     with alone(folder.path) if distributed.leads else nullcontext():
         todo: set[int] = distributed.agree(missing)
-        size = max(1, min(size, len(chosen)))
+        size = max(1, min(size, len(seeds)))
         # batches of all seeds, not of the missing ones: rounding depends on the batch, and a restart must give the
         # same bytes
-        parts = [chosen[first : first + size] for first in range(0, len(chosen), size)]
+        parts = [seeds[first : first + size] for first in range(0, len(seeds), size)]
         parts = [part for part in parts if not todo.isdisjoint(part)]
         parts = parts[distributed.rank :: distributed.world]
         total, done, spent = sum(map(len, parts)) * reverse.nfe, 0, 0.0
@@ -179,9 +179,9 @@ def write_samples(
             progress(done + len(step.seeds) * reverse.nfe * step.number // step.of, total)
 
         for part in parts:
-            found = generator.sample_with(reverse, part, start.prior, batch=size, callback=watch)
-            spent += found.nfe * len(part)
-            for seed, pixels in zip(part, to_pixels(found.images)):
+            result = generator.sample_with(reverse, part, prior.prior, batch=size, callback=watch)
+            spent += result.nfe * len(part)
+            for seed, pixels in zip(part, to_pixels(result.images)):
                 if seed in todo:
                     folder.write(folder.by_seed[seed], pixels)
             done += len(part) * reverse.nfe
@@ -193,7 +193,7 @@ def write_samples(
                 join(folder, protocol, out)
                 write_json(path_of(out), protocol)
             except ValueError as error:
-                raise ValueError(f"{error}; all {len(chosen)} images are kept in {folder.path}") from None
+                raise ValueError(f"{error}; all {len(seeds)} images are kept in {folder.path}") from None
             folder.remove()
     if join is not None and distributed.leads:
         with suppress(OSError):

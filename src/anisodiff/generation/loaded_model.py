@@ -8,7 +8,7 @@ from typing import Any, Self, Unpack
 import torch
 from torch import Tensor, nn
 
-from anisodiff.generation.classes import DATA, ClassChoice, choose
+from anisodiff.generation.classes import DATA, ClassChoice, choose_classes
 from anisodiff.generation.config import SamplingConfig, SamplingKeys
 from anisodiff.generation.priors import NamedPrior, PriorImages, PriorInputs, build_prior
 from anisodiff.generation.reverse import ReverseProcess, SamplingStep
@@ -65,13 +65,13 @@ class LoadedModel:
         self.channels, self.size = self.plan.config.channels, self.plan.config.size
         self.parameters = sum(weight.numel() for weight in self.model.network.parameters())
         self._stored, self._images, self._own = trained.prior, images, own
-        self._starts: dict[str, NamedPrior] = {}
+        self._named_priors: dict[str, NamedPrior] = {}
         self._network = self.model.network
         self.model.wrap_network(self._keep)
         self._place(device, compile=compile, precision=precision)
 
     def _keep(self, network: nn.Module) -> nn.Module:
-        """Remember the network as it is, before it is prepared for a device."""
+        """Keep the network itself, before `for_inference` wraps it."""
         self._network = network
         return network
 
@@ -89,18 +89,18 @@ class LoadedModel:
         place(self.model, where)
         if self.codec is not None:
             self.codec.to(where)
-        self._starts.clear()
+        self._named_priors.clear()
         self._place(where, compile=self._compile, precision=_precision(precision or self._precision))
         return self
 
     def __repr__(self) -> str:
         preset = self.plan.config.process.get("preset", type(self.process).__name__)
         shape = "×".join(map(str, (self.channels, *self.size)))
-        known = f", {len(self.classes)} classes" if self.classes else ""
+        extra = f", {len(self.classes)} classes" if self.classes else ""
         if self.codec is not None:
-            known += f", latents {'×'.join(map(str, self.state_shape))}"
+            extra += f", latents {'×'.join(map(str, self.state_shape))}"
         return (
-            f"Generator({self.origin.path}: process {preset}, images {shape}{known}, "
+            f"Generator({self.origin.path}: process {preset}, images {shape}{extra}, "
             f"{self.parameters:,} parameters, on {self.device})"
         )
 
@@ -123,14 +123,14 @@ class LoadedModel:
         """The images that states show: the inverse of `encode`."""
         return states if self.codec is None else self.codec.decode(states)
 
-    def shown(self, step: SamplingStep) -> Tensor:
-        """The picture of a step, for a callback: its states, decoded; the last step has images already."""
+    def decode_step(self, step: SamplingStep) -> Tensor:
+        """The images of a step, for a callback: its states, decoded; the last step has images already."""
         return step.state if step.number == step.of else self.decode(step.state)
 
-    def start(self, name: str = "auto", images: PriorImages | None = None) -> NamedPrior:
+    def named_prior(self, name: str = "auto", images: PriorImages | None = None) -> NamedPrior:
         """The prior of that name with its description; ``images`` in place of those given to `load`."""
-        if images is None and name in self._starts:
-            return self._starts[name]
+        if images is None and name in self._named_priors:
+            return self._named_priors[name]
         inputs = PriorInputs(
             process=self.process,
             stored=self._stored,
@@ -142,14 +142,14 @@ class LoadedModel:
             own=self._own,
             codec=self.codec,
         )
-        found = build_prior(name, inputs)
+        prior = build_prior(name, inputs)
         if images is None:
-            self._starts[name] = found
-        return found
+            self._named_priors[name] = prior
+        return prior
 
     def prior(self, name: str = "auto", images: PriorImages | None = None) -> Prior:
         """The distribution that sampling starts from: auto, gaussian, simulate, conditional or heldout."""
-        return self.start(name, images).prior
+        return self.named_prior(name, images).prior
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -185,18 +185,18 @@ class LoadedModel:
     def _conditions(self, config: SamplingConfig) -> tuple[ClassChoice | None, Guidance]:
         """Classes and guidance, checked against what the model has learned."""
         counts = self.meta.get("data", {}).get("class_counts") or ()
-        chosen, guided = choose(config.classes, self.classes, counts, DATA), config.guided
+        classes, guidance = choose_classes(config.classes, self.classes, counts, DATA), config.guided
         dropped = self.plan.config.label_dropout > 0
-        if chosen is None and guided != Guidance():
+        if classes is None and guidance != Guidance():
             why = "the null label has nothing to be guided to" if self.classes else "this model has no classes"
-            raise ValueError(f"guidance: got {guided.weight:g}, but {why}; leave it out, or name a class")
-        if self.classes and not dropped and (chosen is None or guided.acts):
-            what = "guidance" if guided.acts else "no class"
+            raise ValueError(f"guidance: got {guidance.weight:g}, but {why}; leave it out, or name a class")
+        if self.classes and not dropped and (classes is None or guidance.acts):
+            what = "guidance" if guidance.acts else "no class"
             raise ValueError(
                 f"{what}: the model was trained with label_dropout=0 and does not know the null label; "
                 "name a class, without guidance"
             )
-        return chosen, guided
+        return classes, guidance
 
     def check_condition(self, condition: Tensor | None, count: int) -> None:
         """Refuse a conditional model without a condition, and one that is not an image for each of ``count``."""
@@ -209,10 +209,10 @@ class LoadedModel:
             raise ValueError(f"condition: got {list(condition.shape)}, expected {list(expected)}, one for every seed")
 
 
-def _precision(given: str) -> str:
-    if given not in ("auto", "bf16", "fp32"):
-        raise ValueError(f"precision: got {given!r}, expected auto, bf16 or fp32")
-    return given
+def _precision(name: str) -> str:
+    if name not in ("auto", "bf16", "fp32"):
+        raise ValueError(f"precision: got {name!r}, expected auto, bf16 or fp32")
+    return name
 
 
 def for_inference(network: nn.Module, *, cuda: bool, half: bool, compile: bool) -> nn.Module:

@@ -38,7 +38,7 @@ MAY_CHANGE = (
 
 
 def describe(
-    generator: Generator, start: NamedPrior, reverse: ReverseProcess, seeds: Sequence[int], leakage: Leakage | None,
+    generator: Generator, prior: NamedPrior, reverse: ReverseProcess, seeds: Sequence[int], leakage: Leakage | None,
     batch: int,
 ) -> dict[str, Any]:  # fmt: skip
     """The protocol of a job; only plain values. The ``batch`` is recorded where it fixes the pixels."""
@@ -53,9 +53,9 @@ def describe(
             "t_min": generator.plan.config.t_min,
             "sampler": str(reverse.sampler),
             "nfe": reverse.nfe,
-            "prior": start.name,
-            "prior_description": start.description,
-            "prior_images": None if start.pool is None else start.pool.fingerprint,
+            "prior": prior.name,
+            "prior_description": prior.description,
+            "prior_images": None if prior.pool is None else prior.pool.fingerprint,
             "leakage": None if leakage is None else leakage.as_dict(),
             "channels": generator.channels,
             "size": generator.size,
@@ -71,11 +71,11 @@ def describe(
 
 def conditions_of(reverse: ReverseProcess, batch: int) -> dict[str, Any]:
     """Classes and guidance, where there are any; the batch, where a sample depends on it."""
-    found: dict[str, Any] = {"batch": batch} if reverse.sampler.depends_on_batch else {}
+    values: dict[str, Any] = {"batch": batch} if reverse.sampler.depends_on_batch else {}
     if reverse.classes is not None:
-        found |= reverse.classes.as_dict()
-        found |= {"guidance": reverse.guidance.weight, "guidance_interval": reverse.guidance.interval}
-    return found
+        values |= reverse.classes.as_dict()
+        values |= {"guidance": reverse.guidance.weight, "guidance_interval": reverse.guidance.interval}
+    return values
 
 
 def path_of(out: str | Path) -> Path:

@@ -45,10 +45,10 @@ def parse_seeds(text: str, what: str = "--seeds") -> tuple[int, ...]:
         ranges.append(range(low, high + 1))
     if (count := sum(map(len, ranges))) > MOST_SEEDS:
         raise ValueError(f"{got}, {count} samples, expected at most {MOST_SEEDS:,}; cut the range")
-    found = sorted(seed for part in ranges for seed in part)
-    if len(set(found)) < len(found):
+    seeds = sorted(seed for part in ranges for seed in part)
+    if len(set(seeds)) < len(seeds):
         raise ValueError(f"{got}, expected each seed once")
-    return tuple(found)
+    return tuple(seeds)
 
 
 def write_seeds(seeds: Sequence[int]) -> str:
@@ -65,22 +65,22 @@ def write_seeds(seeds: Sequence[int]) -> str:
 def check_seeds(seeds: Iterable[SupportsIndex]) -> tuple[int, ...]:
     """Seeds as whole numbers in [0, 2^62)."""
     try:
-        found = tuple(index(seed) for seed in seeds)
+        checked = tuple(index(seed) for seed in seeds)
     except TypeError as error:
         raise ValueError(f"seeds must be whole numbers, such as range(16): {error}") from None
-    wrong = [seed for seed in found if not 0 <= seed < LIMIT]
+    wrong = [seed for seed in checked if not 0 <= seed < LIMIT]
     if wrong:
         raise ValueError(f"seeds must lie {'from 0 on' if wrong[0] < 0 else 'below 2^62'}, got {wrong[0]}")
-    if not found:
+    if not checked:
         raise ValueError("no samples: got 0 seeds, expected one at least")
-    return found
+    return checked
 
 
-def seeds_of(given: Seeds, count: int) -> tuple[int, ...]:
-    """The seeds that a user gives: some, the first of ``count``, or a `torch.Generator` that draws the first."""
-    if isinstance(given, torch.Generator):
-        given = int(torch.randint(LIMIT - max(count, 0), (), generator=given, device=given.device))
-    first: Any = given
+def seeds_of(seeds: Seeds, count: int) -> tuple[int, ...]:
+    """The seeds themselves, or ``count`` of them from a first one, which a `torch.Generator` may draw."""
+    if isinstance(seeds, torch.Generator):
+        seeds = int(torch.randint(LIMIT - max(count, 0), (), generator=seeds, device=seeds.device))
+    first: Any = seeds
     one = isinstance(first, Integral) and not isinstance(first, bool)
     return check_seeds(range(int(first), int(first) + count) if one else first)
 

@@ -156,8 +156,8 @@ def _classes(names: Sequence[str], dropout: float) -> str:
     """What was learned of classes; empty where nothing was."""
     if not names:
         return ""
-    few = ", ".join(names[:_NAMED]) + (f", … ({len(names)} in all)" if len(names) > _NAMED else "")
-    return f"{few}; label dropout {dropout:g}" + ("" if dropout else ": it cannot be guided")
+    listed = ", ".join(names[:_NAMED]) + (f", … ({len(names)} in all)" if len(names) > _NAMED else "")
+    return f"{listed}; label dropout {dropout:g}" + ("" if dropout else ": it cannot be guided")
 
 
 def _place(autoencoder: str) -> str:
@@ -188,8 +188,8 @@ def _use(config: TrainConfig, name: str) -> str:
 
 def _listed(keys: Mapping[str, Any], *but: str) -> str:
     """Keys that were set, in words."""
-    found = [f"{key} = {value}" for key, value in keys.items() if key not in but]
-    return f" with {', '.join(found)}" if found else ""
+    parts = [f"{key} = {value}" for key, value in keys.items() if key not in but]
+    return f" with {', '.join(parts)}" if parts else ""
 
 
 def _plain(value: object) -> str:

@@ -201,7 +201,7 @@ def generate_samples(
     model: Generator, name: str, n: int, *, seed: int, config: SamplingConfig, context: Context
 ) -> Samples:
     """``n`` samples that ``model`` generates while they are measured."""
-    start, reverse = model.start(config.prior_name), model.reverse_process(config)
+    start, reverse = model.named_prior(config.prior_name), model.reverse_process(config)
     context.say(f"{name}: {n} samples, {reverse.sampler} NFE {reverse.nfe}; prior: {start.description}")
     classes = None
     if reverse.classes is not None:

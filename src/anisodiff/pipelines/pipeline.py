@@ -77,10 +77,10 @@ class AnisoDiffPipeline(_diffusers.DiffusionPipeline):  # type: ignore[misc]  # 
         trust_code: bool = False, latent: str | Path | None = None,
     ) -> "AnisoDiffPipeline":  # fmt: skip
         """From a folder, a run, or OWNER/NAME on the Hub; on the CPU, as pipelines are, until `to` moves it."""
-        found = Generator.from_pretrained(
+        generator = Generator.from_pretrained(
             name, "cpu", revision=revision, precision=_precision(torch_dtype), trust_code=trust_code, latent=latent
         )
-        return cls(found)
+        return cls(generator)
 
     def save_pretrained(self, save_directory: str | Path, *, numbers: str = "", samples: int = 16) -> None:
         """Write the folder of `Generator.save_pretrained`, and model_index.json."""
@@ -93,8 +93,8 @@ class AnisoDiffPipeline(_diffusers.DiffusionPipeline):  # type: ignore[misc]  # 
     @property
     def generator(self) -> Generator:
         """The model as `anisodiff.load` gives it."""
-        found: Generator = self.model.generator
-        return found
+        generator: Generator = self.model.generator
+        return generator
 
     @property
     def interrupt(self) -> bool:
@@ -149,29 +149,29 @@ class AnisoDiffPipeline(_diffusers.DiffusionPipeline):  # type: ignore[misc]  # 
                 done = now
                 if callback_on_step_end is None or not step.number:
                     return
-                given = dict.fromkeys(callback_on_step_end_tensor_inputs, step.state)
-                answer = callback_on_step_end(self, step.number - 1, step.t, given) or {}
-                if any(answer.get(name, value) is not value for name, value in given.items()):
+                tensors = dict.fromkeys(callback_on_step_end_tensor_inputs, step.state)
+                answer = callback_on_step_end(self, step.number - 1, step.t, tensors) or {}
+                if any(answer.get(name, value) is not value for name, value in tensors.items()):
                     raise ValueError("callback_on_step_end: it returned other latents; the steps cannot be changed")
                 if self._interrupt:
-                    raise _Interrupted(model.shown(step).clamp(0, 1))
+                    raise _Interrupted(model.decode_step(step).clamp(0, 1))
 
             try:
                 images = model.sample_with(reverse, seeds, model.prior(), batch=count, callback=watch).images
             except _Interrupted as stopped:
                 images = stopped.state.float().cpu()
-        made: Any = images
+        output: Any = images
         if output_type != "pt":
-            made = images.permute(0, 2, 3, 1).numpy()
+            output = images.permute(0, 2, 3, 1).numpy()
         if output_type == "pil":
-            made = self.numpy_to_pil(made)
-        return _diffusers.ImagePipelineOutput(images=made) if return_dict else (made,)
+            output = self.numpy_to_pil(output)
+        return _diffusers.ImagePipelineOutput(images=output) if return_dict else (output,)
 
 
 def _in_order(reverse: ReverseProcess) -> ReverseProcess:
-    known = reverse.classes
-    assert known is not None, "a list of labels is a choice"
-    return replace(reverse, classes=_InOrder(**{f.name: getattr(known, f.name) for f in fields(known)}))
+    choice = reverse.classes
+    assert choice is not None, "a list of labels is a choice"
+    return replace(reverse, classes=_InOrder(**{f.name: getattr(choice, f.name) for f in fields(choice)}))
 
 
 def _precision(dtype: torch.dtype | None) -> str:

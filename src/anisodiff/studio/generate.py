@@ -40,7 +40,7 @@ class Watch:
         self.job.emit(
             {
                 "kind": "step", "number": step.number, "of": step.of, "t": step.t, "seeds": list(step.seeds),
-                "states": strip(list(self.generator.shown(step)))[0],
+                "states": strip(list(self.generator.decode_step(step)))[0],
                 "expected": strip(list(expected.clamp(0, 1)))[0],
                 "done": self.done + count * step.number / step.of, "total": self.total,
             }
@@ -72,7 +72,7 @@ def generate(
     images: Path | None,
 ) -> None:  # fmt: skip
     """Emit the images of the seeds, with their way from noise; ``images``: what the prior starts from."""
-    start, reverse = generator.start(config.prior_name, images), generator.reverse_process(config)
+    start, reverse = generator.named_prior(config.prior_name, images), generator.reverse_process(config)
     made = {"sampler": str(reverse.sampler), "nfe": reverse.nfe, "prior": start.description}
     job.emit({"kind": "protocol", **lines(path, seeds, config, images), **made})
     generator.sample_with(reverse, seeds, start.prior, callback=Watch(job, generator, reverse, len(seeds)))
