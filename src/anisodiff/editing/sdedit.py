@@ -109,14 +109,12 @@ def edit(
     inner = None if free is None else state_mask(generator, free)
     done = []
     size, device = config.batch or generator.batch, generator.device
-    for count, rows in batches(
-        len(seed_list), size, torch.device("cpu"), fill=device.type == "cuda" and len(seed_list) > size
-    ):
+    fill = device.type == "cuda" and len(seed_list) > size
+    for batch_seeds, rows in batches(seed_list, size, torch.device("cpu"), fill=fill):
         x = images[rows.to(images.device)].to(device, generator.plan.dtype)
         part, held = (None if m is None else m[rows].to(device) for m in (free, inner))
-        batch_seeds = tuple(seed_list[i] for i in rows[:count].tolist())
         own = torch.tensor([seed_list[i] for i in rows.tolist()], dtype=torch.int64, device=device)
-        again = torch.arange(len(rows), device=device).clamp(max=count - 1)  # padding stays
+        again = torch.arange(len(rows), device=device).clamp(max=len(batch_seeds) - 1)  # padding stays
         for number in range(repeats):
             noise = KeyedNoise(combine(FORWARD, own, number))
             state, masked = _forward(generator.process, generator.encode(x), reverse, held, noise)
@@ -125,7 +123,7 @@ def edit(
             )
             new = result.images[again]
             x = new if part is None else torch.where(part, new, x)
-        done.append(x[:count].to("cpu", torch.float32))
+        done.append(x[: len(batch_seeds)].to("cpu", torch.float32))
     return torch.cat(done).as_subclass(Images)
 
 
@@ -153,17 +151,10 @@ def _forward(
 
 
 def restore(
-    generator: Generator,
-    images: Tensor,
-    config: SamplingConfig = SamplingConfig(),
-    *,
-    seeds: Seeds,
-    t: float | None = None,
-    strength: float | None = None,
-    mask: Tensor | None = None,
-    callback: Callback | None = None,
-    **keys: Unpack[SamplingKeys],
-) -> Images:
+    generator: Generator, images: Tensor, config: SamplingConfig = SamplingConfig(), *, seeds: Seeds,
+    t: float | None = None, strength: float | None = None, mask: Tensor | None = None,
+    callback: Callback | None = None, **keys: Unpack[SamplingKeys],
+) -> Images:  # fmt: skip
     """Images [B, C, H, W] in [0, 1] that may have become the states ``images`` [B, C, H, W] at a time.
 
     Each is a draw given its state, so the mean over several seeds is closer to the truth than one. A mask, as in
@@ -195,15 +186,10 @@ def cartoon_time(generator: Generator, t: float | None = None) -> float:
 
 @torch.no_grad()
 def from_cartoon(
-    generator: Generator,
-    images: Tensor,
-    config: SamplingConfig = SamplingConfig(),
-    *,
-    seeds: Seeds,
-    t: float | None = None,
-    callback: Callback | None = None,
+    generator: Generator, images: Tensor, config: SamplingConfig = SamplingConfig(), *, seeds: Seeds,
+    t: float | None = None, callback: Callback | None = None,
     **keys: Unpack[SamplingKeys],
-) -> Images:
+) -> Images:  # fmt: skip
     """Images [B, C, H, W] in [0, 1] whose cartoons are ``images`` [B, C, H, W] in [0, 1], one for every seed.
 
     ``t``: from this time on, later than the end of the smoothing (the default): with more noise more is invented. For

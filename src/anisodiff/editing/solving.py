@@ -62,10 +62,10 @@ def solve(
         raise ValueError("y: it holds NaN or infinite values; expected numbers")
     size, device, done = config.batch or max(1, generator.batch // 4), generator.device, []
     start, path = (keys_of(seed_list, stream, device) for stream in (START, PATH))
-    for count, rows in batches(len(seed_list), size, device, fill=device.type == "cuda" and len(seed_list) > size):
+    fill = device.type == "cuda" and len(seed_list) > size
+    for batch_seeds, rows in batches(seed_list, size, device, fill=fill):
         states = prior.draw(len(rows), KeyedNoise(start[rows])).to(generator.plan.dtype)
         measurement = Measurement(operator=linear, values=y[rows.to(y.device)].to(states), noise=noise)
-        batch_seeds = tuple(seed_list[i] for i in rows[:count].tolist())
         model = condition_on_measurement(reverse.view(generator.model, batch_seeds, len(rows)), measurement, how)
         done.append(reverse.run(model, states, batch_seeds, path[rows], callback).images.to("cpu", torch.float32))
     return torch.cat(done).as_subclass(Images)

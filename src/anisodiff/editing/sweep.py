@@ -57,17 +57,10 @@ def default_strengths(generator: Generator, points: int = POINTS) -> tuple[float
 
 
 def sweep(
-    generator: Generator,
-    paintings: Tensor,
-    config: SamplingConfig = SamplingConfig(),
-    *,
-    seeds: Sequence[int],
-    strengths: Sequence[float] | None = None,
-    repeats: int = 1,
-    mask: Tensor | None = None,
-    progress: Progress = no_progress,
-    **keys: Unpack[SamplingKeys],
-) -> Sweep:
+    generator: Generator, paintings: Tensor, config: SamplingConfig = SamplingConfig(), *, seeds: Sequence[int],
+    strengths: Sequence[float] | None = None, repeats: int = 1, mask: Tensor | None = None,
+    progress: Progress = no_progress, **keys: Unpack[SamplingKeys],
+) -> Sweep:  # fmt: skip
     """Every painting [P, C, H, W] edited at every strength with every seed, as by `edit`.
 
     ``progress`` counts edited images.

@@ -138,15 +138,9 @@ class Generator(LoadedModel, Shareable):
             return result.images.as_subclass(Images)
 
     def sample_with(
-        self,
-        reverse: ReverseProcess,
-        seeds: Sequence[int],
-        prior: Prior,
-        *,
-        condition: Tensor | None = None,
-        batch: int | None = None,
-        callback: Callback | None = None,
-    ) -> SampleResult:
+        self, reverse: ReverseProcess, seeds: Sequence[int], prior: Prior, *, condition: Tensor | None = None,
+        batch: int | None = None, callback: Callback | None = None,
+    ) -> SampleResult:  # fmt: skip
         """As `sample_seeds`, by a prior and a reverse process built before; with the NFE spent on each image."""
         checked = check_seeds(seeds)
         keys = keys_of(checked, START, self.device)
@@ -232,28 +226,22 @@ class Generator(LoadedModel, Shareable):
 
     @torch.no_grad()
     def _run(
-        self,
-        start: Callable[[Tensor], Tensor],
-        seeds: tuple[int, ...],
-        reverse: ReverseProcess,
-        batch: int | None,
-        callback: Callback | None,
-        condition: Tensor | None = None,
-    ) -> SampleResult:
+        self, start: Callable[[Tensor], Tensor], seeds: tuple[int, ...], reverse: ReverseProcess, batch: int | None,
+        callback: Callback | None, condition: Tensor | None,
+    ) -> SampleResult:  # fmt: skip
         """Batch by batch; ``start`` returns the states of some rows."""
         self.check_condition(condition, len(seeds))
         size = self.batch if batch is None else batch
         fill = self.device.type == "cuda" and (batch is not None or len(seeds) > size)
         keys, images, spent = keys_of(seeds, PATH, self.device), [], 0.0
-        for count, rows in batches(len(seeds), size, self.device, fill=fill):
-            batch_seeds = tuple(seeds[i] for i in rows[:count].tolist())
+        for batch_seeds, rows in batches(seeds, size, self.device, fill=fill):
             states = start(rows).to(self.plan.dtype)
             model = self.model.conditioned(
                 None if condition is None else condition[rows.to(condition.device)].to(states)
             )
             result = reverse.run(model, states, batch_seeds, keys[rows], callback, self.codec)
             images.append(result.images.to("cpu", torch.float32))
-            spent += result.nfe * count
+            spent += result.nfe * len(batch_seeds)
         return SampleResult(torch.cat(images), spent / len(seeds))
 
 

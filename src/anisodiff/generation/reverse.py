@@ -159,11 +159,15 @@ def keys_of(seeds: tuple[int, ...], stream: int, device: torch.device) -> Tensor
     return combine(stream, torch.tensor(seeds, dtype=torch.int64)).to(device)
 
 
-def batches(count: int, size: int, device: torch.device, *, fill: bool) -> Iterator[tuple[int, Tensor]]:
-    """Rows 0 … count−1 in batches: how many, and which; with ``fill`` the last one repeats its last row.
+def batches(
+    seeds: tuple[int, ...], size: int, device: torch.device, *, fill: bool
+) -> Iterator[tuple[tuple[int, ...], Tensor]]:
+    """Seeds in batches, and the rows of each; with ``fill`` the last one repeats its last row.
 
     All batches of one shape run through the same kernels, compiled once.
     """
-    for rows in torch.split(torch.arange(count, device=device), size):
+    if size < 1:
+        raise ValueError(f"batch: got {size}, expected 1 or more")
+    for rows in torch.split(torch.arange(len(seeds), device=device), size):
         filled = torch.cat([rows, rows[-1:].expand(size - len(rows))]) if fill else rows
-        yield len(rows), filled
+        yield tuple(seeds[i] for i in rows.tolist()), filled
