@@ -194,7 +194,7 @@ class Study:
     def one_guidance(self, model: Generator, process: str, name: str, guidance: Guidance) -> None:
         o, folder = self.options, self.out / "classes" / process
         every = (SamplingConfig(steps=steps, guidance=guidance) for steps in range(o.nfe, 0, -1))
-        config = next(config for config in every if config.route(model).nfe <= o.nfe)
+        config = next(config for config in every if model.reverse_process(config).nfe <= o.nfe)
         samples = folder / f"{name}.npz"
 
         def measure() -> dict[str, Any]:
@@ -202,7 +202,7 @@ class Study:
             more = ("class-fid",) if model.classes else ()
             return {
                 "process": process, "guidance": name, "steps": config.steps,
-                "nfe": config.route(model).nfe, "samples": o.n, **self.evaluated(samples, *more),
+                "nfe": model.reverse_process(config).nfe, "samples": o.n, **self.evaluated(samples, *more),
             }  # fmt: skip
 
         self.once(f"classes/{process}/{name}", measure)
@@ -251,7 +251,7 @@ class Study:
                 )  # fmt: skip
                 save_bytes(part, drawn)
         made = read_bytes(folder)
-        nfe = model.route("auto", o.nfe, model.process.T).nfe
+        nfe = model.reverse_process(t=model.process.T, steps=o.nfe).nfe
         self.once(f"inverse/{operator.name}-{process}", lambda: self.row(process, text, made, photos, nfe))
         sheet = self.out / "inverse" / f"{operator.name}.png"
         columns = [photos, operator.plain(measured).clamp(0, 1), wiener(model, measured, operator, NOISE)]

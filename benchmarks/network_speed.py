@@ -115,7 +115,7 @@ def measure(
     import torch
 
     from anisodiff.experiments.speeds import count
-    from anisodiff.generation.reverse import prepared
+    from anisodiff.generation.loaded_model import for_inference
     from anisodiff.runtime.distributed import Distributed
     from anisodiff.training import Plan
     from anisodiff.training.model import assemble
@@ -148,7 +148,7 @@ def measure(
     kernels = _kernels(step) if profile and cuda else []
 
     count_of = max(1, min(1024, _SAMPLED // (config.size[0] * config.size[1]))) if cuda else 1
-    sampled = prepared(plan.build(where).requires_grad_(False), cuda=cuda, half=cuda, compile=compiled and cuda)
+    sampled = for_inference(plan.build(where).requires_grad_(False), cuda=cuda, half=cuda, compile=compiled and cuda)
     x, level = images[:1].expand(count_of, -1, -1, -1).contiguous(), torch.zeros(count_of, device=where)
     with torch.no_grad():
         sampling = count_of * rate(lambda: sampled(x, level), where, seconds)

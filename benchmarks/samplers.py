@@ -65,15 +65,15 @@ def main() -> None:
                 continue
             row = {"sampler": name, "asked": asked, "samples": options.samples, "prior": options.prior}
             try:
-                route = generator.route(name, asked)
-                generator.sample_along(route, range(options.batch), prior, batch=options.batch)  # records, compiles
+                reverse = generator.reverse_process(steps=asked, sampler=name)
+                generator.sample_with(reverse, range(options.batch), prior, batch=options.batch)  # records, compiles
                 begin = time.perf_counter()
-                drawn = generator.sample_along(route, range(options.samples), prior, batch=options.batch).images
+                drawn = generator.sample_with(reverse, range(options.samples), prior, batch=options.batch).images
             except ValueError as error:
                 rows.append({**row, "error": str(error)})
                 print(rows[-1], flush=True)
                 continue
-            row |= {"nfe": route.nfe, "rate": options.samples / (time.perf_counter() - begin)}
+            row |= {"nfe": reverse.nfe, "rate": options.samples / (time.perf_counter() - begin)}
             if features and reference:
                 pictures = to_bytes(drawn).to(generator.device)
                 row["fid"] = float(frechet_distance(statistics(pictures), reference))

@@ -171,7 +171,7 @@ class Study:
         if start is not None:
             t = t_of_strength(generator.model, start, t_min=generator.plan.config.t_min)
         try:
-            spent = generator.route(sampler, nfe, t).nfe
+            spent = generator.reverse_process(t=t, steps=nfe, sampler=sampler).nfe
         except ValueError:
             return None
         given: dict[str, Any] = {"steps": nfe, "sampler": sampler}

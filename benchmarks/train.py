@@ -38,7 +38,8 @@ import yaml
 from torch import Tensor
 
 import anisodiff
-from anisodiff.generation.generator import CheckpointOrigin, Generator
+from anisodiff.generation import Generator
+from anisodiff.generation.loaded_model import CheckpointOrigin
 from anisodiff.io.records import write_json
 from anisodiff.noise import Randomness
 from anisodiff.processes import Process, TrainingPair

@@ -82,7 +82,8 @@ def read(text: str, kinds: Mapping[str, type], what: str) -> Any:
     """Build the object that ``text`` describes; ``kinds`` maps a word to a frozen dataclass."""
     call = _CALL.match(text)
     if call is None:
-        raise ValueError(f"{what}: cannot read {text!r}; write it like {_example(kinds)}")
+        hint = nearest(text.partition("(")[0], kinds)
+        raise ValueError(f"{what}: cannot read {text!r}; write it like {_example(kinds)}; {hint}")
     word, inside = call.group(1), call.group(2)
     if word not in kinds:
         raise ValueError(f"unknown {what} {word!r}; {nearest(word, kinds)}")

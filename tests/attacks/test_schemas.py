@@ -12,7 +12,8 @@ import torch
 
 from anisodiff.data import open_dataset, prepare
 from anisodiff.data.memory import in_memory
-from anisodiff.experiments.layout import read_study
+from anisodiff.experiments.layout import MADE, read_study
+from anisodiff.experiments.layout import read_json as read_made
 from anisodiff.experiments.page import _protocol as protocol_lines
 from anisodiff.experiments.results import read_rows
 from anisodiff.experiments.training import given_training
@@ -177,8 +178,8 @@ def test_reports_protocols_and_logs(tmp_path):
         ("9" * 40, "2^62"),
     ):
         writer(place)({**protocol, "seeds": seeds})
-        for reader in (read_origin, read_protocol):  # the file is named, not the option of the command line
-            with pytest.raises(ValueError, match=r"protocol\.json") as refused:
+        for reader in (read_origin, read_protocol, lambda out: read_made(out / "protocol.json", MADE)):
+            with pytest.raises(ValueError, match=r"protocol\.json") as refused:  # the file, not the command's option
                 reader(tmp_path / "made")
             assert says in str(refused.value)
             assert "seeds: got" in str(refused.value)

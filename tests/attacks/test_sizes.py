@@ -22,6 +22,7 @@ from anisodiff.data.cifar10 import read_batch
 from anisodiff.io.archives import LARGEST_BLOB, blobs
 from anisodiff.io.arrays import LARGEST_PACKED, read_npz
 from anisodiff.io.images import DecodeError, decode, open_image, whole_png
+from anisodiff.io.picture_folder import read_pixels
 from anisodiff.io.records import read_config, read_json
 from anisodiff.metrics.cache import load_arrays, store_arrays
 from anisodiff.metrics.samples import read_origin
@@ -202,13 +203,9 @@ def test_pictures_of_other_formats_start_nothing(tmp_path):
     (tmp_path / "a.png").write_text(eps)
     with pytest.raises(DecodeError, match="not an image"):
         decode(lambda: open_image(tmp_path / "a.png"))
-    from anisodiff.editing.results import complete
-    from anisodiff.generation.job import SampleFolder
-
-    assert not complete(tmp_path / "a.png")
-    (tmp_path / "00000007.png").write_text(eps)
+    assert not whole_png(tmp_path / "a.png")
     with pytest.raises(ValueError, match="cannot be read"):
-        SampleFolder(tmp_path).get(7)
+        read_pixels(tmp_path / "a.png")
     assert not marked.exists()
 
 

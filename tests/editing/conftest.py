@@ -5,7 +5,7 @@ import torch
 
 from anisodiff.dct import dct2, idct2
 from anisodiff.generation import Generator
-from anisodiff.generation.generator import CheckpointOrigin
+from anisodiff.generation.loaded_model import CheckpointOrigin
 from anisodiff.training.model import Plan, Trained
 from tests.generation.conftest import data, runs  # noqa: F401
 from tests.support.oracles import Nothing, gaussian_images

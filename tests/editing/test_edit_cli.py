@@ -85,7 +85,7 @@ def test_a_finished_result_is_kept_and_the_rest_is_made(command, runs):
             shutil.copy("other.png", "ramp.png")
         code, _, err = command(*words, *change)
         assert code == 2
-        assert f"made holds edits made in another way: {says} was" in err
+        assert f"made holds other edits: {says} was" in err
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == after
 
 
@@ -124,7 +124,7 @@ def test_no_space_left_is_one_line_and_nothing_is_lost(command, runs, monkeypatc
         patch.setattr(Path, "replace", full)
         code, _, err = command(*words)
     assert code == 2
-    assert "No space left on device; 3 finished results are kept: the same command again makes the rest" in err
+    assert "No space left on device; 3 finished images are kept there: make room and run the same" in err
     assert err.count("\n") == 1
     assert len(list(Path("made/t0.5").iterdir())) == 3
     code, out, _ = command(*words)
@@ -275,6 +275,15 @@ def test_transparency_folders_and_equal_names(command, runs):
     seen = read("edits/input/a-000.png")
     assert (seen[:, :4] == 30).all()
     assert (seen[:, 4:] == 255).all()
+
+
+def test_a_result_depends_on_no_other_even_with_pc(command, runs):
+    save("ramp.png", pixels(3)[2, 0])
+    words = ["edit", runs("ve"), "ramp.png", "--t", 0.5, "--steps", 6, "--sampler", "pc", *CPU]
+    assert command(*words, "-n", 1, "--out", "one")[0] == 0
+    assert command(*words, "-n", 3, "--out", "three")[0] == 0
+    assert Path("one/t0.5/ramp-0000.png").read_bytes() == Path("three/t0.5/ramp-0000.png").read_bytes()
+    assert json.loads(Path("three/edit.json").read_text())["batch"] == 1
 
 
 def test_help_has_an_example(command):

@@ -8,7 +8,7 @@ import anisodiff
 from anisodiff.editing import sweep
 from anisodiff.editing.figures import comparison_figure, sweep_figure
 from anisodiff.editing.sweep import default_strengths, psnr
-from anisodiff.io.figures import save_figure
+from anisodiff.io.figures import caption, save_figure
 from tests.editing.conftest import EXACT
 
 
@@ -55,6 +55,17 @@ def test_a_mask_limits_what_is_measured(runs, pictures, tmp_path):
     width, height = Image.open(tmp_path / "s.png").size
     assert width == int((3 * 1.78 + 0.08) * 160)  # the painting and two strengths, 1.7 inches each
     assert height > 2 * 1.7 * 160  # two paintings
+
+
+def test_a_long_note_is_wrapped_and_numbers_have_four_digits(runs, pictures):
+    words = caption(anisodiff.load(runs("ve"), "cpu").process)
+    assert "geometric(0.02918, 145.9)" in words
+    figure = comparison_figure([[pictures[0], pictures[1]]], ["a", "b"], [f"{words}; {words}"])
+    assert " ".join(text.get_text() for text in figure.texts).split() == f"{words}; {words}".split()
+    for text in figure.texts:
+        box, page = text.get_window_extent(), figure.bbox
+        assert page.x0 <= box.x0 < box.x1 <= page.x1
+        assert page.y0 <= box.y0 < box.y1 <= page.y1
 
 
 def test_default_strengths_are_within_the_range(runs):

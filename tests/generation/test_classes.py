@@ -6,12 +6,14 @@ from collections import Counter
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 import anisodiff
 from anisodiff.data import in_memory, open_source, prepare
 from anisodiff.generation import Guidance, SamplingConfig, write_samples
-from anisodiff.generation.classes import ClassChoice, choose
+from anisodiff.generation.classes import ClassChoice, choose_classes
 from anisodiff.generation.protocol import read_protocol
+from anisodiff.io.grids import enlarged, to_pixels
 from anisodiff.training import Hooks, train
 from anisodiff.training.preview import fit_prior
 from tests.support.classes import labeled_pixels
@@ -42,20 +44,22 @@ def generator(run):
 def test_the_class_of_a_seed():
     """In turn, or as often as in the data; a function of the seed alone."""
     seeds = range(40)
-    assert choose("cat", NAMES, (), "data").labels(seeds).unique().tolist() == [1]
-    turn = choose(["cat", 0], NAMES, (), "data")
+    assert choose_classes("cat", NAMES, (), "data").labels(seeds).unique().tolist() == [1]
+    turn = choose_classes(["cat", 0], NAMES, (), "data")
     assert turn.labels([3, 4]).tolist() == [0, 1]
     assert turn.text == "cat,t-shirt/top"
-    assert choose("all", NAMES, (), "data").labels(seeds).unique().tolist() == [2]  # there is a class of that name
-    assert choose("all", ("a", "b"), (), "data").labels(seeds).tolist() == [0, 1] * 20
-    assert choose("none", NAMES, (), "data") is None
-    drawn = choose(None, NAMES, (10, 20, 10), "data")
+    assert choose_classes("all", NAMES, (), "data").labels(seeds).unique().tolist() == [
+        2
+    ]  # there is a class of that name
+    assert choose_classes("all", ("a", "b"), (), "data").labels(seeds).tolist() == [0, 1] * 20
+    assert choose_classes("none", NAMES, (), "data") is None
+    drawn = choose_classes(None, NAMES, (10, 20, 10), "data")
     many = Counter(drawn.labels(range(8000)).tolist())
     for label, share in enumerate((0.25, 0.5, 0.25)):
         assert abs(many[label] / 8000 - share) < 4 * (share * (1 - share) / 8000) ** 0.5
     assert drawn.labels([7, 3]).tolist() == [drawn.labels([7])[0], drawn.labels([3])[0]]
     with pytest.raises(ValueError, match="counts images of 2 classes, expected 3; name a class, or all"):
-        choose("data", NAMES, (10, 20), "data")
+        choose_classes("data", NAMES, (10, 20), "data")
     for choice in (turn, drawn):
         assert ClassChoice.read(json.loads(json.dumps(choice.as_dict()))) == choice
     for damaged in (
@@ -83,12 +87,12 @@ def test_samples_depend_on_class_and_guidance_alone(generator):
     assert torch.equal(default, generator.sample(6, classes="data", **how))
 
 
-def test_the_route_counts_what_is_spent(generator):
+def test_the_reverse_process_counts_what_is_spent(generator):
     for guidance in (1.0, 2.0, Guidance(weight=2.0, interval=(0.5, 2.0))):
-        route = generator.route("ode", 17, classes="cat", guidance=guidance)
-        spent = generator.sample_along(route, range(3), generator.prior()).nfe
-        assert route.nfe == spent
-    assert generator.route("ode", 17, classes="cat", guidance=2.0).nfe == 34
+        reverse = generator.reverse_process(steps=17, sampler="ode", classes="cat", guidance=guidance)
+        spent = generator.sample_with(reverse, range(3), generator.prior()).nfe
+        assert reverse.nfe == spent
+    assert generator.reverse_process(steps=17, sampler="ode", classes="cat", guidance=2.0).nfe == 34
 
 
 def test_jobs_name_their_classes_and_restart(generator, tmp_path):
@@ -112,6 +116,26 @@ def test_jobs_name_their_classes_and_restart(generator, tmp_path):
     held = np.load(tmp_path / "set.npz")
     assert held["labels"].tolist() == [1, 0, 1, 0, 1]
     assert open_source(tmp_path / "set.npz").labels.tolist() == [1, 0, 1, 0, 1]
+
+
+def test_a_grid_has_the_classes_one_below_the_other(generator, tmp_path):
+    """Seed s has class s % 3: the first has 3 of 7 samples, the others 2."""
+    config, seeds, gap = SamplingConfig(steps=4, classes=[0, 1, 2]), range(7), 2
+    write_samples(generator, seeds, tmp_path / "sheet.png", config)
+    sheet = np.array(Image.open(tmp_path / "sheet.png"))
+    tiles = [enlarged(pixels) for pixels in to_pixels(generator.sample_seeds(seeds, config))]
+    side = len(tiles[0])
+    left = sheet.shape[1] - (3 * (side + gap) + gap)
+    assert sheet.shape[0] == 3 * (side + 2 * gap)
+    for row, members in enumerate(([0, 3, 6], [1, 4], [2, 5])):
+        top = row * (side + 2 * gap)
+        assert (sheet[top : top + side, :left] < 128).any()  # its name
+        for column, seed in enumerate(members):
+            x = left + gap + column * (side + gap)
+            assert np.abs(sheet[top + gap : top + gap + side, x : x + side, :1].astype(int) - tiles[seed]).max() <= 1
+    one = SamplingConfig(steps=4, classes="cat")
+    write_samples(generator, range(4), tmp_path / "one.png", one)
+    assert Image.open(tmp_path / "one.png").size == (2 * (side + gap) + gap,) * 2  # one class is not named
 
 
 def test_edits_take_a_class(generator):

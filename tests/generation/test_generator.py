@@ -1,5 +1,8 @@
 """Sampling from a checkpoint: reproducible, from any prior, from any time."""
 
+from dataclasses import replace
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
@@ -7,6 +10,7 @@ from torch import nn
 
 import anisodiff
 from anisodiff.data import prepare
+from anisodiff.generation import SamplingConfig
 from anisodiff.generation.reverse import START, keys_of, parse_seeds, write_seeds
 from anisodiff.io.grids import to_pixels
 from anisodiff.noise import KeyedNoise
@@ -65,6 +69,24 @@ def test_reverse_from_the_terminal_time_is_sampling(runs):
     torch.testing.assert_close(again, generator.sample_seeds(seeds, steps=10), rtol=0, atol=TOLERANCE)
 
 
+def test_a_config_and_its_keys_are_one(runs):
+    generator = anisodiff.load(runs("ve"), "cpu")
+    config = SamplingConfig(steps=9, sampler="euler")
+    expected = generator.sample(2, seed=3, steps=9, sampler="ode")
+    for found in (
+        generator.sample_seeds([3, 4], replace(config, sampler="ode")),
+        generator.sample_seeds([3, 4], config, sampler="ode"),  # a key goes before the config
+    ):
+        assert torch.equal(found, expected)
+    states = torch.full((2, *generator.state_shape), 0.5)
+    for call in (partial(generator.reverse, states, 1.0), partial(anisodiff.edit, generator, states, t=1.0)):
+        assert torch.equal(call(config, seeds=0), call(seeds=0, steps=9, sampler="euler"))
+        with pytest.raises(ValueError, match="starts from a given state here; leave the prior out"):
+            call(config, seeds=0, prior="simulate")
+        with pytest.raises(TypeError, match="step_count"):
+            call(config, seeds=0, step_count=3)
+
+
 @pytest.mark.parametrize("process", ["ve", "anisotropic"])
 def test_reverse_from_the_middle_restores(runs, data, process):
     generator = anisodiff.load(runs(process), "cpu")
@@ -95,13 +117,14 @@ def test_where_the_noise_stops_at_edges_auto_is_a_sampler_that_can_follow_it(dat
     process = {"preset": "anisotropic-paper", "noise_anisotropy": 1.0, "step": "tamed(dt=0.1)"}
     train(tiny(process=process), data, tmp_path, hooks=Hooks(fit_prior=fit_prior), track=())
     generator = anisodiff.load(tmp_path, "cpu")
-    route = generator.route(steps=25)
-    assert str(route.sampler).startswith("euler(")
-    assert "drift=projected" in str(route.sampler)
+    reverse = generator.reverse_process(steps=25)
+    assert str(reverse.sampler).startswith("euler(")
+    assert "drift=projected" in str(reverse.sampler)
     assert generator.sample(2, steps=25).isfinite().all()
     with pytest.raises(ValueError, match="use 'euler'"):
-        generator.route("exponential", 25)
-    assert str(anisodiff.load(tmp_path, "cpu").route(route.sampler, 25).sampler) == str(route.sampler)
+        generator.reverse_process(steps=25, sampler="exponential")
+    again = anisodiff.load(tmp_path, "cpu").reverse_process(steps=25, sampler=reverse.sampler)
+    assert str(again.sampler) == str(reverse.sampler)
 
 
 def test_loads_runs_checkpoints_and_exports(runs, tmp_path):
@@ -130,7 +153,7 @@ def test_a_checkpoint_without_a_prior_fits_one_to_images(runs, data, tmp_path):
     train(tiny(images=4), data, tmp_path / "bare", track=())
     with pytest.raises(ValueError, match="no fitted prior, images are needed"):
         anisodiff.load(tmp_path / "bare", "cpu").sample(1)
-    start = anisodiff.load(tmp_path / "bare", "cpu", data).start("gaussian")
+    start = anisodiff.load(tmp_path / "bare", "cpu", data).named_prior("gaussian")
     assert isinstance(start.prior, GaussianPrior)
     assert start.leakage(torch.device("cpu")) is None
     assert "fitted just now" in start.description
@@ -140,7 +163,7 @@ def test_heldout_images_are_told_by_their_pixels(runs, data, tmp_path):
     np.save(tmp_path / "others.npy", pixels(12, seed=5))
     others = prepare(tmp_path / "others.npy", tmp_path / "others", size=8, channels=1).dataset
     generator = anisodiff.load(runs("heat"), "cpu")
-    start = generator.start("heldout", others)
+    start = generator.named_prior("heldout", others)
     leakage = start.leakage(torch.device("cpu"))
     assert leakage.images == 12
     assert "held-out" in start.note(leakage)
@@ -148,8 +171,10 @@ def test_heldout_images_are_told_by_their_pixels(runs, data, tmp_path):
     for training in (data, data.path, data.path.parent / "raw.npy", same):
         with pytest.raises(ValueError, match="outside the training set"):
             generator.prior("heldout", training)
-    assert "the training set" in generator.start("simulate", same).description
-    note = generator.start("simulate", same).note(generator.start("simulate", same).leakage(torch.device("cpu")))
+    assert "the training set" in generator.named_prior("simulate", same).description
+    note = generator.named_prior("simulate", same).note(
+        generator.named_prior("simulate", same).leakage(torch.device("cpu"))
+    )
     assert note.startswith("leakage: ")
     assert "correlation 0." in note
 

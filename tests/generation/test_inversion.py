@@ -5,7 +5,7 @@ import torch
 
 import anisodiff
 from anisodiff.dct import dct2
-from anisodiff.generation.inversion import spherical, upward
+from anisodiff.generation.inversion import invert_flow, slerp
 from anisodiff.priors import fit_gaussian
 from anisodiff.processes import FlowMatching
 from anisodiff.registry import build_sampler
@@ -22,7 +22,7 @@ def test_the_flow_of_gaussian_images_scales_every_mode():
     x = gaussian_images(3, 6, seed=9)
     for steps in (2, 7):
         times = level_grid(model, steps, T_MIN).flip(0)
-        found = upward(model, build_sampler("ode", process), x, times)
+        found = invert_flow(model, build_sampler("ode", process), x, times)
         powers = [model.coefficients(t).power for t in (times[:1], times[-1:])]
         expected = model.to_coordinates(x) * (powers[1] / powers[0]).sqrt()
         torch.testing.assert_close(model.to_coordinates(found), expected, rtol=1e-4, atol=1e-4)
@@ -38,7 +38,7 @@ def test_up_and_down_again_is_of_second_order(drift):
     levels, errors = [16, 32, 64], []
     for steps in levels:
         times, states = level_grid(model, steps, T_MIN), []
-        top = upward(model, sampler, x, times.flip(0))
+        top = invert_flow(model, sampler, x, times.flip(0))
         sampler.run(model, top, times, None, callback=lambda i, u, states=states: states.append(u))
         errors.append(float((states[-1] - x).norm() / x.norm()))
     assert slope(levels, errors) > 1.7
@@ -51,7 +51,7 @@ def test_flow_matching_goes_up_and_down(name):
     model, x = exact_model(process, 4), gaussian_images(3, 4, seed=3)
     times = torch.linspace(1, 0, 65, dtype=F64)
     sampler = build_sampler(name, process)
-    top = upward(model, sampler, x, times.flip(0))
+    top = invert_flow(model, sampler, x, times.flip(0))
     # Ẑ/√(Var Ẑ) does not change along the flow; at T the variance is 1
     torch.testing.assert_close(dct2(2 * top - 1), dct2(2 * x - 1) / (4 * spectrum(4)).sqrt(), rtol=0.02, atol=0.02)
     torch.testing.assert_close(sampler.run(model, top, times, None).images, x, rtol=0, atol=5e-3)
@@ -60,19 +60,19 @@ def test_flow_matching_goes_up_and_down(name):
 def test_other_samplers_cannot_go_back():
     process = anisodiff.process("ve", 4)
     with pytest.raises(ValueError, match="'exponential' cannot go back to the noise"):
-        upward(small_model("ve"), build_sampler("exponential", process), torch.zeros(1, 2, 4, 4), torch.zeros(2))
+        invert_flow(small_model("ve"), build_sampler("exponential", process), torch.zeros(1, 2, 4, 4), torch.zeros(2))
 
 
 def test_spherical_ways_keep_the_length_and_both_ends():
     g = torch.Generator().manual_seed(0)
     a, b = torch.randn(2, 3, 4, 4, dtype=F64, generator=g)
     b = b * a.norm() / b.norm()
-    way = spherical(a, b, torch.linspace(0, 1, 5, dtype=F64))
-    torch.testing.assert_close(way[[0, -1]], torch.stack([a, b]))
-    torch.testing.assert_close(way.flatten(1).norm(dim=1), a.norm().expand(5))
-    turn = (way[1:] * way[:-1]).flatten(1).sum(1) / a.norm() ** 2
+    path = slerp(a, b, torch.linspace(0, 1, 5, dtype=F64))
+    torch.testing.assert_close(path[[0, -1]], torch.stack([a, b]))
+    torch.testing.assert_close(path.flatten(1).norm(dim=1), a.norm().expand(5))
+    turn = (path[1:] * path[:-1]).flatten(1).sum(1) / a.norm() ** 2
     torch.testing.assert_close(turn, turn[0].expand(4))  # equal angles
-    torch.testing.assert_close(spherical(a, a, torch.tensor([0.3], dtype=F64))[0], a)
+    torch.testing.assert_close(slerp(a, a, torch.tensor([0.3], dtype=F64))[0], a)
 
 
 def test_whitened_coordinates_are_those_the_prior_draws_from():
@@ -88,9 +88,9 @@ def test_a_generator_inverts_and_interpolates(runs):
     assert states.shape == images.shape
     again = generator.reverse(states, generator.process.T, seeds=0, steps=41, sampler="ode")
     assert float((again - images).abs().mean()) < 0.05
-    way = generator.interpolate(images[0], images[1], 3, steps=41)
-    assert way.shape == (3, *images.shape[1:])
-    torch.testing.assert_close(way[[0, -1]], again, rtol=0, atol=0.02)
+    path = generator.interpolate(images[0], images[1], 3, steps=41)
+    assert path.shape == (3, *images.shape[1:])
+    torch.testing.assert_close(path[[0, -1]], again, rtol=0, atol=0.02)
     for wrong, message in (
         (lambda: generator.invert(images[:, :, :4]), "expected .B, 1, 8, 8."),
         (lambda: generator.invert(2 * images + 1), "divide bytes by 255"),

@@ -4,6 +4,7 @@ import errno
 import json
 import shutil
 import zipfile
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -97,7 +98,7 @@ def test_what_is_spent_is_counted_not_what_is_allowed(runs, tmp_path):
     options = SamplingConfig(steps=2000, sampler="dopri5(tolerance=1e-3)", batch=2)
     outcome = write_samples(flow, range(4), tmp_path / "made", options)
     parts = [range(2), range(2, 4)]
-    found = [flow.sample_along(options.route(flow), part, flow.prior(), batch=2).nfe for part in parts]
+    found = [flow.sample_with(flow.reverse_process(options), part, flow.prior(), batch=2).nfe for part in parts]
     assert outcome.spent == round(2 * sum(found))
     assert 4 * 7 <= outcome.spent < 4 * 2000
 
@@ -249,6 +250,22 @@ def test_other_settings_are_refused(generator, data, tmp_path, change, says):
         write_samples(generator, range(3), tmp_path / "out", SamplingConfig(**{"steps": 4, **change}))
     assert "\n" not in str(caught.value)
     assert files(tmp_path / "out") == before
+
+
+@pytest.mark.filterwarnings("ignore:most pixels:UserWarning")  # six evaluations are few
+def test_where_a_sample_depends_on_its_batch_the_batch_is_recorded(runs, tmp_path):
+    """`pc` takes the mean norms of a batch: other neighbors would give other images."""
+    generator, config = anisodiff.load(runs("ve"), "cpu"), SamplingConfig(steps=6, sampler="pc", batch=3)
+    assert write_samples(generator, range(5), tmp_path / "out", config).protocol["batch"] == 3
+    for seeds, other, says in (
+        (range(5), replace(config, batch=2), "batch was 3, now 2"),
+        (range(6), config, "seeds was '0-4', now '0-5'"),
+    ):
+        with pytest.raises(ValueError, match=f"holds other samples: {says}"):
+            write_samples(generator, seeds, tmp_path / "out", other)
+    apart = replace(config, sampler="pc(norms=sample)")
+    assert "batch" not in write_samples(generator, range(5), tmp_path / "apart", apart).protocol
+    assert write_samples(generator, range(6), tmp_path / "apart", replace(apart, batch=2)).made == 1
 
 
 @pytest.mark.parametrize(

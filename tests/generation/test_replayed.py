@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 import anisodiff
-from anisodiff.generation.reverse import Route
+from anisodiff.generation.reverse import ReverseProcess
 from anisodiff.registry import SAMPLERS
 from anisodiff.runtime import cuda_graphs
 from anisodiff.runtime.cuda_graphs import Replay, Replayed
@@ -53,12 +53,12 @@ def test_no_sampler_needs_an_answer_that_is_overwritten(runs, recorded, process,
     tried = 0
     for name in SAMPLERS:
         try:
-            route: Route = plain.route(name, steps)
+            reverse: ReverseProcess = plain.reverse_process(steps=steps, sampler=name)
         except ValueError as error:
             assert f"the sampler '{name}' needs" in str(error)  # what this model has not learned
             continue
         law = plain.prior("gaussian")
-        expected, found = (g.sample_along(route, SEEDS, law).images for g in (plain, replayed))
+        expected, found = (g.sample_with(reverse, SEEDS, law).images for g in (plain, replayed))
         assert torch.equal(found, expected), name
         tried += 1
     assert tried

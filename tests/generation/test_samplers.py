@@ -40,7 +40,7 @@ def test_what_the_help_lists_works(runs, process):
             assert images.isfinite().all()
             continue
         with pytest.raises(ValueError, match=f"the sampler '{name}' needs") as caught:
-            generator.route(name, 23)
+            generator.reverse_process(steps=23, sampler=name)
         text = str(caught.value)
         remedy = text.partition("; use ")[2]
         assert set(re.findall(r"'([\w-]+)'", remedy)) == set(advertised(process))
@@ -86,7 +86,7 @@ def narrow(data, tmp_path_factory):
 )  # fmt: skip
 def test_a_sampler_that_does_not_fit_names_those_that_do(narrow, kind, sampler, says):
     with pytest.raises(ValueError, match="sampler") as caught:
-        narrow[kind].route(sampler, 25)
+        narrow[kind].reverse_process(steps=25, sampler=sampler)
     assert str(caught.value) == f"the sampler '{sampler}' needs {says}"
     for name in re.findall(r"'([^']+)'", says.partition("; use ")[2]):
         assert narrow[kind].sample(1, steps=25, sampler=name).isfinite().all()

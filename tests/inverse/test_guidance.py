@@ -18,7 +18,7 @@ from torch import Tensor
 
 import anisodiff
 from anisodiff.dct import dct2, idct2
-from anisodiff.inverse import METHODS, Measurement, given_measurement, read_operator
+from anisodiff.inverse import METHODS, Measurement, condition_on_measurement, read_operator
 from anisodiff.inverse.guidance import DPS, PiGDM
 from anisodiff.models.base import Model
 from anisodiff.models.score import ScoreModel
@@ -86,7 +86,7 @@ def test_the_score_is_exact_for_gaussian_images(name: str, pca: bool, text: str)
     of, noise = model(name, pca=pca), 0.05
     exact = Posterior(of, text, noise)
     z = torch.randn(5, *exact.shape, dtype=F64, generator=torch.Generator().manual_seed(1))
-    guided = given_measurement(of, exact.batch(5), PiGDM())
+    guided = condition_on_measurement(of, exact.batch(5), PiGDM())
     assert isinstance(guided, ScoreModel)
     for t in (0.02, 0.1, 0.3):
         assert float(of.coefficients(at(t)).known.min()) > 0.05  # x̂ is raised fully
@@ -131,7 +131,7 @@ def test_samples_have_mean_and_covariance_of_the_posterior(name: str, text: str,
     for steps in (20, 40):
         times = chosen.times(of, steps * chosen.cost + 1, t_min=T_MIN)
         count = 49 if name in ("ode", "multistep") else 1 + 48 * len(times)
-        guided = given_measurement(of, exact.batch(count), PiGDM())
+        guided = condition_on_measurement(of, exact.batch(count), PiGDM())
         assert isinstance(guided, ScoreModel)
         errors.append(max(gaps(propagated(exact, guided, chosen, times), exact.state(times[-1:]))))
     assert errors[1] < limit
@@ -162,7 +162,7 @@ def test_velocity_and_noise_are_exact_for_gaussian_images(process: Any, text: st
         kept = float(process.signal_power(at(t)).sqrt())
         spread = float(process.spread(torch.full((1, 1, SIZE, SIZE), 0.5, dtype=F64), at(t)).mean())
         u = 0.5 + torch.randn(1, 1, SIZE, SIZE, dtype=F64, generator=g)
-        guided: Any = given_measurement(of, Measurement(operator=operator, values=y, noise=noise), PiGDM())
+        guided: Any = condition_on_measurement(of, Measurement(operator=operator, values=y, noise=noise), PiGDM())
         seen = torch.cat([kept * torch.eye(count, dtype=F64), a])
         apart = torch.cat([torch.full((count,), spread**2, dtype=F64), torch.full((len(a),), noise**2, dtype=F64)])
         both = torch.cat([dct2(u - 0.5).flatten(), away])
@@ -197,10 +197,12 @@ def test_a_measurement_of_infinite_noise_changes_no_bit(kind: str, method: str) 
     y = torch.zeros_like(start)
     given = Measurement(operator=read_operator("deblurring"), values=y, noise=math.inf)
     plain = chosen.run(of, start, times, KeyedNoise(keys(3))).images
-    guided = chosen.run(given_measurement(of, given, METHODS[method]()), start, times, KeyedNoise(keys(3))).images
+    guided = chosen.run(
+        condition_on_measurement(of, given, METHODS[method]()), start, times, KeyedNoise(keys(3))
+    ).images
     assert torch.equal(plain, guided)
     near = dataclasses.replace(given, noise=0.1)
-    assert not torch.equal(plain, chosen.run(given_measurement(of, near, METHODS[method]()), start, times, KeyedNoise(keys(3))).images)  # noqa: E501  # fmt: skip
+    assert not torch.equal(plain, chosen.run(condition_on_measurement(of, near, METHODS[method]()), start, times, KeyedNoise(keys(3))).images)  # noqa: E501  # fmt: skip
 
 
 @pytest.mark.parametrize("method", [PiGDM(), DPS()], ids=str)
@@ -213,7 +215,7 @@ def test_every_method_agrees_with_the_measurement(method: Any, text: str) -> Non
     start = 0.5 + float(of.coefficients(times[:1]).power.mean().sqrt()) * torch.randn(
         40, *exact.shape, dtype=F64, generator=torch.Generator().manual_seed(2)
     )
-    guided = given_measurement(of, exact.batch(40), method)
+    guided = condition_on_measurement(of, exact.batch(40), method)
     images = chosen.run(guided, start, times, KeyedNoise(keys(40))).images
     operator = exact.given.operator
     left = (exact.given.values - operator.apply(images)).square().sum() / (40 * operator.count(images[:1] if text.startswith("inp") else exact.given.values))  # noqa: E501  # fmt: skip
@@ -223,7 +225,7 @@ def test_every_method_agrees_with_the_measurement(method: Any, text: str) -> Non
 def test_the_network_is_asked_as_often_and_its_weights_stay() -> None:
     of = small_model("ve")
     given = Measurement(operator=read_operator("deblurring"), values=torch.zeros(2, 2, 4, 4), noise=0.1)
-    guided: Any = given_measurement(of, given, PiGDM())
+    guided: Any = condition_on_measurement(of, given, PiGDM())
     before = of.network.calls  # type: ignore[attr-defined]
     guided.score(torch.zeros(2, 2, 4, 4), at(0.5))
     assert of.network.calls == before + 1  # type: ignore[attr-defined]
@@ -256,7 +258,7 @@ class Keywords(torch.nn.Module):
 def test_what_cannot_be_guided_is_refused() -> None:
     given = Measurement(operator=read_operator("colorization"), values=torch.zeros(1, 1, 4, 4), noise=0.1)
     with pytest.raises(ValueError, match="need a score or a velocity, and DeblurringModel has learned neither"):
-        given_measurement(exact_model(HeatDissipation(levels=10), SIZE), given, PiGDM())
+        condition_on_measurement(exact_model(HeatDissipation(levels=10), SIZE), given, PiGDM())
     for noise in (-1.0, math.nan):
         with pytest.raises(ValueError, match="expected a standard deviation of 0 or more"):
             dataclasses.replace(given, noise=noise)

@@ -8,8 +8,9 @@ import stat
 import numpy as np
 import pytest
 
-from anisodiff.generation.job import SampleFolder
 from anisodiff.io.atomic import atomic, replacing
+from anisodiff.io.picture_folder import PictureFolder
+from anisodiff.io.records import RecordKind
 from anisodiff.metrics.cache import load_arrays, store_arrays
 from tests.support.children import in_child
 
@@ -27,7 +28,11 @@ def write_arrays(path, seed: int) -> None:
 
 
 def write_image(path, seed: int) -> None:
-    SampleFolder(path.parent).put(int(path.stem), np.random.default_rng(seed).integers(0, 256, (9, 9, 3), np.uint8))
+    folder(path).write(path, np.random.default_rng(seed).integers(0, 256, (9, 9, 3), np.uint8))
+
+
+def folder(path) -> PictureFolder:
+    return PictureFolder(path.parent, RecordKind("anisodiff pictures", 1), "record.json", [path])
 
 
 def die_in_the_middle(write, path) -> None:
@@ -58,8 +63,12 @@ def test_a_writer_killed_midway_leaves_the_older_file(tmp_path, write, name):
     if write is write_arrays:
         assert load_arrays(path, "key") is not None
     if write is write_image:
-        SampleFolder(tmp_path).begin({}, [7])
+        path.write_bytes(older[:-1])
+        pictures, record = folder(path), RecordKind("anisodiff pictures", 1).new({})
+        assert pictures.begin(record) == [path]  # it is cut off
         assert not half.exists()
+        write(path, 2)
+        assert pictures.begin(record) == []
 
 
 @pytest.mark.parametrize("writer", [atomic, replacing])

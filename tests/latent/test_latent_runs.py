@@ -61,7 +61,7 @@ def test_the_network_sees_latents_and_users_see_images(trained):
     assert generator.state_shape == (3, SIZE[0] // FACTOR, SIZE[1] // FACTOR)
     assert "latents 3×4×8" in repr(generator)
     seen = []
-    images = generator.sample(2, seed=0, steps=4, callback=lambda step: seen.append(generator.shown(step)))
+    images = generator.sample(2, seed=0, steps=4, callback=lambda step: seen.append(generator.decode_step(step)))
     assert tuple(images.shape) == (2, 3, *SIZE)
     assert 0 <= float(images.min()) < float(images.max()) <= 1
     assert all(tuple(picture.shape) == (2, 3, *SIZE) for picture in seen)
@@ -70,14 +70,14 @@ def test_the_network_sees_latents_and_users_see_images(trained):
 def test_samples_are_decoded_states(trained):
     generator = load(trained[0], "cpu")
     codec, generator.codec = generator.codec, None
-    route, prior = generator.route(steps=4), generator.prior()
+    reverse, prior = generator.reverse_process(steps=4), generator.prior()
     lasts = []
 
     def last(step):
         lasts.append(step.state) if step.number == step.of - 1 else None
 
     generator.codec = codec
-    images = generator.sample_along(route, [0, 1], prior, callback=last).images
+    images = generator.sample_with(reverse, [0, 1], prior, callback=last).images
     # the last step maps the state at t_min to E[x0]: decode that by hand
     model = generator.model
     when = torch.tensor([generator.plan.config.t_min], dtype=torch.float64)
@@ -136,7 +136,7 @@ def test_a_prior_starts_from_the_latents_of_the_images_it_is_said_to(trained):
     """A protocol names the images: the source of a sample is found again by the same choice, of any number."""
     generator = load(trained[0], "cpu")
     images = torch.rand(5000, 3, *SIZE, generator=torch.Generator().manual_seed(0))
-    prior = generator.start("simulate", images).prior
+    prior = generator.named_prior("simulate", images).prior
     expected = generator.codec.encode(choose(images, 3, KeyedNoise(torch.arange(3))))
     torch.testing.assert_close(choose(prior.images, 3, KeyedNoise(torch.arange(3))), expected, rtol=0, atol=1e-5)
 
@@ -144,7 +144,7 @@ def test_a_prior_starts_from_the_latents_of_the_images_it_is_said_to(trained):
 def test_protocol_and_card_name_the_autoencoder(trained, autoencoder, tmp_path):
     generator = load(trained[0], "cpu")
     code = generator.codec.autoencoder.sha256
-    protocol = describe_samples(generator, generator.start(), generator.route(steps=4), [0], None)
+    protocol = describe_samples(generator, generator.named_prior(), generator.reverse_process(steps=4), [0], None, 1)
     assert protocol["autoencoder"] == code
     folder = generator.save_pretrained(tmp_path / "given", samples=0)
     text = "".join(file.read_text() for file in folder.iterdir() if file.suffix in (".md", ".json"))

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from anisodiff.generation.generator import CheckpointOrigin, Generator
+from anisodiff.generation import Generator
+from anisodiff.generation.loaded_model import CheckpointOrigin
 from anisodiff.metrics import (
     BitsSettings,
     Context,

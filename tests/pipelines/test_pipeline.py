@@ -104,7 +104,7 @@ def test_callbacks_see_every_step_and_may_stop(pipe):
 def test_the_progress_bar_ends_at_the_evaluations(pipe, capsys):
     pipe.set_progress_bar_config(disable=False, ncols=60, mininterval=0)
     pipe(generator=seeded(), num_inference_steps=6)
-    total = pipe.generator.route("auto", 6).nfe
+    total = pipe.generator.reverse_process(steps=6).nfe
     assert f"{total}/{total}" in capsys.readouterr().err
 
 

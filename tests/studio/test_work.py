@@ -60,7 +60,7 @@ def test_the_expected_image_is_that_of_the_model(model):
     seen: list[SamplingStep] = []
     images = model.sample(1, seed=0, steps=6, progress=False, callback=seen.append)
     last = seen[-2]  # the sampler ends with E[x0 | state]
-    found = expectation(model, last, model.route(steps=6)).clamp(0, 1)
+    found = expectation(model, last, model.reverse_process(steps=6)).clamp(0, 1)
     assert torch.allclose(found, images.as_subclass(torch.Tensor), atol=1e-4)
 
 

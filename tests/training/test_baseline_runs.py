@@ -63,7 +63,7 @@ def test_images_from_a_checkpoint(name, trained):
     assert images.shape == (3, 1, 8, 8)
     assert bool(((images >= 0) & (images <= 1)).all())
     torch.testing.assert_close(images[1:2], generator.sample(1, seed=5, steps=12), rtol=0, atol=2e-5)
-    assert generator.route(steps=12).nfe == 12
+    assert generator.reverse_process(steps=12).nfe == 12
     if name == "flow-matching-uniform":
         fine = generator.sample(3, seed=4, steps=400, sampler="dopri5")
         torch.testing.assert_close(fine, generator.sample(3, seed=4, steps=100), rtol=0, atol=0.02)
@@ -78,7 +78,7 @@ def test_images_from_a_checkpoint(name, trained):
 def test_inverse_heat_starts_from_blurred_training_images(trained, tmp_path):
     """Its own prior is the default and says so; the Gaussian says that it is another method."""
     generator = anisodiff.load(trained("heat-dissipation"), "cpu")
-    own, other = generator.start(), generator.start("gaussian")
+    own, other = generator.named_prior(), generator.named_prior("gaussian")
     assert own.name == "simulate"
     assert "(the training set)" in own.description
     assert own.note(None).startswith("the method's own prior; leakage: ")
@@ -97,7 +97,7 @@ def test_inverse_heat_starts_from_blurred_training_images(trained, tmp_path):
         ValueError, match="prior 'simulate', that of this method, starts from images: give their place"
     ):
         anisodiff.load(alone, "cpu").sample(1, steps=12)
-    assert anisodiff.load(trained("edge-preserving"), "cpu").start().note(None) is None
+    assert anisodiff.load(trained("edge-preserving"), "cpu").named_prior().note(None) is None
 
 
 @every_baseline

@@ -14,7 +14,7 @@ from anisodiff.runtime.progress import Progress
 from anisodiff.runtime.progress import progress as progress_on
 
 if TYPE_CHECKING:
-    from anisodiff.generation.reverse import Route
+    from anisodiff.generation.reverse import ReverseProcess
     from anisodiff.models.guidance import Guidance
     from anisodiff.processes import Process
 
@@ -94,12 +94,12 @@ def guidance(weight: float, interval: str | None) -> "Guidance":
     return Guidance(weight=weight, interval=(low, high))
 
 
-def describe_classes(route: "Route", given: str | None) -> str:
+def describe_classes(reverse: "ReverseProcess", given: str | None) -> str:
     """One line: the classes of the samples, and their guidance."""
     unasked = "; choose with --class" if given is None else ""
-    if route.classes is None:
+    if reverse.classes is None:
         return f"classes: none, images as of all classes{unasked}"
-    return f"classes: {route.classes}, {route.guidance}{unasked}"
+    return f"classes: {reverse.classes}, {reverse.guidance}{unasked}"
 
 
 def progress(what: str) -> AbstractContextManager[Progress]:

@@ -55,13 +55,13 @@ def _forward(photo: "Tensor", output: Path, seed: int) -> None:
         figures.save_figure(figures.gallery_figure(photo, seed, tick), output / "gallery.png")
     common.wrote(output / "gallery.png")
     for name in ("anisotropic", "ve"):
-        shown = process(name, max(photo.shape[-2:]))
-        times = [shown.T * k / 39 for k in range(40)]
+        forward = process(name, max(photo.shape[-2:]))
+        times = [forward.T * k / 39 for k in range(40)]
         noise = torch.Generator(photo.device).manual_seed(seed)
-        states = [u[0] for u in shown.trajectory(photo[None], times, noise)]
-        chosen = [0, 8, 16, 24, 32, 39]
+        states = [u[0] for u in forward.trajectory(photo[None], times, noise)]
+        columns = [0, 8, 16, 24, 32, 39]
         figure = figures.trajectory_figure(
-            shown, name, [states[k] for k in chosen], [round(times[k], 2) for k in chosen]
+            forward, name, [states[k] for k in columns], [round(times[k], 2) for k in columns]
         )
         figures.save_figure(figure, output / f"{name}.png")
         figures.save_animation(states, output / f"{name}.gif")
@@ -78,7 +78,7 @@ def _backward(output: Path, samples: int, steps: int, seed: int, device: "torch.
 
     generator = load(MODEL, device=device)
     watched: list[tuple[float, Tensor]] = []
-    begin = time.perf_counter()
+    started = time.perf_counter()
     with common.progress(f"{samples} images, {steps} NFE each") as tick:
 
         def look(step: SamplingStep) -> None:
@@ -88,12 +88,12 @@ def _backward(output: Path, samples: int, steps: int, seed: int, device: "torch.
                 watched.append((step.t, step.state[:2].cpu()))
 
         images = generator.sample(samples, seed=seed, steps=steps, sampler=SAMPLER, callback=look, progress=False)
-    typer.echo(f"generated {samples} images with {steps} NFE each in {time.perf_counter() - begin:.0f} s")
+    typer.echo(f"generated {samples} images with {steps} NFE each in {time.perf_counter() - started:.0f} s")
     save_grid(images, output / "samples.png")
     save_strip([state for _, state in watched], [t for t, _ in watched], output / "generation.png")
     common.wrote(output / "samples.png", output / "generation.png")
-    chosen = [k for k in PAINTED if k < samples] or [0]
-    rows = [_from_strokes(generator, images[k], seed, steps) for k in chosen]
+    painted = [k for k in PAINTED if k < samples] or [0]
+    rows = [_from_strokes(generator, images[k], seed, steps) for k in painted]
     titles = ["generated", f"{COLORS} strokes", *(f"seed {k}" for k in range(seed, seed + len(rows[0]) - 2))]
     words = f"{MODEL}: strokes, SDEdit with strength {STRENGTH:g} and {steps} NFE"
     figures.save_figure(comparison_figure(rows, titles, [words]), output / "edit.png")

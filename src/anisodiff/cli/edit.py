@@ -23,7 +23,7 @@ def edit(
     checkpoint: Path = common.CHECKPOINT,
     images: list[Path] = typer.Argument(..., metavar="IMAGE…", help="Read images, or folders of images."),
     strokes: int | None = typer.Option(None, "--strokes", help="Paint each image in this many colors first."),
-    paint: str | None = typer.Option(None, "--paint", help="Paint each image so first, such as flat(colors=8)."),
+    paint: str | None = typer.Option(None, "--paint", help="Paint each image first, as by flat(colors=8)."),
     smooth: int = typer.Option(0, "--smooth", help="Merge specks within this radius, in pixels."),
     position: float = typer.Option(0.0, "--position", help="Weight position against color: 0 color alone, 1 much."),
     t: str | None = typer.Option(None, "--t", help="Diffuse to this time in (t_min, T]; several: 0.4,0.8."),
@@ -64,10 +64,12 @@ def edit(
     from anisodiff.editing.figures import editing_figure
     from anisodiff.editing.inputs import Painter
     from anisodiff.editing.job import EditConfig, write_edits
+    from anisodiff.generation import SamplingConfig
     from anisodiff.io.figures import save_figure
     from anisodiff.runtime.devices import pick_device
 
     asked, guided = _asked(t, strength), common.guidance(guidance, interval)
+    sampling = SamplingConfig(steps=steps, sampler=sampler, classes=classes, guidance=guided)
     painter = Painter(paint=_paint(paint, strokes, smooth, position))
     _check(restore, painter.paint is not None, repeats, candidates, asked, sweep)
     if cartoon and (restore or mask is not None or repeats > 1 or sweep is not None):
@@ -90,10 +92,7 @@ def edit(
     within = sweep is not None and out.resolve() in sweep.resolve().parents
     if sweep is not None:
         with common.progress("sweep, images") as tick:
-            swept = main.sweep(
-                seeds[:SWEPT], SWEPT, steps=steps, sampler=sampler, repeats=repeats, classes=classes, guidance=guided,
-                progress=tick,
-            )  # fmt: skip
+            swept = main.sweep(seeds[:SWEPT], SWEPT, sampling, repeats=repeats, progress=tick)
         if not within:
             _draw_sweep(main, swept, sweep, steps)
     if asked is None and not cartoon:
@@ -101,15 +100,15 @@ def edit(
         times = [editor.times(("strength", (STRENGTH,))) for editor in editors]
     configs = [
         EditConfig(
-            times=each, seeds=seeds, steps=steps, sampler=sampler, repeats=repeats, restore=restore,
-            cartoon=cartoon, strokes=painter.description, classes=classes, guidance=guided,
+            times=each, seeds=seeds, sampling=sampling, repeats=repeats, restore=restore, cartoon=cartoon,
+            strokes=painter.description,
         )
         for each in times
     ]  # fmt: skip
     for editor, config in zip(editors, configs):
         say(editor.line(config))
     if main.generator.classes:
-        say(common.describe_classes(configs[0].route(main.generator, configs[0].times[0]), classes))
+        say(common.describe_classes(main.generator.reverse_process(sampling, configs[0].times[0]), classes))
     try:
         with common.progress("network evaluations") as tick:
             done = write_edits(main.generator, main.pictures, configs[0], out, mask=main.mask, say=say, progress=tick)
@@ -206,6 +205,6 @@ def _draw_sweep(editor: "Editor", swept: "Sweep", path: Path, steps: int) -> Non
     from anisodiff.io.records import write_json
 
     count, each = swept.results.shape[1:3]
-    told = f"{editor.label}, {steps} NFE; RMSE over {count} paintings × {each} seeds"
-    save_figure(sweep_figure(swept, told), path)
+    note = f"{editor.label}, {steps} NFE; RMSE over {count} paintings × {each} seeds"
+    save_figure(sweep_figure(swept, note), path)
     write_json(path.with_name(f"{path.name}.json"), swept.as_dict())

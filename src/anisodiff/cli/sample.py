@@ -26,7 +26,7 @@ def sample(
     seed: int = typer.Option(0, "--seed", help="Set the first seed; image k has SEED + k."),
     steps: int = common.NFE,
     sampler: str = common.SAMPLER,
-    prior: str = typer.Option("auto", "--prior", help="Start: auto, gaussian, simulate, conditional, heldout."),
+    prior: str = typer.Option("auto", "--prior", help="Choose auto, gaussian, simulate, conditional or heldout."),
     images: Path | None = typer.Option(None, "--images", help="Read the images that a prior starts from."),
     classes: str | None = common.CLASS,
     guidance: float = common.GUIDANCE,
@@ -64,7 +64,7 @@ def sample(
         out, grid = Path("samples"), grid or Path("samples.png")
     check_out(out)
     _check_pictures(out, grid, strip, animation)
-    chosen, guided = _seeds(n, seeds, seed), common.guidance(guidance, interval)
+    seed_list, guided = _seeds(n, seeds, seed), common.guidance(guidance, interval)
     distributed = Distributed(pick_device(device))
     leads = distributed.leads  # only the first process prints; on standard error if standard output is JSON
     say: Callable[[str], None] = lambda line: typer.echo(line, err=as_json) if leads else None  # noqa: E731
@@ -75,7 +75,7 @@ def sample(
     if compile and distributed.device.type != "cuda":
         say(f"--compile has no effect on {distributed.device.type}")
     config = SamplingConfig(steps=steps, sampler=sampler, prior=prior, classes=classes, guidance=guided, batch=batch)
-    route, start = config.route(generator), generator.start(prior)
+    reverse, start = generator.reverse_process(config), generator.named_prior(prior)
     if images is not None and start.pool is None:
         raise ValueError(
             f"prior {start.name!r} is in the checkpoint and needs no images: drop --images, "
@@ -86,13 +86,13 @@ def sample(
         leakage = start.leakage(generator.device, tick) if leads else None
     if note := start.note(leakage):
         say(note)
-    say(f"sampler {route.sampler}: {route.nfe} NFE per image")
+    say(f"sampler {reverse.sampler}: {reverse.nfe} NFE per image")
     if generator.classes:
-        say(common.describe_classes(route, classes))
+        say(common.describe_classes(reverse, classes))
     try:
-        with common.progress(f"{len(chosen)} images, network evaluations") as tick:
+        with common.progress(f"{len(seed_list)} images, network evaluations") as tick:
             outcome = write_samples(
-                generator, chosen, out, config, leakage=leakage, distributed=distributed, say=say,
+                generator, seed_list, out, config, leakage=leakage, distributed=distributed, say=say,
                 progress=tick if leads else no_progress,
             )  # fmt: skip
     except KeyboardInterrupt:
@@ -100,9 +100,9 @@ def sample(
         raise
     if leads:
         if grid is not None:
-            _draw_grid(outcome, grid)
+            _draw_grid(outcome, seed_list, grid)
         if strip is not None or animation is not None:
-            _draw_paths(generator, chosen[:FOLLOWED], config, strip, animation)
+            _draw_paths(generator, seed_list[:FOLLOWED], config, strip, animation)
         pictures = [path for path in (grid, strip, animation) if path is not None]
         _report(outcome, [outcome.path, *pictures], note, as_json)
 
@@ -133,13 +133,14 @@ def _check_pictures(out: Path, grid: Path | None, strip: Path | None, animation:
     common.check_distinct(out=out, grid=grid, strip=strip, animation=animation)
 
 
-def _draw_grid(outcome: "SamplingOutcome", path: Path) -> None:
+def _draw_grid(outcome: "SamplingOutcome", seeds: tuple[int, ...], path: Path) -> None:
     """Draw the first images, read back from what was written."""
-    from anisodiff.io.grids import save_grid
+    from anisodiff.generation.classes import ClassChoice
+    from anisodiff.generation.figures import save_sample_grid
     from anisodiff.metrics.images import image_set, walk
 
-    first = next(walk(image_set(outcome.path), SHOWN, limit=SHOWN))
-    save_grid(list(first.permute(0, 2, 3, 1).numpy()), path)
+    first = list(next(walk(image_set(outcome.path), SHOWN, limit=SHOWN)).permute(0, 2, 3, 1).numpy())
+    save_sample_grid(first, seeds[: len(first)], ClassChoice.read(outcome.protocol), path)
 
 
 def _draw_paths(
@@ -155,9 +156,8 @@ def _draw_paths(
 
     seen: list[SamplingStep] = []
     generator.sample_seeds(
-        seeds, steps=config.steps, sampler=config.sampler, prior=config.prior, classes=config.classes,
-        guidance=config.guidance, batch=len(seeds),
-        callback=lambda step: seen.append(step._replace(state=generator.shown(step).cpu())),
+        seeds, config, batch=len(seeds),
+        callback=lambda step: seen.append(step._replace(state=generator.decode_step(step).cpu())),
     )  # fmt: skip
     states = [step.state for step in seen]
     if strip is not None:

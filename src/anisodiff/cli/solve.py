@@ -23,8 +23,8 @@ MOST = 100_000
 def solve(
     checkpoint: Path = common.CHECKPOINT,
     images: list[Path] = typer.Argument(..., metavar="IMAGE…", help="Read images, or folders of images."),
-    operator: str = typer.Option(..., "--operator", help="Name what was done, as super-resolution(factor=4)."),
-    noise: float = typer.Option(0.02, "--noise", help="Set the noise σ of the images, 1 = black to white."),
+    operator: str = typer.Option(..., "--operator", help="Name the operator, as super-resolution(factor=4)."),
+    noise: float = typer.Option(0.02, "--noise", help="Set the standard deviation of the noise, images in [0, 1]."),
     degrade: bool = typer.Option(False, "--degrade", help="Degrade true images first, and measure PSNR."),
     mask: Path | None = typer.Option(None, "--mask", help="Inpaint where this image is white."),
     method: str = typer.Option("pigdm", "--method", help="Choose how the model is guided: pigdm or dps."),
@@ -52,7 +52,7 @@ def solve(
     Try it on true images: anisodiff solve run photos --degrade --operator 'deblurring(width=1.5)'
     """
     from anisodiff.editing.problems import NAME, RECORD, SolveConfig, open_problem, problem_figure
-    from anisodiff.generation import load
+    from anisodiff.generation import SamplingConfig, load
     from anisodiff.io.figures import FIGURES, save_figure
     from anisodiff.metrics.paired import paired_metrics
     from anisodiff.runtime.devices import pick_device
@@ -64,10 +64,11 @@ def solve(
     RECORD.check_folder(out, NAME)
     common.check_suffix("--figure", figure, *FIGURES)
     common.check_distinct(out=out, figure=figure)
+    guided = common.guidance(guidance, interval)
+    sampling = SamplingConfig(steps=steps, sampler=sampler, classes=classes, guidance=guided)
     config = SolveConfig(
-        noise=noise, seeds=tuple(range(seed, seed + candidates)), method=method, steps=steps, sampler=sampler,
-        classes=classes, guidance=common.guidance(guidance, interval), degrade=degrade,
-    )  # fmt: skip
+        noise=noise, seeds=tuple(range(seed, seed + candidates)), method=method, sampling=sampling, degrade=degrade
+    )
     say: Callable[[str], None] = lambda line: typer.echo(line, err=as_json)  # noqa: E731
     where = pick_device(device)
     problem = open_problem(
@@ -123,6 +124,8 @@ def _show(scores: Mapping[str, Mapping[str, float]], pictures: int, candidates: 
     names = list(next(iter(scores.values())))
     digits = {"psnr": 2, "lpips": 4}
     table = [["", *(units[name] for name in names)]]
-    table += [[way, *(f"{values[name]:.{digits[name]}f}" for name in names)] for way, values in scores.items()]
+    table += [
+        [estimate, *(f"{values[name]:.{digits[name]}f}" for name in names)] for estimate, values in scores.items()
+    ]
     note = f"means over {pictures} images; solved: over {candidates} candidates of each"
     show_table(table, table, [note])

@@ -11,11 +11,11 @@ from torch import Tensor
 
 from anisodiff.editing.inputs import Painter, Picture, read_mask, read_pictures
 from anisodiff.editing.job import EditConfig, result_path
-from anisodiff.editing.results import read_png
+from anisodiff.editing.results import read_image
 from anisodiff.editing.sdedit import cartoon_time
 from anisodiff.editing.strength import report, time_of
 from anisodiff.editing.sweep import Sweep, psnr, sweep
-from anisodiff.generation import Generator, Guidance, load
+from anisodiff.generation import Generator, SamplingConfig, load
 from anisodiff.runtime.progress import Progress
 
 
@@ -36,48 +36,44 @@ class Editor:
         name, numbers = asked
         T = self.generator.process.T
         try:
-            found = [time_of(self.generator, x if name == "t" else None, None if name == "t" else x) for x in numbers]
+            times = [time_of(self.generator, x if name == "t" else None, None if name == "t" else x) for x in numbers]
         except ValueError as error:
             raise ValueError(f"{self.label}: {error}") from None
-        return tuple(dict.fromkeys(min(T, float(f"{t:g}")) for t in found))
+        return tuple(dict.fromkeys(min(T, float(f"{t:g}")) for t in times))
 
     def cartoon_times(self, asked: tuple[str, tuple[float, ...]] | None) -> tuple[float, ...]:
         """The times at which a cartoon lies on the path: the end of the smoothing, or those given after it."""
-        given = (None,) if asked is None else self.times(asked)
+        later = (None,) if asked is None else self.times(asked)
         try:
-            found = [cartoon_time(self.generator, t) for t in given]
+            times = [cartoon_time(self.generator, t) for t in later]
         except ValueError as error:
             raise ValueError(f"{self.label}: {error}") from None
-        return tuple(dict.fromkeys(float(f"{t:g}") for t in found))
+        return tuple(dict.fromkeys(float(f"{t:g}") for t in times))
 
     def line(self, config: EditConfig) -> str:
         """What will be done."""
-        route = config.route(self.generator, config.times[0])
+        reverse = self.generator.reverse_process(config.sampling, config.times[0])
         places = ", ".join(report(self.generator.model, t) for t in config.times)
         what = "restore from" if config.restore else "cartoon at" if config.cartoon else "edit at"
         repeats = "" if config.repeats == 1 else f", {config.repeats} times"
-        return f"{self.label}: {what} {places}{repeats}; {route.sampler}, {route.nfe} NFE"
+        return f"{self.label}: {what} {places}{repeats}; {reverse.sampler}, {reverse.nfe} NFE"
 
     def sweep(
-        self, seeds: Sequence[int], most: int, *, steps: int, sampler: str, repeats: int, classes: str | None,
-        guidance: Guidance, progress: Progress,
-    ) -> Sweep:  # fmt: skip
+        self, seeds: Sequence[int], most: int, config: SamplingConfig, *, repeats: int, progress: Progress
+    ) -> Sweep:
         """Over strengths, on the first ``most`` pictures."""
         starts = torch.stack([picture.start for picture in self.pictures[:most]])
-        return sweep(
-            self.generator, starts, seeds=seeds, steps=steps, sampler=sampler, repeats=repeats, mask=self.mask,
-            classes=classes, guidance=guidance, progress=progress,
-        )  # fmt: skip
+        return sweep(self.generator, starts, config, seeds=seeds, repeats=repeats, mask=self.mask, progress=progress)
 
     def measured(self, config: EditConfig, out: Path) -> list[dict[str, Any]]:
         """Every result with its distance to what it started from."""
-        found = []
+        rows = []
         for t, picture, seed in product(config.times, self.pictures, config.seeds):
             path = result_path(out, picture.name, t, seed)
-            error = float((read_png(path) - picture.start).double().square().mean().sqrt())
+            error = float((read_image(path) - picture.start).double().square().mean().sqrt())
             place = {"file": str(path), "picture": picture.name, "t": t, "seed": seed}
-            found.append({**place, "rmse": error, "psnr": psnr(error)})
-        return found
+            rows.append({**place, "rmse": error, "psnr": psnr(error)})
+        return rows
 
 
 def open_editor(

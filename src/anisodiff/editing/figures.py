@@ -1,5 +1,6 @@
 """Figures of edits: several checkpoints side by side, and a sweep over strengths; captions say how they were made."""
 
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,7 @@ from torch import Tensor
 
 from anisodiff.editing.editor import Editor
 from anisodiff.editing.job import EditConfig, result_path
-from anisodiff.editing.results import read_png
+from anisodiff.editing.results import read_image
 from anisodiff.editing.strength import noise_level, strength_of_t
 from anisodiff.editing.sweep import Sweep
 from anisodiff.io.figures import INK, PALE, canvas, caption
@@ -16,8 +17,8 @@ from anisodiff.io.images import to_display
 from anisodiff.runtime.progress import Progress, no_progress
 
 SHOWN_CANDIDATES, SHOWN_PICTURES = 4, 8
-SIDE, GAP, HEAD, LINE = 1.7, 0.08, 0.42, 0.17
-"""Inches: a panel, between panels, titles above the first row, a line of the caption."""
+SIDE, GAP, HEAD, LINE, LETTER = 1.7, 0.08, 0.42, 0.17, 0.056
+"""Inches: a panel, between panels, titles above the first row; height of a line and width of a letter below."""
 
 
 def _show(axes: Any, image: Tensor) -> None:
@@ -26,7 +27,7 @@ def _show(axes: Any, image: Tensor) -> None:
 
 
 def comparison_figure(rows: Sequence[Sequence[Tensor]], titles: Sequence[str], notes: Sequence[str] = ()) -> Any:
-    """Pictures [C, H, W] in rows, one for every input, under column ``titles``; ``notes`` are the lines below.
+    """Pictures [C, H, W] in rows, one for every input, under column ``titles``; ``notes`` below are wrapped.
 
     Columns may hold pictures of other sizes: checkpoints of other sizes can be compared.
     """
@@ -34,6 +35,7 @@ def comparison_figure(rows: Sequence[Sequence[Tensor]], titles: Sequence[str], n
         raise ValueError(f"comparison: got rows of {[len(r) for r in rows]} pictures, expected {len(titles)} in each")
     tall = max(row[0].shape[-2] / row[0].shape[-1] for row in rows) * SIDE
     width = len(titles) * (SIDE + GAP) + GAP
+    notes = [part for line in notes for part in textwrap.wrap(line, int((width - 2 * GAP) / LETTER))]
     foot = LINE * len(notes) + 2 * GAP
     height = HEAD + len(rows) * (tall + GAP) + foot
     figure = canvas(width, height)
@@ -51,13 +53,13 @@ def comparison_figure(rows: Sequence[Sequence[Tensor]], titles: Sequence[str], n
     return figure
 
 
-def sweep_figure(found: Sweep, note: str = "") -> Any:
+def sweep_figure(swept: Sweep, note: str = "") -> Any:
     """A row for every painting: the painting, then its first result at every strength."""
     titles = ["painting"] + [
         f"strength {s:.2f}, RMSE {e:.3f}\nσ/σ_data = {noise_level(s):.2g}, t = {t:.3g}"
-        for s, t, e in zip(found.strengths, found.times, found.rmse)
+        for s, t, e in zip(swept.strengths, swept.times, swept.rmse)
     ]
-    rows = [[painting, *found.results[:, k, 0]] for k, painting in enumerate(found.paintings)]
+    rows = [[painting, *swept.results[:, k, 0]] for k, painting in enumerate(swept.paintings)]
     return comparison_figure(rows, titles, [note] if note else [])
 
 
@@ -86,7 +88,7 @@ def editing_figure(
             titles += [f"{name}, seed {seed}\n{place}" for seed in seeds]
             for row, picture in zip(rows, editor.pictures):
                 if number == 0:
-                    row += [read_png(result_path(out, picture.name, t, seed)) for seed in seeds]
+                    row += [read_image(result_path(out, picture.name, t, seed)) for seed in seeds]
                     continue
                 starts = picture.start.expand(len(seeds), *picture.start.shape)
                 row += list(plan.apply(editor.generator, starts, t, seeds, editor.mask))
@@ -96,5 +98,8 @@ def editing_figure(
     repeats = "" if config.repeats == 1 else f", repeated {config.repeats} times"
     how = "restored" if config.restore else "from a cartoon" if config.cartoon else f"SDEdit{repeats}"
     strokes = "" if config.strokes is None else f", painted by {config.strokes}"
-    notes.insert(0, f"{how}{strokes}; sampler {config.sampler}, {config.steps} NFE; s: strength σ/(σ + σ_data)")
+    notes.insert(
+        0,
+        f"{how}{strokes}; sampler {config.sampling.sampler}, {config.sampling.steps} NFE; s: strength σ/(σ + σ_data)",
+    )
     return comparison_figure(rows, titles, notes)

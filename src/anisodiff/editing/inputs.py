@@ -57,11 +57,13 @@ class Painter:
         """The picture with its painting to start from; outside a mask the photograph stays."""
         if self.paint is None:
             return picture
-        made, notes = self.paint(picture.photo), picture.notes
+        painting, notes = self.paint(picture.photo), picture.notes
         wanted = getattr(self.paint, "colors", 0)
-        if wanted and (found := len(torch.unique(made.flatten(1), dim=1).mT)) < wanted:
-            notes += (f"{picture.name}: painted in {found} colors, fewer than {wanted}",)
-        return replace(picture, start=made if mask is None else torch.where(mask, made, picture.photo), notes=notes)
+        if wanted and (count := len(torch.unique(painting.flatten(1), dim=1).mT)) < wanted:
+            notes += (f"{picture.name}: painted in {count} colors, fewer than {wanted}",)
+        return replace(
+            picture, start=painting if mask is None else torch.where(mask, painting, picture.photo), notes=notes
+        )
 
 
 class _Decoded(NamedTuple):
@@ -84,7 +86,7 @@ def read_pictures(paths: Sequence[Path], channels: int, size: tuple[int, int]) -
         if path.is_dir() or path.suffix.lower() == ".zip":
             files = list_pictures(path)
             skipped = Skipped(str(path), len(files))
-            decoded += [(path / item.name, found) for item, found in skipped.read(files.items(), convert)]
+            decoded += [(path / item.name, image) for item, image in skipped.read(files.items(), convert)]
             skipped.report()
         else:
             decoded.append((path, read_image(path, convert)))
@@ -93,19 +95,19 @@ def read_pictures(paths: Sequence[Path], channels: int, size: tuple[int, int]) -
     names = [s if times[s] == 1 else f"{s}-{k:03d}" for k, s in enumerate(stems)]
     if len(set(names)) < len(names):
         raise ValueError("two pictures would have the same name; rename one of the files")
-    return [_picture(path, name, found, channels) for (path, found), name in zip(decoded, names)]
+    return [_picture(path, name, image, channels) for (path, image), name in zip(decoded, names)]
 
 
-def _picture(path: Path, name: str, found: _Decoded, channels: int) -> Picture:
-    notes, (height, width), size = [], found.shape, (found.image.shape[-2], found.image.shape[-1])
-    if found.shape != size:
-        cut = "resized" if _same_aspect(found.shape, size) else "cut around the center and resized"
+def _picture(path: Path, name: str, decoded: _Decoded, channels: int) -> Picture:
+    notes, (height, width), size = [], decoded.shape, (decoded.image.shape[-2], decoded.image.shape[-1])
+    if decoded.shape != size:
+        cut = "resized" if _same_aspect(decoded.shape, size) else "cut around the center and resized"
         notes.append(f"{path}: {width}×{height} pixels, {cut} to the model's {size[1]}×{size[0]}")
-    if found.transparent:
+    if decoded.transparent:
         notes.append(f"{path}: transparency laid over white")
-    if found.channels != channels:
+    if decoded.channels != channels:
         notes.append(f"{path}: {'grayscale made color' if channels == 3 else 'color made grayscale'}")
-    return Picture(name=name, photo=found.image, start=found.image, shape=found.shape, notes=tuple(notes))
+    return Picture(name=name, photo=decoded.image, start=decoded.image, shape=decoded.shape, notes=tuple(notes))
 
 
 def read_mask(path: Path, pictures: Sequence[Picture], size: tuple[int, int]) -> tuple[Tensor, tuple[str, ...]]:
@@ -113,8 +115,8 @@ def read_mask(path: Path, pictures: Sequence[Picture], size: tuple[int, int]) ->
 
     It has the shape of the pictures, which it is cut and resized like, or exactly the model's size.
     """
-    found = read_image(path, partial(_decoded, channels=1, size=size))
-    shape = found.shape
+    decoded = read_image(path, partial(_decoded, channels=1, size=size))
+    shape = decoded.shape
     if shape != size:
         for picture in pictures:
             if not _same_aspect(shape, picture.shape):
@@ -122,11 +124,11 @@ def read_mask(path: Path, pictures: Sequence[Picture], size: tuple[int, int]) ->
                     f"{path}: the mask has {shape[1]}×{shape[0]} pixels, {picture.name} has {picture.shape[1]}×"
                     f"{picture.shape[0]}; expected the picture's shape, or the model's {size[1]}×{size[0]}"
                 )
-    mask = found.image > 0.5
+    mask = decoded.image > 0.5
     if not bool(mask.any()):
         raise ValueError(f"{path}: the mask is black and keeps every pixel; expected white where to edit")
     notes = [] if shape == size else [f"{path}: mask of {shape[1]}×{shape[0]} resized to {size[1]}×{size[0]}"]
-    if found.transparent:
+    if decoded.transparent:
         notes.append(f"{path}: where the mask is transparent it counts as white, and is edited")
     if bool(mask.all()):
         notes.append(f"{path}: the mask is white everywhere: nothing is kept")

@@ -19,15 +19,15 @@ import torch
 from torch import Tensor
 
 from anisodiff.editing.inputs import Picture
-from anisodiff.editing.results import Job, Outcome, Task, save_means, save_png
+from anisodiff.editing.results import Job, Outcome, Task, batch_size, save_image, save_means
 from anisodiff.editing.sdedit import edit, from_cartoon, restore
 from anisodiff.editing.strength import noise_level, strength_of_t
-from anisodiff.generation import Generator
+from anisodiff.generation import Generator, SamplingConfig
 from anisodiff.generation.protocol import conditions_of
-from anisodiff.generation.reverse import Callback, Route, check_seeds
+from anisodiff.generation.reverse import Callback, check_seeds
 from anisodiff.io import records
+from anisodiff.io.picture_folder import PictureFolder
 from anisodiff.io.schema import anything, fields, table
-from anisodiff.models.guidance import Guidance
 from anisodiff.runtime.progress import Progress, no_progress
 
 NAME = "edit.json"
@@ -42,17 +42,14 @@ class EditConfig:
 
     times: tuple[float, ...]
     seeds: tuple[int, ...]
-    steps: int = 50
-    sampler: str = "auto"
+    sampling: SamplingConfig = SamplingConfig()
+    """Its classes: what the results are to show; None: the null label."""
     repeats: int = 1
     restore: bool = False
     cartoon: bool = False
     """The pictures are cartoons: see `sdedit.from_cartoon`."""
     strokes: str | None = None
     """A description of how the paintings were made; None: the pictures as they are."""
-    classes: str | None = None
-    """What the results are to show, see `generation.classes`; None: the null label."""
-    guidance: Guidance = Guidance()
 
     def __post_init__(self) -> None:
         if not self.seeds:
@@ -75,19 +72,9 @@ class EditConfig:
         if self.cartoon:
             if mask is not None:
                 raise ValueError("a cartoon is edited as a whole: omit --mask")
-            return from_cartoon(
-                generator, images, seeds=seeds, t=t, steps=self.steps, sampler=self.sampler, classes=self.classes,
-                guidance=self.guidance, callback=callback,
-            )  # fmt: skip
+            return from_cartoon(generator, images, self.sampling, seeds=seeds, t=t, callback=callback)
         how: Callable[..., Tensor] = restore if self.restore else partial(edit, repeats=self.repeats)
-        return how(
-            generator, images, seeds=seeds, t=t, steps=self.steps, sampler=self.sampler, mask=mask,
-            classes=self.classes, guidance=self.guidance, callback=callback,
-        )  # fmt: skip
-
-    def route(self, generator: Generator, t: float) -> Route:
-        """The route from ``t`` on."""
-        return generator.route(self.sampler, self.steps, t, classes=self.classes, guidance=self.guidance)
+        return how(generator, images, self.sampling, seeds=seeds, t=t, mask=mask, callback=callback)
 
 
 def write_edits(
@@ -104,9 +91,9 @@ def write_edits(
     out = Path(out)
     if not config.cartoon:
         generator.check_condition(None, 1)
-    costs = {t: config.route(generator, t).nfe for t in config.times}
+    reverse = {t: generator.reverse_process(config.sampling, t) for t in config.times}
     tasks = [
-        Task(path=result_path(out, pictures[k].name, t, seed), picture=k, seed=seed, t=t, cost=costs[t])
+        Task(path=result_path(out, pictures[k].name, t, seed), picture=k, seed=seed, t=t, cost=reverse[t].nfe)
         for t in config.times for k in range(len(pictures)) for seed in config.seeds
     ]  # fmt: skip
 
@@ -114,26 +101,27 @@ def write_edits(
         starts = torch.stack([pictures[task.picture].start for task in part])
         return config.apply(generator, starts, part[0].t, [task.seed for task in part], mask, callback)
 
-    def after() -> None:
+    def after(folder: PictureFolder) -> None:
         if config.restore and len(config.seeds) > 1:
             for t, picture in product(config.times, pictures):
                 made = [result_path(out, picture.name, t, seed) for seed in config.seeds]
-                save_means(made, out / f"t{t:g}-mean" / f"{picture.name}.png")
+                save_means(folder, made, out / f"t{t:g}-mean" / f"{picture.name}.png")
 
     job = Job(
         out=out, kind=RECORD, name=NAME, record=_describe(generator, pictures, config, mask), may_grow=MAY_GROW,
-        tasks=tasks, batch=generator.batch, passes=config.repeats,
+        tasks=tasks, batch=batch_size(reverse[config.times[0]], config.sampling, generator.batch),
+        passes=config.repeats,
     )  # fmt: skip
     return job.write(
-        make, before=partial(_save_inputs, out, pictures, config), after=after, say=say, progress=progress
+        make, before=partial(_save_inputs, pictures=pictures, config=config), after=after, say=say, progress=progress
     )
 
 
-def _save_inputs(out: Path, pictures: Sequence[Picture], config: EditConfig) -> None:
+def _save_inputs(folder: PictureFolder, pictures: Sequence[Picture], config: EditConfig) -> None:
     for picture in pictures:
-        save_png(out / "input" / f"{picture.name}.png", picture.photo)
+        save_image(folder, folder.path / "input" / f"{picture.name}.png", picture.photo)
         if config.strokes is not None:
-            save_png(out / "strokes" / f"{picture.name}.png", picture.start)
+            save_image(folder, folder.path / "strokes" / f"{picture.name}.png", picture.start)
 
 
 def _describe(
@@ -141,19 +129,20 @@ def _describe(
 ) -> dict[str, Any]:
     """Everything that fixes the pixels; only plain values."""
     strengths = {f"{t:g}": strength_of_t(generator.model, t) for t in config.times}
+    reverse = generator.reverse_process(config.sampling, config.times[0])
     return RECORD.new(
         {
             "checkpoint": generator.origin.model,
             "process": generator.process.identity(),
             "t_min": generator.plan.config.t_min,
             "size": generator.size,
-            "sampler": str(config.route(generator, config.times[0]).sampler),
-            "steps": config.steps,
+            "sampler": str(reverse.sampler),
+            "steps": config.sampling.steps,
             "repeats": config.repeats,
             "restore": config.restore,
             **({"cartoon": True} if config.cartoon else {}),
             "strokes": config.strokes,
-            **conditions_of(config.route(generator, config.times[0])),
+            **conditions_of(reverse, 1),
             "mask": None if mask is None else hashlib.sha256(mask.cpu().numpy().tobytes()).hexdigest(),
             "strengths": strengths,
             "noise_levels": {t: noise_level(s) for t, s in strengths.items()},

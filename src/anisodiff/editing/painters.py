@@ -79,8 +79,8 @@ def _regions(label: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.in
     """Connected regions of equal labels [H, W] (four neighbors), numbered from 0, and the label of each."""
     region, own = np.zeros_like(label), list[int]()
     for value in np.unique(label):
-        found, count = ndimage.label(label == value)
-        region += np.where(found > 0, found - 1 + len(own), 0)
+        parts, count = ndimage.label(label == value)
+        region += np.where(parts > 0, parts - 1 + len(own), 0)
         own += [int(value)] * count
     return region, np.array(own)
 
@@ -93,8 +93,8 @@ def _merged(region: NDArray[np.int64], area: int) -> NDArray[np.int64]:
         small = np.flatnonzero((sizes > 0) & (sizes < area))
         if not len(small) or (sizes > 0).sum() == 1:
             return region
-        chosen = small[np.argmin(sizes[small])]
-        inside = region == chosen
+        smallest = small[np.argmin(sizes[small])]
+        inside = region == smallest
         border = [
             region[pick][inside[other] & ~inside[pick]]
             for axis in (0, 1)
@@ -102,8 +102,8 @@ def _merged(region: NDArray[np.int64], area: int) -> NDArray[np.int64]:
         ]
         to = np.bincount(np.concatenate(border)).argmax()
         region[inside] = to
-        sizes[to] += sizes[chosen]
-        sizes[chosen] = 0
+        sizes[to] += sizes[smallest]
+        sizes[smallest] = 0
 
 
 def _ends(axis: int) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
@@ -132,6 +132,6 @@ KINDS: dict[str, type] = {"strokes": Strokes, "flat": Flat, **cartoons.KINDS}
 
 
 def read_paint(text: str, what: str = "paint") -> Paint:
-    """A way to paint from its notation."""
-    found: Any = notation.read(text, KINDS, what)
-    return _Cartoon(found) if isinstance(found, cartoons.Filter) else found
+    """A painter from its notation."""
+    painter: Any = notation.read(text, KINDS, what)
+    return _Cartoon(painter) if isinstance(painter, cartoons.Filter) else painter

@@ -17,16 +17,16 @@ import torch
 from torch import Tensor
 
 from anisodiff.editing.inputs import Picture, read_mask, read_pictures
-from anisodiff.editing.results import Job, Outcome, Task, read_png, save_means, save_png
+from anisodiff.editing.results import Job, Outcome, Task, batch_size, read_image, save_image, save_means
 from anisodiff.editing.solving import degrade, read_method, solve, wiener
-from anisodiff.generation import Generator
+from anisodiff.generation import Generator, SamplingConfig
 from anisodiff.generation.protocol import conditions_of
-from anisodiff.generation.reverse import Callback, Route, check_seeds
+from anisodiff.generation.reverse import Callback, ReverseProcess, check_seeds
 from anisodiff.inverse import LinearOperator, Method, check_model, read_operator
 from anisodiff.io import records
+from anisodiff.io.picture_folder import PictureFolder
 from anisodiff.io.schema import anything, fields, table
 from anisodiff.metrics.paired import PairedMetric
-from anisodiff.models.guidance import Guidance
 from anisodiff.runtime.progress import Progress, no_progress
 
 NAME = "solve.json"
@@ -41,11 +41,8 @@ class SolveConfig:
     noise: float
     seeds: tuple[int, ...]
     method: str = "pigdm"
-    steps: int = 50
-    sampler: str = "auto"
-    classes: str | None = None
-    """See `generation.classes`; None: the null label."""
-    guidance: Guidance = Guidance()
+    sampling: SamplingConfig = SamplingConfig()
+    """Its classes: None is the null label."""
     degrade: bool = False
     """The pictures are true ones, and are measured here; else they are measurements."""
 
@@ -61,10 +58,9 @@ class SolveConfig:
     def how(self) -> Method:
         return read_method(self.method)
 
-    def route(self, generator: Generator) -> Route:
-        """The route from T down."""
-        T = generator.process.T
-        return generator.route(self.sampler, self.steps, T, classes=self.classes, guidance=self.guidance)
+    def reverse_process(self, generator: Generator) -> ReverseProcess:
+        """From T on."""
+        return generator.reverse_process(self.sampling.unlabeled())
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -79,19 +75,20 @@ class Problem:
     @cached_property
     def measured(self) -> Tensor:
         """y, [pictures, …]."""
-        given = torch.stack([picture.photo for picture in self.pictures])
-        made = self.config.degrade
-        return degrade(self.operator, given, self.config.noise) if made else self.operator.restrict(given)
+        images = torch.stack([picture.photo for picture in self.pictures])
+        if self.config.degrade:
+            return degrade(self.operator, images, self.config.noise)
+        return self.operator.restrict(images)
 
     def baselines(self) -> dict[str, Tensor]:
-        """The plain way and the Wiener filter, [pictures, C, H, W] each."""
+        """The operator's baseline and the Wiener filter, [pictures, C, H, W] each."""
         best = wiener(self.generator, self.measured, self.operator, self.config.noise)
         return {"plain": self.operator.plain(self.measured).clamp(0, 1), "wiener": best}
 
     def line(self) -> str:
         """What will be done."""
-        route = self.config.route(self.generator)
-        how = f"{self.config.how}; {route.sampler}, {route.nfe} NFE"
+        reverse = self.config.reverse_process(self.generator)
+        how = f"{self.config.how}; {reverse.sampler}, {reverse.nfe} NFE"
         return f"{self.operator}, noise {self.config.noise:g}: {how}"
 
     def paths(self, out: Path, name: str) -> list[Path]:
@@ -107,42 +104,42 @@ class Problem:
     ) -> Outcome:
         """Every picture with every seed, into a folder; ``progress`` counts NFE."""
         config, generator = self.config, self.generator
-        cost = config.route(generator).nfe
+        reverse = config.reverse_process(generator)
         tasks = [
-            Task(path=path, picture=k, seed=seed, t=generator.process.T, cost=cost)
+            Task(path=path, picture=k, seed=seed, t=generator.process.T, cost=reverse.nfe)
             for k, picture in enumerate(self.pictures)
             for path, seed in zip(self.paths(out, picture.name), config.seeds)
         ]
 
         def make(part: Sequence[Task], callback: Callback) -> Tensor:
             return solve(
-                generator, self.measured[[task.picture for task in part]], self.operator, noise=config.noise,
-                seeds=[task.seed for task in part], method=config.how, steps=config.steps, sampler=config.sampler,
-                classes=config.classes, guidance=config.guidance, batch=len(part), callback=callback,
+                generator, self.measured[[task.picture for task in part]], self.operator, config.sampling,
+                noise=config.noise, seeds=[task.seed for task in part], method=config.how, callback=callback,
             )  # fmt: skip
 
-        def before() -> None:
-            shown = {"measured": self.measured.clamp(0, 1), **self.baselines()}
+        def before(folder: PictureFolder) -> None:
+            written = {"measured": self.measured.clamp(0, 1), **self.baselines()}
             if config.degrade:
-                shown["input"] = torch.stack([picture.photo for picture in self.pictures])
-            for folder, images in shown.items():
+                written["input"] = torch.stack([picture.photo for picture in self.pictures])
+            for name, images in written.items():
                 for picture, image in zip(self.pictures, images):
-                    save_png(out / folder / f"{picture.name}.png", image)
+                    save_image(folder, out / name / f"{picture.name}.png", image)
 
-        def after() -> None:
+        def after(folder: PictureFolder) -> None:
             if len(config.seeds) > 1:
                 for picture in self.pictures:
-                    save_means(self.paths(out, picture.name), out / "mean" / f"{picture.name}.png")
+                    save_means(folder, self.paths(out, picture.name), out / "mean" / f"{picture.name}.png")
 
         job = Job(
             out=out, kind=RECORD, name=NAME, record=self._describe(), may_grow=("pictures",), tasks=tasks,
-            batch=max(1, generator.batch // 4),
+            batch=batch_size(reverse, config.sampling, max(1, generator.batch // 4)),
         )  # fmt: skip
         return job.write(make, before=before, after=after, say=say, progress=progress)
 
     def _describe(self) -> dict[str, Any]:
         """Everything that fixes the pixels; only plain values."""
         config, generator, mask = self.config, self.generator, getattr(self.operator, "mask", None)
+        reverse = config.reverse_process(generator)
         return RECORD.new(
             {
                 "checkpoint": generator.origin.model,
@@ -154,22 +151,22 @@ class Problem:
                 "noise": config.noise,
                 "method": str(config.how),
                 "degrade": config.degrade,
-                "sampler": str(config.route(generator).sampler),
-                "steps": config.steps,
-                **conditions_of(config.route(generator)),
+                "sampler": str(reverse.sampler),
+                "steps": config.sampling.steps,
+                **conditions_of(reverse, 1),
                 "pictures": {picture.name: picture.fingerprint for picture in self.pictures},
             }
         )
 
     def scores(self, out: Path, metrics: Mapping[str, PairedMetric]) -> dict[str, dict[str, float]]:
-        """Every way with its metrics against the true pictures, means over pictures and candidates."""
+        """Every estimate with its metrics against the true pictures, means over pictures and candidates."""
         truth = torch.stack([picture.photo for picture in self.pictures])
-        groups = [[read_png(path) for path in self.paths(out, picture.name)] for picture in self.pictures]
+        groups = [[read_image(path) for path in self.paths(out, picture.name)] for picture in self.pictures]
         made = torch.stack([torch.stack(group) for group in groups])
-        ways = self.baselines()
+        estimates = self.baselines()
         if len(self.config.seeds) > 1:
-            ways[f"mean of {len(self.config.seeds)}"] = made.mean(1)
-        each = {name: {key: metric(x, truth) for key, metric in metrics.items()} for name, x in ways.items()}
+            estimates[f"mean of {len(self.config.seeds)}"] = made.mean(1)
+        each = {name: {key: metric(x, truth) for key, metric in metrics.items()} for name, x in estimates.items()}
         rows = truth.repeat_interleave(len(self.config.seeds), 0)
         each["solved"] = {key: metric(made.flatten(0, 1), rows) for key, metric in metrics.items()}
         return {name: {key: float(v.mean()) for key, v in values.items()} for name, values in each.items()}
@@ -182,21 +179,21 @@ def open_problem(
     """Read the pictures in the shape that operator and checkpoint need; ``say`` gets a line for every change."""
     check_model(generator.model)
     generator.check_condition(None, 1)
-    config.route(generator)
+    config.reverse_process(generator)
     whole = (generator.channels, *generator.size)
     doubts: tuple[str, ...] = ()
     if mask is None:
-        known = read_operator(operator)
-        shape = known.measured(whole)
+        linear = read_operator(operator)
+        shape = linear.measured(whole)
         channels, height, width = whole if config.degrade else shape
         pictures = read_pictures(images, channels, (height, width))
     else:
         pictures = read_pictures(images, generator.channels, generator.size)
         free, doubts = read_mask(mask, pictures, generator.size)
-        known = read_operator(operator, free)
+        linear = read_operator(operator, free)
     for line in (*(line for picture in pictures for line in picture.notes), *doubts):
         say(line)
-    return Problem(generator=generator, operator=known, config=config, pictures=tuple(pictures))
+    return Problem(generator=generator, operator=linear, config=config, pictures=tuple(pictures))
 
 
 def problem_figure(problem: Problem, out: Path) -> Any:
@@ -210,8 +207,8 @@ def problem_figure(problem: Problem, out: Path) -> Any:
     seeds = problem.config.seeds[:SHOWN_CANDIDATES]
     titles += [f"seed {seed}" for seed in seeds]
     rows = [
-        [read_png(out / folder / f"{picture.name}.png") for folder in folders]
-        + [read_png(path) for path in problem.paths(out, picture.name)[: len(seeds)]]
+        [read_image(out / folder / f"{picture.name}.png") for folder in folders]
+        + [read_image(path) for path in problem.paths(out, picture.name)[: len(seeds)]]
         for picture in problem.pictures[:SHOWN_PICTURES]
     ]
     return comparison_figure(rows, titles, [problem.line()])

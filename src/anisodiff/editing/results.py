@@ -1,22 +1,22 @@
-"""Results of a job, one picture file each: written when it is made, complete or absent, and the rest made later."""
+"""Results of a job, one picture each, in a folder that the same job continues (`io.picture_folder`)."""
 
 import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-from PIL import Image
 from torch import Tensor
 
-from anisodiff.generation import SamplingStep
-from anisodiff.generation.reverse import Callback
+from anisodiff.generation import SamplingConfig, SamplingStep
+from anisodiff.generation.reverse import Callback, ReverseProcess
 from anisodiff.io import records
-from anisodiff.io.atomic import replacing
+from anisodiff.io.checkpoint import alone
 from anisodiff.io.grids import to_pixels
-from anisodiff.io.images import DecodeError, decode, open_image
+from anisodiff.io.images import to_unit
+from anisodiff.io.picture_folder import PictureFolder, read_pixels
 from anisodiff.runtime.progress import Progress, no_progress
 
 
@@ -45,6 +45,11 @@ class Outcome:
     protocol: dict[str, Any]
 
 
+def batch_size(reverse: ReverseProcess, config: SamplingConfig, default: int) -> int:
+    """Results at a time. A sampler that looks at its batch gets one: a continued job has other neighbors."""
+    return 1 if reverse.sampler.depends_on_batch else config.batch or default
+
+
 @dataclass(frozen=True, kw_only=True)
 class Job:
     """A folder with a record (`io.records`) of everything that fixes the pixels, and the results to be made in it."""
@@ -66,39 +71,33 @@ class Job:
         self,
         make: Callable[[Sequence[Task], Callback], Tensor],
         *,
-        before: Callable[[], None],
-        after: Callable[[], None],
+        before: Callable[[PictureFolder], None],
+        after: Callable[[PictureFolder], None],
         say: Callable[[str], None] = lambda _: None,
         progress: Progress = no_progress,
     ) -> Outcome:
         """Make all missing results, images [B, C, H, W] of some tasks; other files are written before and after."""
-        begun, out, made, spent = time.perf_counter(), self.out, 0, 0
-        protocol = continued(self.kind, self.name, out, self.record, self.may_grow)
-        todo = [task for task in self.tasks if not complete(task.path)]
-        if len(todo) < len(self.tasks):
-            say(f"continuing: {len(self.tasks) - len(todo)} of {len(self.tasks)} results are already in {out}")
-        total = self.passes * sum(task.cost for task in todo)
-        try:
-            records.write_json(out / self.name, protocol)
-            before()
+        started, out, spent = time.perf_counter(), self.out, 0
+        folder = PictureFolder(out, self.kind, self.name, [task.path for task in self.tasks])
+        held = folder.check(self.record, partial(records.differences, may_grow=self.may_grow))
+        protocol = records.merged(held, self.record, self.may_grow)
+        with alone(out):
+            missing = set(folder.begin(protocol))
+            todo = [task for task in self.tasks if task.path in missing]
+            if len(todo) < len(self.tasks):
+                say(f"continuing: {len(self.tasks) - len(todo)} of {len(self.tasks)} results are already in {out}")
+            total = self.passes * sum(task.cost for task in todo)
+            before(folder)
             for t in dict.fromkeys(task.t for task in todo):
                 rows = [task for task in todo if task.t == t]
                 for part in (rows[i : i + self.batch] for i in range(0, len(rows), self.batch)):
                     results = make(part, _count_nfe(progress, spent, total, part[0].cost))
-                    for task, image in zip(part, results):
-                        save_png(task.path, image)
-                        made += 1
+                    for task, pixels in zip(part, to_pixels(results)):
+                        folder.write(task.path, pixels)
                     spent += self.passes * sum(task.cost for task in part)
-            after()
-        except ValueError as error:
-            if not str(error).startswith("cannot write"):
-                raise
-            finished = len(self.tasks) - len(todo) + made
-            raise ValueError(
-                f"{error}; {finished} finished results are kept: the same command again makes the rest"
-            ) from None
+            after(folder)
         return Outcome(
-            path=out, count=len(self.tasks), made=made, nfe=spent, seconds=time.perf_counter() - begun,
+            path=out, count=len(self.tasks), made=len(todo), nfe=spent, seconds=time.perf_counter() - started,
             protocol=protocol,
         )  # fmt: skip
 
@@ -116,39 +115,16 @@ def _count_nfe(progress: Progress, spent: int, total: int, cost: int) -> Callbac
     return report
 
 
-def continued(
-    kind: records.RecordKind, name: str, out: Path, new: dict[str, Any], may_grow: Collection[str]
-) -> dict[str, Any]:
-    """The record to write: that of ``out`` with more in the tables that may grow; other results are refused."""
-    kind.check_folder(out, name)
-    old = kind.read(out / name)
-    if old is not None and (different := records.differences(old, new, may_grow=may_grow)):
-        what = kind.noun
-        raise ValueError(f"{out} holds {what} made in another way: {'; '.join(different)}; choose another --out")
-    return records.merged(old, new, may_grow)
-
-
-def save_means(paths: Sequence[Path], target: Path) -> None:
+def save_means(folder: PictureFolder, paths: Sequence[Path], target: Path) -> None:
     """The mean of some results."""
-    save_png(target, torch.stack([read_png(path) for path in paths]).mean(0))
+    save_image(folder, target, torch.stack([read_image(path) for path in paths]).mean(0))
 
 
-def read_png(path: Path) -> Tensor:
-    """A picture written by `save_png`, [C, H, W] in [0, 1]."""
-    pixels = np.array(decode(lambda: open_image(path)))
-    return torch.from_numpy(pixels.reshape(*pixels.shape[:2], -1)).permute(2, 0, 1).float() / 255
+def read_image(path: Path) -> Tensor:
+    """A picture of the folder, [C, H, W] in [0, 1]."""
+    return to_unit(read_pixels(path).transpose(2, 0, 1))
 
 
-def complete(path: Path) -> bool:
-    """Whether a picture exists and can be decoded."""
-    try:
-        return path.is_file() and bool(read_png(path).numel())
-    except DecodeError:
-        return False
-
-
-def save_png(path: Path, image: Tensor) -> None:
+def save_image(folder: PictureFolder, path: Path, image: Tensor) -> None:
     """Write a picture [C, H, W] in [0, 1], rounded to bytes."""
-    pixels = to_pixels(image[None])[0]
-    with replacing(path) as temporary:
-        Image.fromarray(pixels[..., 0] if pixels.shape[2] == 1 else pixels).save(temporary)
+    folder.write(path, to_pixels(image)[0])

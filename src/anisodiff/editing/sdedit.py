@@ -12,25 +12,25 @@ from the picture with the noise of a time t, as SDEdit does.
 
 **A mask** (1: edit, 0: keep) keeps the other pixels of x exactly. To make the edit fit them, the forward path from x
 is stored at the sampler's own times, and after every reverse step to t' the kept pixels are replaced by those of the
-path at t'. This is replacement as in SDEdit: close to, but not, the law given the kept pixels (see docs/editing.md).
+path at t'. This is replacement as in SDEdit: close to, but not, the distribution given the kept pixels (see
+docs/editing.md).
 
 Everything random in a result is a function of its own seed and of the number of the repeat.
 """
 
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Unpack
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from anisodiff.editing.strength import time_of
-from anisodiff.generation import Generator
-from anisodiff.generation.classes import NONE, Chosen
+from anisodiff.generation import Generator, SamplingConfig
+from anisodiff.generation.config import SamplingKeys
 from anisodiff.generation.images import Images
-from anisodiff.generation.reverse import Callback, Route, Seeds, batches, run_reverse, seeds_of
+from anisodiff.generation.reverse import Callback, ReverseProcess, Seeds, batches, seeds_of
 from anisodiff.models.base import Model
-from anisodiff.models.guidance import Guidance
 from anisodiff.noise import KeyedNoise, Randomness, combine
 from anisodiff.processes import Process
 from anisodiff.samplers import Sampler
@@ -61,8 +61,12 @@ class MaskedSampler(Sampler):
         if self.inner.corrector > 0:
             z = langevin(model, z, t_next, self.inner.corrector, rng)
         memory["number"] = number + 1
-        held: Tensor = model.to_coordinates(torch.where(self.mask, model.from_coordinates(z), self.path[number]))
-        return held
+        kept: Tensor = model.to_coordinates(torch.where(self.mask, model.from_coordinates(z), self.path[number]))
+        return kept
+
+    @property
+    def depends_on_batch(self) -> bool:
+        return self.inner.depends_on_batch
 
     def evaluations(self, model: Model, times: Tensor) -> int:
         return self.inner.evaluations(model, times)
@@ -78,53 +82,48 @@ class MaskedSampler(Sampler):
 def edit(
     generator: Generator,
     images: Tensor,
+    config: SamplingConfig = SamplingConfig(),
     *,
     seeds: Seeds,
     t: float | None = None,
     strength: float | None = None,
-    steps: int = 50,
-    sampler: str | Sampler = "auto",
     repeats: int = 1,
     mask: Tensor | None = None,
-    classes: Chosen | None = None,
-    guidance: float | Guidance = 1.0,
-    batch: int | None = None,
     callback: Callback | None = None,
+    **keys: Unpack[SamplingKeys],
 ) -> Images:
     """Edited images [B, C, H, W] in [0, 1] on the CPU, one for every image [B, C, H, W] in [0, 1] and its seed.
 
-    How far: ``t`` ∈ (t_min, T] or ``strength`` (see `strength`). ``steps``: NFE of each repeat. ``mask``: [H, W],
-    [1, H, W] or [B, 1, H, W], edited where it is above ½. ``seeds``: one for every image, the first of them, or a
-    `torch.Generator` that draws the first. Candidates of one image are rows with different seeds. ``classes`` and
-    ``guidance`` as in `Generator.sample`, but the null label unless classes are given.
+    How far: ``t`` ∈ (t_min, T] or ``strength`` (see `strength`). ``mask``: [H, W], [1, H, W] or [B, 1, H, W], edited
+    where it is above ½. ``seeds``: one for every image, the first of them, or a `torch.Generator` that draws the
+    first. Candidates of one image are rows with different seeds. ``keys``: of the config, as in `Generator.sample`:
+    ``steps`` is the NFE of each repeat; the null label unless classes are given.
     """
-    chosen, when = seeds_of(seeds, len(images)), time_of(generator, t, strength)
-    route = generator.route(sampler, steps, when, classes=classes, guidance=guidance)
-    _check_images(images, (len(chosen), generator.channels, *generator.size), span=True)
-    generator.check_condition(None, len(chosen))
+    config, seed_list, start = replace(config, **keys), seeds_of(seeds, len(images)), time_of(generator, t, strength)
+    reverse = generator.reverse_process(config, start)
+    _check_images(images, (len(seed_list), generator.channels, *generator.size), span=True)
+    generator.check_condition(None, len(seed_list))
     if repeats < 1:
         raise ValueError(f"repeats: got {repeats}, expected 1 or more")
-    free = None if mask is None else as_mask(mask, len(chosen), generator.size)
+    free = None if mask is None else as_mask(mask, len(seed_list), generator.size)
     inner = None if free is None else state_mask(generator, free)
     done = []
-    size, device = generator.batch if batch is None else batch, generator.device
-    for few, rows in batches(
-        len(chosen), size, torch.device("cpu"), fill=device.type == "cuda" and len(chosen) > size
-    ):
+    size, device = config.batch or generator.batch, generator.device
+    fill = device.type == "cuda" and len(seed_list) > size
+    for batch_seeds, rows in batches(seed_list, size, torch.device("cpu"), fill=fill):
         x = images[rows.to(images.device)].to(device, generator.plan.dtype)
         part, held = (None if m is None else m[rows].to(device) for m in (free, inner))
-        here = tuple(chosen[i] for i in rows[:few].tolist())
-        keys = torch.tensor([chosen[i] for i in rows.tolist()], dtype=torch.int64, device=device)
-        again = torch.arange(len(rows), device=device).clamp(max=few - 1)  # padding stays
+        own = torch.tensor([seed_list[i] for i in rows.tolist()], dtype=torch.int64, device=device)
+        again = torch.arange(len(rows), device=device).clamp(max=len(batch_seeds) - 1)  # padding stays
         for number in range(repeats):
-            noise = KeyedNoise(combine(FORWARD, keys, number))
-            state, reverse = _forward(generator.process, generator.encode(x), route, held, noise)
-            found = run_reverse(
-                generator.model, state, here, combine(REVERSE, keys, number), reverse, callback, generator.codec
+            noise = KeyedNoise(combine(FORWARD, own, number))
+            state, masked = _forward(generator.process, generator.encode(x), reverse, held, noise)
+            result = masked.run(
+                generator.model, state, batch_seeds, combine(REVERSE, own, number), callback, generator.codec
             )
-            new = found.images[again]
+            new = result.images[again]
             x = new if part is None else torch.where(part, new, x)
-        done.append(x[:few].to("cpu", torch.float32))
+        done.append(x[: len(batch_seeds)].to("cpu", torch.float32))
     return torch.cat(done).as_subclass(Images)
 
 
@@ -133,52 +132,39 @@ def noised(
     generator: Generator, images: Tensor, *, seeds: Seeds, t: float | None = None, strength: float | None = None
 ) -> Tensor:
     """States from which `edit` starts without a mask, of the same images, seeds and time."""
-    chosen = seeds_of(seeds, len(images))
-    _check_images(images, (len(chosen), generator.channels, *generator.size), span=True)
-    keys = torch.tensor(chosen, dtype=torch.int64, device=generator.device)
+    seed_list = seeds_of(seeds, len(images))
+    _check_images(images, (len(seed_list), generator.channels, *generator.size), span=True)
+    keys = torch.tensor(seed_list, dtype=torch.int64, device=generator.device)
     x, noise = images.to(generator.device, generator.plan.dtype), KeyedNoise(combine(FORWARD, keys, 0))
     return generator.process.draw(generator.encode(x), time_of(generator, t, strength), noise)
 
 
 def _forward(
-    process: Process, x: Tensor, route: Route, mask: Tensor | None, noise: KeyedNoise
-) -> tuple[Tensor, Route]:
-    """The state at the route's first time, and the route; a mask ties its sampler to the forward path."""
+    process: Process, x: Tensor, reverse: ReverseProcess, mask: Tensor | None, noise: KeyedNoise
+) -> tuple[Tensor, ReverseProcess]:
+    """The state where the reverse process starts, and that process; a mask ties its sampler to the forward path."""
     if mask is None:
-        return process.draw(x, float(route.times[0]), noise), route
-    path = process.path(x, route.times.flip(0).tolist(), noise)[::-1]
-    masked = MaskedSampler(inner=route.sampler, path=tuple(path[1:]), mask=mask)
-    return path[0], replace(route, sampler=masked)
+        return process.draw(x, float(reverse.times[0]), noise), reverse
+    path = process.path(x, reverse.times.flip(0).tolist(), noise)[::-1]
+    masked = MaskedSampler(inner=reverse.sampler, path=tuple(path[1:]), mask=mask)
+    return path[0], replace(reverse, sampler=masked)
 
 
 def restore(
-    generator: Generator,
-    images: Tensor,
-    *,
-    seeds: Seeds,
-    t: float | None = None,
-    strength: float | None = None,
-    steps: int = 50,
-    sampler: str | Sampler = "auto",
-    mask: Tensor | None = None,
-    classes: Chosen | None = None,
-    guidance: float | Guidance = 1.0,
-    batch: int | None = None,
-    callback: Callback | None = None,
-) -> Images:
+    generator: Generator, images: Tensor, config: SamplingConfig = SamplingConfig(), *, seeds: Seeds,
+    t: float | None = None, strength: float | None = None, mask: Tensor | None = None,
+    callback: Callback | None = None, **keys: Unpack[SamplingKeys],
+) -> Images:  # fmt: skip
     """Images [B, C, H, W] in [0, 1] that may have become the states ``images`` [B, C, H, W] at a time.
 
     Each is a draw given its state, so the mean over several seeds is closer to the truth than one. A mask, as in
     `edit`, keeps the other pixels as given; here it does not affect the edited ones.
     """
-    chosen, when = seeds_of(seeds, len(images)), time_of(generator, t, strength)
-    _check_images(images, (len(chosen), generator.channels, *generator.size), span=False)
-    free = None if mask is None else as_mask(mask, len(chosen), generator.size)
+    seed_list, start = seeds_of(seeds, len(images)), time_of(generator, t, strength)
+    _check_images(images, (len(seed_list), generator.channels, *generator.size), span=False)
+    free = None if mask is None else as_mask(mask, len(seed_list), generator.size)
     states = generator.encode(images.to(generator.plan.dtype))
-    new = generator.reverse(
-        states, when, seeds=chosen, steps=steps, sampler=sampler, classes=classes, guidance=guidance, batch=batch,
-        callback=callback,
-    )  # fmt: skip
+    new = generator.reverse(states, start, config, seeds=seed_list, callback=callback, **keys)
     kept = new if free is None else torch.where(free, new, images.to("cpu", torch.float32))
     return kept.as_subclass(Images)
 
@@ -200,38 +186,25 @@ def cartoon_time(generator: Generator, t: float | None = None) -> float:
 
 @torch.no_grad()
 def from_cartoon(
-    generator: Generator,
-    images: Tensor,
-    *,
-    seeds: Seeds,
-    t: float | None = None,
-    steps: int = 50,
-    sampler: str | Sampler = "auto",
-    classes: Chosen | None = None,
-    guidance: float | Guidance = 1.0,
-    batch: int | None = None,
-    callback: Callback | None = None,
-) -> Images:
+    generator: Generator, images: Tensor, config: SamplingConfig = SamplingConfig(), *, seeds: Seeds,
+    t: float | None = None, callback: Callback | None = None,
+    **keys: Unpack[SamplingKeys],
+) -> Images:  # fmt: skip
     """Images [B, C, H, W] in [0, 1] whose cartoons are ``images`` [B, C, H, W] in [0, 1], one for every seed.
 
     ``t``: from this time on, later than the end of the smoothing (the default): with more noise more is invented. For
     a conditional model before T, its prior (the default).
     """
-    chosen, when = seeds_of(seeds, len(images)), cartoon_time(generator, t)
-    _check_images(images, (len(chosen), generator.channels, *generator.size), span=True)
+    config, seed_list, start = replace(config, **keys), seeds_of(seeds, len(images)), cartoon_time(generator, t)
+    _check_images(images, (len(seed_list), generator.channels, *generator.size), span=True)
     process, conditional = generator.process, generator.process.conditional
-    if conditional and when == process.T:
-        return generator.sample_seeds(
-            chosen, steps=steps, sampler=sampler, classes=NONE if classes is None else classes, guidance=guidance,
-            condition=images, batch=batch, callback=callback,
-        )  # fmt: skip
+    if conditional and start == process.T:
+        return generator.sample_seeds(seed_list, config.unlabeled(), condition=images, callback=callback)
     x = generator.encode(images.to("cpu", generator.plan.dtype)).cpu()
-    noise = KeyedNoise(combine(FORWARD, torch.tensor(chosen, dtype=torch.int64), 0))
-    states = process.draw(x, when, noise) if conditional else process.after_smoothing(x, when, noise)
-    return generator.reverse(
-        states, when, seeds=chosen, steps=steps, sampler=sampler, classes=classes, guidance=guidance,
-        condition=images if conditional else None, batch=batch, callback=callback,
-    )  # fmt: skip
+    noise = KeyedNoise(combine(FORWARD, torch.tensor(seed_list, dtype=torch.int64), 0))
+    states = process.draw(x, start, noise) if conditional else process.after_smoothing(x, start, noise)
+    condition = images if conditional else None
+    return generator.reverse(states, start, config, seeds=seed_list, condition=condition, callback=callback)
 
 
 def state_mask(generator: Generator, mask: Tensor) -> Tensor:

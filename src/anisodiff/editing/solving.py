@@ -1,27 +1,26 @@
 """Linear inverse problems with a checkpoint: images x with y = A x + σ n, drawn given y (`inverse.guidance`).
 
-    u_T ~ prior;    u_T → u_{t_min} by a sampler whose score knows y;    x = E[x_0 | u_{t_min}, y]
+    u_T ~ prior;    u_T → u_{t_min} by a sampler of the score given y;    x = E[x_0 | u_{t_min}, y]
 
 Every result has a seed, with the streams of `Generator.sample`: without a measurement (σ = ∞) it is the sample of
 that seed, bit by bit. Each is a draw given y; the mean over several seeds has the smaller squared error.
 """
 
 import hashlib
+from dataclasses import replace
+from typing import Unpack
 
 import torch
 from torch import Tensor
 
 from anisodiff import notation
-from anisodiff.generation import Generator
-from anisodiff.generation.classes import Chosen
+from anisodiff.generation import Generator, SamplingConfig
+from anisodiff.generation.config import SamplingKeys
 from anisodiff.generation.images import Images
-from anisodiff.generation.reverse import PATH, START, Callback, Seeds, batches, keys_of, run_reverse, seeds_of
-from anisodiff.inverse import METHODS, LinearOperator, Measurement, Method, given_measurement, read_operator
-from anisodiff.inverse.covariance import of_images
-from anisodiff.models.guidance import Guidance
+from anisodiff.generation.reverse import PATH, START, Callback, Seeds, batches, keys_of, seeds_of
+from anisodiff.inverse import METHODS, LinearOperator, Measurement, Method, condition_on_measurement, read_operator
+from anisodiff.inverse.covariance import data_covariance
 from anisodiff.noise import KeyedNoise, combine, white
-from anisodiff.priors import Prior
-from anisodiff.samplers import Sampler
 
 MEASURE = 6
 """Stream of a seed, beside those of `generation.reverse` and `sdedit`: noise of a measurement."""
@@ -32,53 +31,50 @@ def solve(
     generator: Generator,
     y: Tensor,
     operator: str | LinearOperator,
+    config: SamplingConfig = SamplingConfig(),
     *,
     noise: float,
     seeds: Seeds,
     method: str | Method = "pigdm",
-    steps: int = 50,
-    sampler: str | Sampler = "auto",
-    prior: str | Prior = "auto",
-    classes: Chosen | None = None,
-    guidance: float | Guidance = 1.0,
-    batch: int | None = None,
     callback: Callback | None = None,
+    **keys: Unpack[SamplingKeys],
 ) -> Images:
     """Images [B, C, H, W] in [0, 1] on the CPU, one for every measurement ``y`` [B, …] and its seed.
 
     ``operator``: A, such as ``super-resolution(factor=4)``. ``noise``: σ, for images in [0, 1]. ``seeds``: one for
     every measurement, the first of them, or a `torch.Generator` that draws the first. Candidates of one measurement
-    are rows with different seeds. ``steps``: NFE, each with a backward pass. ``classes`` and ``guidance`` as in
-    `Generator.sample`, but the null label unless classes are given.
+    are rows with different seeds. ``keys``: of the config, as in `Generator.sample`: ``steps`` is the NFE, each with
+    a backward pass; the null label unless classes are given.
     """
-    chosen = seeds_of(seeds, len(y))
+    config = replace(config, **keys).unlabeled()
+    seed_list = seeds_of(seeds, len(y))
     if generator.codec is not None:
         raise ValueError("an operator acts on pixels, and this model makes latents: give a model of pixels")
-    generator.check_condition(None, len(chosen))
-    route = generator.route(sampler, steps, generator.process.T, classes=classes, guidance=guidance)
-    law = generator.prior(prior) if isinstance(prior, str) else prior
-    known = read_operator(operator) if isinstance(operator, str) else operator
+    generator.check_condition(None, len(seed_list))
+    reverse = generator.reverse_process(config)
+    prior = generator.prior(config.prior) if isinstance(config.prior, str) else config.prior
+    linear = read_operator(operator) if isinstance(operator, str) else operator
     how = read_method(method) if isinstance(method, str) else method
-    expected = (len(chosen), *known.measured((generator.channels, *generator.size)))
+    expected = (len(seed_list), *linear.measured((generator.channels, *generator.size)))
     if tuple(y.shape) != expected:
         raise ValueError(f"y: got {list(y.shape)}, expected {list(expected)}, one for every seed")
     if not bool(y.isfinite().all()):
         raise ValueError("y: it holds NaN or infinite values; expected numbers")
-    size, device, done = max(1, generator.batch // 4) if batch is None else batch, generator.device, []
-    start, path = (keys_of(chosen, stream, device) for stream in (START, PATH))
-    for few, rows in batches(len(chosen), size, device, fill=device.type == "cuda" and len(chosen) > size):
-        begin = law.draw(len(rows), KeyedNoise(start[rows])).to(generator.plan.dtype)
-        given = Measurement(operator=known, values=y[rows.to(y.device)].to(begin), noise=noise)
-        here = tuple(chosen[i] for i in rows[:few].tolist())
-        model = given_measurement(route.view(generator.model, here, len(rows)), given, how)
-        done.append(run_reverse(model, begin, here, path[rows], route, callback).images.to("cpu", torch.float32))
+    size, device, done = config.batch or max(1, generator.batch // 4), generator.device, []
+    start, path = (keys_of(seed_list, stream, device) for stream in (START, PATH))
+    fill = device.type == "cuda" and len(seed_list) > size
+    for batch_seeds, rows in batches(seed_list, size, device, fill=fill):
+        states = prior.draw(len(rows), KeyedNoise(start[rows])).to(generator.plan.dtype)
+        measurement = Measurement(operator=linear, values=y[rows.to(y.device)].to(states), noise=noise)
+        model = condition_on_measurement(reverse.view(generator.model, batch_seeds, len(rows)), measurement, how)
+        done.append(reverse.run(model, states, batch_seeds, path[rows], callback).images.to("cpu", torch.float32))
     return torch.cat(done).as_subclass(Images)
 
 
 def read_method(text: str) -> Method:
     """A method by its name: ``pigdm`` or ``dps``."""
-    found: Method = notation.read(text, METHODS, "method")
-    return found
+    method: Method = notation.read(text, METHODS, "method")
+    return method
 
 
 def degrade(operator: LinearOperator, images: Tensor, noise: float, seed: int = 0) -> Tensor:
@@ -95,7 +91,7 @@ def wiener(generator: Generator, y: Tensor, operator: LinearOperator, noise: flo
     μ + D Aᵀ (A D Aᵀ + σ²)⁻¹ (y − A μ).
     """
     statistics = generator.model.statistics.to(torch.device("cpu"))
-    covariance, values = of_images(statistics), y.to("cpu", torch.float32)
+    covariance, values = data_covariance(statistics), y.to("cpu", torch.float32)
     mean = statistics.mean.float()[None, :, None, None].expand(1, generator.channels, *generator.size)
     weights = operator.solve(values - operator.apply(mean), covariance, noise)
     return (mean + covariance.apply(operator.adjoint(weights))).clamp(0, 1)

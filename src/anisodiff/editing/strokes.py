@@ -69,8 +69,8 @@ def _places(height: int, width: int) -> Tensor:
 def _nearest(points: Tensor, centers: Tensor) -> tuple[Tensor, Tensor]:
     """Squared distance to the nearest center, and which one it is, [N] each."""
     square = torch.stack([(points - center).square().sum(1) for center in centers])
-    found = square.min(0)
-    return found.values, found.indices
+    nearest = square.min(0)
+    return nearest.values, nearest.indices
 
 
 def _spread(points: Tensor, weight: Tensor, count: int, generator: torch.Generator) -> Tensor:

@@ -6,17 +6,16 @@ RMSE is taken inside the mask (PSNR = −20 log₁₀ RMSE) and grows with the s
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Unpack
 
 import torch
 from torch import Tensor
 
 from anisodiff.editing.sdedit import as_mask, edit
 from anisodiff.editing.strength import noise_level, strength_range, time_of
-from anisodiff.generation import Generator, Guidance, SamplingStep
-from anisodiff.generation.classes import Chosen
+from anisodiff.generation import Generator, SamplingConfig, SamplingStep
+from anisodiff.generation.config import SamplingKeys
 from anisodiff.runtime.progress import Progress, no_progress
-from anisodiff.samplers import Sampler
 
 POINTS = 8
 _LOW, _HIGH = 0.2, 0.95
@@ -58,24 +57,18 @@ def default_strengths(generator: Generator, points: int = POINTS) -> tuple[float
 
 
 def sweep(
-    generator: Generator,
-    paintings: Tensor,
-    *,
-    seeds: Sequence[int],
-    strengths: Sequence[float] | None = None,
-    steps: int = 50,
-    sampler: str | Sampler = "auto",
-    repeats: int = 1,
-    mask: Tensor | None = None,
-    classes: Chosen | None = None,
-    guidance: float | Guidance = 1.0,
-    progress: Progress = no_progress,
-) -> Sweep:
-    """Every painting [P, C, H, W] edited at every strength with every seed; ``progress`` counts edited images."""
-    chosen = tuple(sorted(default_strengths(generator) if strengths is None else strengths))
-    if not chosen:
+    generator: Generator, paintings: Tensor, config: SamplingConfig = SamplingConfig(), *, seeds: Sequence[int],
+    strengths: Sequence[float] | None = None, repeats: int = 1, mask: Tensor | None = None,
+    progress: Progress = no_progress, **keys: Unpack[SamplingKeys],
+) -> Sweep:  # fmt: skip
+    """Every painting [P, C, H, W] edited at every strength with every seed, as by `edit`.
+
+    ``progress`` counts edited images.
+    """
+    levels = tuple(sorted(default_strengths(generator) if strengths is None else strengths))
+    if not levels:
         raise ValueError("strengths: got none, expected one at least, such as 0.5")
-    times = tuple(time_of(generator, None, s) for s in chosen)  # refused before anything is computed
+    times = tuple(time_of(generator, None, s) for s in levels)  # refused before anything is computed
     rows, count = paintings.repeat_interleave(len(seeds), 0), len(paintings) * len(seeds)
     free = torch.ones(1, 1, *generator.size, dtype=torch.bool)
     if mask is not None:
@@ -87,16 +80,16 @@ def sweep(
         if step.number == step.of:
             nonlocal done
             done += len(step.seeds)
-            progress(done, count * repeats * len(chosen))
+            progress(done, count * repeats * len(levels))
 
     for t in times:
         new = edit(
-            generator, rows, seeds=tuple(seeds) * len(paintings), t=t, steps=steps, sampler=sampler, repeats=repeats,
-            mask=mask, classes=classes, guidance=guidance, callback=watch,
+            generator, rows, config, seeds=tuple(seeds) * len(paintings), t=t, repeats=repeats, mask=mask,
+            callback=watch, **keys,
         )  # fmt: skip
         gap = torch.where(free, new.double() - rows.double().cpu(), 0.0)
         errors.append(float((gap.square().mean() / share).sqrt()))
         results.append(new.reshape(len(paintings), len(seeds), *new.shape[1:]))
     return Sweep(
-        strengths=chosen, times=times, rmse=tuple(errors), paintings=paintings.cpu(), results=torch.stack(results)
+        strengths=levels, times=times, rmse=tuple(errors), paintings=paintings.cpu(), results=torch.stack(results)
     )

@@ -158,7 +158,7 @@ def make_edits(
     chunks, generator, images = Chunks(place.work / file_of(strength)), writer.generator, paintings.images
     try:
         t = t_of_strength(generator.model, strength, t_min=generator.plan.config.t_min)
-        nfe = generator.route(sampler, steps, t).nfe
+        nfe = generator.reverse_process(t=t, steps=steps, sampler=sampler).nfe
     except ValueError as error:
         raise Failed(str(error)) from None
     protocol = {

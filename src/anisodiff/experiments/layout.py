@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from anisodiff.generation.protocol import seeds_shape
 from anisodiff.io import records
 from anisodiff.io.atomic import replacing
 from anisodiff.io.schema import (
@@ -65,7 +66,9 @@ def _result(value: Any, where: str) -> None:
 
 
 RESULT: Shape = _result
-MADE = fields(seeds=text, nfe=optional(whole(0)), seed=whole(0), note=optional(text), leakage=optional(anything))
+MADE = fields(
+    seeds=seeds_shape, nfe=optional(whole(0)), seed=whole(0), note=optional(text), leakage=optional(anything)
+)
 """How samples are made."""
 FRESH = fields(steps=rows(whole(0)))
 

@@ -154,7 +154,8 @@ class SampleWriter:
         """Write samples of the seeds 0 … n − 1; their protocol, or None where the deadline came first."""
         generator = self.generator
         try:
-            start, route = generator.start(column.prior), generator.route(sampler, column.steps)
+            start = generator.named_prior(column.prior)
+            reverse = generator.reverse_process(steps=column.steps, sampler=sampler)
         except ValueError as error:
             raise Failed(str(error)) from None
         if generator.process.conditional:
@@ -164,7 +165,7 @@ class SampleWriter:
         if held is None and first:
             self._leakage[column.prior] = start.leakage(generator.device)
         leakage = self._leakage.get(column.prior)
-        protocol = describe(generator, start, route, range(n), leakage)
+        protocol = describe(generator, start, reverse, range(n), leakage, self.batch)
         protocol["note"] = start.note(leakage)
         protocol["checkpoint_path"] = without_folders(protocol["checkpoint_path"])  # it will be published
         if held is not None:
@@ -177,10 +178,10 @@ class SampleWriter:
             self.say(f"{folder.parent.name}, prior {column.prior}: {protocol['note']}")
 
         def make(rows: range) -> SampleResult:
-            return generator.sample_along(route, rows, start.prior, batch=self.batch)
+            return generator.sample_with(reverse, rows, start.prior, batch=self.batch)
 
         if not self.fill(chunks, n, make, stage):
             return None
-        if (mean := chunks.nfe()) not in (None, route.nfe):
+        if (mean := chunks.nfe()) not in (None, reverse.nfe):
             protocol["mean_nfe"] = mean
         return {**protocol, "seconds_per_image": chunks.seconds_per_image(), "batch": self.batch}

@@ -1,8 +1,9 @@
 """Images from a checkpoint: load, sample, write; and from Python, train."""
 
+from anisodiff.generation.config import SamplingConfig
 from anisodiff.generation.generator import Generator, load
 from anisodiff.generation.images import Images
-from anisodiff.generation.job import SamplingConfig, SamplingOutcome, write_samples
+from anisodiff.generation.job import SamplingOutcome, write_samples
 from anisodiff.generation.priors import PRIORS
 from anisodiff.generation.protocol import read_protocol
 from anisodiff.generation.reverse import SamplingStep, parse_seeds

@@ -24,7 +24,7 @@ CLASS = 5
 """A stream of a seed, beside those of `reverse` and of editing: which class is drawn."""
 _LONGEST = 40  # characters of a class in the name of a file
 
-Chosen = str | int | Sequence[str | int]
+Classes = str | int | Sequence[str | int]
 """What a user gives: a text as above, a label, or several names or labels, taken in turn."""
 
 
@@ -82,45 +82,47 @@ class ClassChoice:
 _SHAPE = fields(classes=text, class_names=rows(text), class_turn=rows(whole(0)), class_counts=rows(whole(0)))
 
 
-def choose(given: Chosen | None, names: tuple[str, ...], counts: Sequence[int], default: str) -> ClassChoice | None:
+def choose_classes(
+    asked: Classes | None, names: tuple[str, ...], counts: Sequence[int], default: str
+) -> ClassChoice | None:
     """The choice that a user means, of a model with the classes ``names``; None: the null label.
 
     ``counts``: images of each class in training. A model without classes has no choice; to ask for one is an error.
     """
     if not names:
-        if given is None or given == NONE:
+        if asked is None or asked == NONE:
             return None
         raise ValueError(
-            f"--class: got {given!r}, but the model has learned no classes; leave it out, or train with --classes"
+            f"--class: got {asked!r}, but the model has learned no classes; leave it out, or train with --classes"
         )
-    if given is None:
-        given = default
-    if isinstance(given, str) and given not in names:
-        if given == NONE:
+    if asked is None:
+        asked = default
+    if isinstance(asked, str) and asked not in names:
+        if asked == NONE:
             return None
-        if given == DATA:
+        if asked == DATA:
             if len(counts) != len(names) or not any(counts):
                 raise ValueError(
                     f"--class data: the checkpoint counts images of {len(counts)} classes, expected {len(names)}; "
                     "name a class, or all"
                 )
             return ClassChoice(text=DATA, names=names, counts=tuple(counts))
-        if given == ALL:
+        if asked == ALL:
             return ClassChoice(text=ALL, names=names, turn=tuple(range(len(names))))
-        given = [part.strip() for part in given.split(",")]
-    several = [given] if isinstance(given, str | int) else list(given)
-    if not several:
+        asked = [part.strip() for part in asked.split(",")]
+    members = [asked] if isinstance(asked, str | int) else list(asked)
+    if not members:
         raise ValueError("--class: got no class, expected one at least")
-    turn = tuple(_label(one, names) for one in several)
+    turn = tuple(_label(one, names) for one in members)
     return ClassChoice(text=",".join(names[label] for label in turn), names=names, turn=turn)
 
 
-def _label(given: Any, names: tuple[str, ...]) -> int:
-    """The label of a class given by its name, or by the label itself."""
-    if isinstance(given, str):
-        if given in names:
-            return names.index(given)
-        raise ValueError(f"--class: unknown class {given!r}; {notation.nearest(given, (*names, ALL, DATA, NONE))}")
-    if isinstance(given, bool) or not isinstance(given, int) or not 0 <= given < len(names):
-        raise ValueError(f"--class: got {given!r}, expected a name, or a label from 0 to {len(names) - 1}")
-    return given
+def _label(value: Any, names: tuple[str, ...]) -> int:
+    """The label of a class by its name, or by the label itself."""
+    if isinstance(value, str):
+        if value in names:
+            return names.index(value)
+        raise ValueError(f"--class: unknown class {value!r}; {notation.nearest(value, (*names, ALL, DATA, NONE))}")
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < len(names):
+        raise ValueError(f"--class: got {value!r}, expected a name, or a label from 0 to {len(names) - 1}")
+    return value

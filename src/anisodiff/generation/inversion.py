@@ -1,11 +1,11 @@
-"""Inversion and interpolation by the probability flow: image → noise → image, without chance.
+"""Inversion and interpolation by the probability flow: image → noise → image, deterministic.
 
-    x at t_min  → u_T:      the flow's own step (`samplers.ode`; of a velocity `samplers.flow`), upward in time
+    x at t_min  → u_T:      the flow's own step (`samplers.ode`; of a velocity `samplers.flow`), forward in time
     ξ = R⁻¹(û_T − m)         the whitened coordinates of the Gaussian prior N(m, RRᵀ)
     ξ(a) = (sin((1 − a)Ω) ξ0 + sin(aΩ) ξ1)/sin Ω,      cos Ω = ξ0·ξ1/(|ξ0||ξ1|)
 
-An image is taken for a state at t_min. A step upward solves the same equation as the sampler's step downward, to the
-same order; the two are not inverse to each other exactly, and what is left falls with the square of the step.
+An image counts as a state at t_min. A step forward solves the same equation as the sampler's step backward, to the
+same order. They are not exact inverses: the error falls with the square of the step.
 """
 
 from collections.abc import Callable
@@ -22,33 +22,33 @@ from anisodiff.samplers.ode import Ode, heun_step_upward
 from anisodiff.tensors import moved
 
 
-def flow_of(provided: frozenset[str]) -> str:
+def flow_sampler(provided: frozenset[str]) -> str:
     """The sampler that follows the probability flow of a model."""
     if "velocity" not in provided and not {"score", "reverse_drift"} <= provided:
-        known = " and ".join(sorted(provided)) or "nothing of it"
-        raise ValueError(f"inversion needs a velocity, or the score and the drift; this model has learned: {known}")
+        learned = " and ".join(sorted(provided)) or "nothing of it"
+        raise ValueError(f"inversion needs a velocity, or the score and the drift; this model has learned: {learned}")
     return "heun" if "velocity" in provided else "ode"
 
 
-UPWARD: dict[type[Sampler], Callable[[Any, Tensor, Tensor, Tensor], Tensor]] = {
+FORWARD_STEPS: dict[type[Sampler], Callable[[Any, Tensor, Tensor, Tensor], Tensor]] = {
     Ode: heun_step_upward, Heun: heun_flow, Midpoint: midpoint_flow,
 }  # fmt: skip
-"""The samplers of a flow, and their step upward in time."""
+"""The samplers of a flow, and their step forward in time."""
 
 
 @torch.no_grad()
-def upward(model: Model, sampler: Sampler, states: Tensor, times: Tensor) -> Tensor:
+def invert_flow(model: Model, sampler: Sampler, states: Tensor, times: Tensor) -> Tensor:
     """States [B, C, H, W] at the last of ascending ``times`` (float64) from states at the first."""
-    if type(sampler) not in UPWARD:
+    if type(sampler) not in FORWARD_STEPS:
         raise ValueError(f"the sampler {sampler.name!r} cannot go back to the noise; use 'ode', 'heun' or 'midpoint'")
-    z, step = model.to_coordinates(states), UPWARD[type(sampler)]
+    z, step = model.to_coordinates(states), FORWARD_STEPS[type(sampler)]
     for t, t_next in pairwise(torch.split(moved(times, states.device), 1)):
         z = step(model, z, t, t_next)
     return model.from_coordinates(z)
 
 
-def spherical(first: Tensor, second: Tensor, places: Tensor) -> Tensor:
-    """[len(places), …] between two white vectors of one shape; 0 is the first, 1 the second."""
+def slerp(first: Tensor, second: Tensor, places: Tensor) -> Tensor:
+    """Spherical interpolation of two white vectors, [len(places), …]; 0 is the first, 1 the second."""
     cosine = (first * second).sum() / (first.norm() * second.norm())
     angle = torch.acos(cosine.clamp(-1, 1))
     if float(angle.sin()) < 1e-6:  # one direction

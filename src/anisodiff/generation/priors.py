@@ -245,18 +245,20 @@ def build_prior(name: str, inputs: PriorInputs) -> NamedPrior:
     starts = f"prior {name!r}{', that of this method,' * (name == process.own_prior)} starts from images"
     pool = inputs.pool(fit if name == "gaussian" else starts)
     same = pool.fingerprint == inputs.data.get("fingerprint")
-    shown = f"{pool.name} ({'the training set' if same else 'not the training set as such'})"
+    images = f"{pool.name} ({'the training set' if same else 'not the training set as such'})"
     if name == "gaussian":
         prior: Prior = process.prior(pool.some(FITTED_TO, inputs.device))
-        text = f"a Gaussian fitted just now to terminal states of {shown}"
+        text = f"a Gaussian fitted just now to terminal states of {images}"
     elif name == "conditional":
         exact = "closed_form" in process.capabilities
-        law = "exact: this process is linear" if exact else f"an approximation, regressed on {PAIRS} simulated pairs"
+        accuracy = (
+            "exact: this process is linear" if exact else f"an approximation, regressed on {PAIRS} simulated pairs"
+        )
         prior = conditional_prior(process, pool, inputs.device)
-        text = f"the Gaussian of the terminal state given one of {shown}; {law}"
+        text = f"the Gaussian of the terminal state given one of {images}; {accuracy}"
     else:
         prior = SimulatedPrior(process, pool.images)
-        text = f"the forward process run from {shown}"
+        text = f"the forward process run from {images}"
         if name == "heldout":
             if same:
                 raise ValueError(

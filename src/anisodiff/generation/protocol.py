@@ -11,12 +11,12 @@ from typing import Any
 
 from anisodiff.generation.generator import Generator
 from anisodiff.generation.priors import Leakage, NamedPrior
-from anisodiff.generation.reverse import Route, parse_seeds, write_seeds
+from anisodiff.generation.reverse import ReverseProcess, parse_seeds, write_seeds
 from anisodiff.io import records
 from anisodiff.io.schema import Malformed, fields, text
 
 
-def _seeds(value: Any, where: str) -> None:
+def seeds_shape(value: Any, where: str) -> None:
     """A shape: seeds in the notation of `parse_seeds`."""
     text(value, where)
     try:
@@ -25,7 +25,7 @@ def _seeds(value: Any, where: str) -> None:
         raise Malformed(str(error)) from None
 
 
-RECORD = records.RecordKind("anisodiff samples", 2, shape=fields(seeds=_seeds))
+RECORD = records.RecordKind("anisodiff samples", 2, shape=fields(seeds=seeds_shape))
 NAME = "protocol.json"
 FILES = (".zip", ".npz", ".png")
 """Files that samples are joined into; every other place is a folder."""
@@ -38,9 +38,10 @@ MAY_CHANGE = (
 
 
 def describe(
-    generator: Generator, start: NamedPrior, route: Route, seeds: Sequence[int], leakage: Leakage | None
-) -> dict[str, Any]:
-    """The protocol of a job; only plain values."""
+    generator: Generator, prior: NamedPrior, reverse: ReverseProcess, seeds: Sequence[int], leakage: Leakage | None,
+    batch: int,
+) -> dict[str, Any]:  # fmt: skip
+    """The protocol of a job; only plain values. The ``batch`` is recorded where it fixes the pixels."""
     return RECORD.new(
         {
             "checkpoint": generator.origin.model,
@@ -50,15 +51,15 @@ def describe(
             "checkpoint_images": generator.meta.get("images"),
             "process": generator.process.identity(),
             "t_min": generator.plan.config.t_min,
-            "sampler": str(route.sampler),
-            "nfe": route.nfe,
-            "prior": start.name,
-            "prior_description": start.description,
-            "prior_images": None if start.pool is None else start.pool.fingerprint,
+            "sampler": str(reverse.sampler),
+            "nfe": reverse.nfe,
+            "prior": prior.name,
+            "prior_description": prior.description,
+            "prior_images": None if prior.pool is None else prior.pool.fingerprint,
             "leakage": None if leakage is None else leakage.as_dict(),
             "channels": generator.channels,
             "size": generator.size,
-            **conditions_of(route),
+            **conditions_of(reverse, batch),
             "seed": seeds[0],
             "seeds": write_seeds(seeds),
             "count": len(seeds),
@@ -68,15 +69,13 @@ def describe(
     )
 
 
-def conditions_of(route: Route) -> dict[str, Any]:
-    """Classes and guidance, where there are any."""
-    if route.classes is None:
-        return {}
-    return {
-        **route.classes.as_dict(),
-        "guidance": route.guidance.weight,
-        "guidance_interval": route.guidance.interval,
-    }
+def conditions_of(reverse: ReverseProcess, batch: int) -> dict[str, Any]:
+    """Classes and guidance, where there are any; the batch, where a sample depends on it."""
+    values: dict[str, Any] = {"batch": batch} if reverse.sampler.depends_on_batch else {}
+    if reverse.classes is not None:
+        values |= reverse.classes.as_dict()
+        values |= {"guidance": reverse.guidance.weight, "guidance_interval": reverse.guidance.interval}
+    return values
 
 
 def path_of(out: str | Path) -> Path:
@@ -91,7 +90,7 @@ def read_protocol(out: str | Path) -> dict[str, Any] | None:
 
 
 def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
-    """What keeps a job from continuing another, as lines. It may have more seeds."""
-    grown = set(parse_seeds(old["seeds"])) <= set(parse_seeds(new["seeds"]))
+    """What keeps a job from continuing another, as lines. It may have more seeds, if batches do not matter."""
+    grown = "batch" not in new and set(parse_seeds(old["seeds"])) <= set(parse_seeds(new["seeds"]))
     free = MAY_CHANGE if grown else tuple(key for key in MAY_CHANGE if key != "seeds")
     return records.differences(old, new, may_change=free)

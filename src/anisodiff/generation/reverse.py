@@ -12,16 +12,14 @@ from operator import index
 from typing import Any, NamedTuple, SupportsIndex
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from anisodiff.generation.classes import ClassChoice
 from anisodiff.latent.codec import Codec
 from anisodiff.models.base import Model
 from anisodiff.models.guidance import Guidance
 from anisodiff.noise import KeyedNoise, combine
-from anisodiff.runtime.cuda_graphs import Replayed
 from anisodiff.samplers import Sampler, SampleResult
-from anisodiff.training.model import Execution
 
 MOST_SEEDS, LIMIT = 10_000_000, 2**62
 _CLIPPED = 0.5
@@ -47,10 +45,10 @@ def parse_seeds(text: str, what: str = "--seeds") -> tuple[int, ...]:
         ranges.append(range(low, high + 1))
     if (count := sum(map(len, ranges))) > MOST_SEEDS:
         raise ValueError(f"{got}, {count} samples, expected at most {MOST_SEEDS:,}; cut the range")
-    found = sorted(seed for part in ranges for seed in part)
-    if len(set(found)) < len(found):
+    seeds = sorted(seed for part in ranges for seed in part)
+    if len(set(seeds)) < len(seeds):
         raise ValueError(f"{got}, expected each seed once")
-    return tuple(found)
+    return tuple(seeds)
 
 
 def write_seeds(seeds: Sequence[int]) -> str:
@@ -67,47 +65,24 @@ def write_seeds(seeds: Sequence[int]) -> str:
 def check_seeds(seeds: Iterable[SupportsIndex]) -> tuple[int, ...]:
     """Seeds as whole numbers in [0, 2^62)."""
     try:
-        found = tuple(index(seed) for seed in seeds)
+        checked = tuple(index(seed) for seed in seeds)
     except TypeError as error:
         raise ValueError(f"seeds must be whole numbers, such as range(16): {error}") from None
-    wrong = [seed for seed in found if not 0 <= seed < LIMIT]
+    wrong = [seed for seed in checked if not 0 <= seed < LIMIT]
     if wrong:
         raise ValueError(f"seeds must lie {'from 0 on' if wrong[0] < 0 else 'below 2^62'}, got {wrong[0]}")
-    if not found:
+    if not checked:
         raise ValueError("no samples: got 0 seeds, expected one at least")
-    return found
+    return checked
 
 
-def seeds_of(given: Seeds, count: int) -> tuple[int, ...]:
-    """The seeds that a user gives: some, the first of ``count``, or a `torch.Generator` that draws the first."""
-    if isinstance(given, torch.Generator):
-        given = int(torch.randint(LIMIT - max(count, 0), (), generator=given, device=given.device))
-    first: Any = given
+def seeds_of(seeds: Seeds, count: int) -> tuple[int, ...]:
+    """The seeds themselves, or ``count`` of them from a first one, which a `torch.Generator` may draw."""
+    if isinstance(seeds, torch.Generator):
+        seeds = int(torch.randint(LIMIT - max(count, 0), (), generator=seeds, device=seeds.device))
+    first: Any = seeds
     one = isinstance(first, Integral) and not isinstance(first, bool)
     return check_seeds(range(int(first), int(first) + count) if one else first)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Route:
-    """A sampler, its time grid (descending, from the time it starts at), the classes and their guidance.
-
-    ``nfe``: network evaluations per image that they cost, two for each guided answer.
-    """
-
-    sampler: Sampler
-    times: Tensor
-    nfe: int
-    classes: ClassChoice | None = None
-    """None: the null label, or a model without classes."""
-    guidance: Guidance = Guidance()
-
-    def view(self, model: Model, seeds: Sequence[int], count: int) -> Model:
-        """The ``model`` for the classes of ``seeds``, guided; further of ``count`` samples repeat the last one."""
-        if self.classes is None:
-            return model
-        labels = self.classes.labels(seeds)
-        filled = torch.cat([labels, labels[-1:].expand(count - len(labels))])
-        return model.given(filled.to(model.level.device), self.guidance)
 
 
 class SamplingStep(NamedTuple):
@@ -124,66 +99,75 @@ class SamplingStep(NamedTuple):
 Callback = Callable[[SamplingStep], None]
 
 
+@dataclass(frozen=True, kw_only=True)
+class ReverseProcess:
+    """The reverse process of a model as it is to be run: sampler, time grid, classes and guidance."""
+
+    sampler: Sampler
+    times: Tensor
+    """Descending, from the time of the start to t_min."""
+    nfe: int
+    """Network evaluations per image, two for each guided answer."""
+    classes: ClassChoice | None = None
+    """None: the null label, or a model without classes."""
+    guidance: Guidance = Guidance()
+
+    def view(self, model: Model, seeds: Sequence[int], count: int) -> Model:
+        """The ``model`` for the classes of ``seeds``, guided; further of ``count`` samples repeat the last one."""
+        if self.classes is None:
+            return model
+        labels = self.classes.labels(seeds)
+        filled = torch.cat([labels, labels[-1:].expand(count - len(labels))])
+        return model.given(filled.to(model.level.device), self.guidance)
+
+    def run(
+        self, model: Model, states: Tensor, seeds: tuple[int, ...], keys: Tensor, callback: Callback | None,
+        codec: Codec | None = None,
+    ) -> SampleResult:  # fmt: skip
+        """Images [B, C, H, W] in [0, 1] and their NFE from ``states``, whose first B rows have ``seeds``.
+
+        ``codec``: decodes states of a latent space. Callbacks get the states, and at last the images.
+        """
+        times, count = [*self.times.tolist(), 0.0], len(seeds)
+
+        def watch(step: int, state: Tensor) -> None:
+            if callback is not None:
+                callback(SamplingStep(step + 1, len(times) - 1, times[step + 1], state[:count], seeds))
+
+        watch(-1, states)
+        view = self.view(model, seeds, len(states))
+        result = self.sampler.run(view, states, self.times, KeyedNoise(keys), callback=watch)
+        images = result.images[:count]
+        diverges = (
+            f"{self.sampler} diverges with {self.nfe} NFE; train longer, raise --steps, or choose another sampler"
+        )
+        if not bool(images.isfinite().all()):
+            raise ValueError(f"the images of seeds {seeds[0]} to {seeds[-1]} are not finite: {diverges}")
+        if codec is not None:
+            images = codec.decode(images)
+        if float(((images < 0) | (images > 1)).float().mean()) > _CLIPPED:
+            warnings.warn(
+                f"most pixels of seeds {seeds[0]} to {seeds[-1]} lie outside [0, 1]: {diverges}", stacklevel=2
+            )
+        images = images.clamp(0, 1)
+        watch(len(times) - 2, images)
+        return SampleResult(images, result.nfe)
+
+
 def keys_of(seeds: tuple[int, ...], stream: int, device: torch.device) -> Tensor:
     """One key per sample, int64 [B]."""
     return combine(stream, torch.tensor(seeds, dtype=torch.int64)).to(device)
 
 
-def batches(count: int, size: int, device: torch.device, *, fill: bool) -> Iterator[tuple[int, Tensor]]:
-    """Rows 0 … count−1 in batches: how many, and which; with ``fill`` the last one repeats its last row.
+def batches(
+    seeds: tuple[int, ...], size: int, device: torch.device, *, fill: bool
+) -> Iterator[tuple[tuple[int, ...], Tensor]]:
+    """Seeds in batches, and the rows of each; with ``fill`` the last one repeats its last row.
 
     All batches of one shape run through the same kernels, compiled once.
     """
     if size < 1:
         raise ValueError(f"batch: got {size}, expected 1 or more")
-    for rows in torch.split(torch.arange(count, device=device), size):
+    for rows in torch.split(torch.arange(len(seeds), device=device), size):
         filled = torch.cat([rows, rows[-1:].expand(size - len(rows))]) if fill else rows
-        yield len(rows), filled
-
-
-def run_reverse(
-    model: Model, begin: Tensor, seeds: tuple[int, ...], keys: Tensor, route: Route, callback: Callback | None,
-    codec: Codec | None = None,
-) -> SampleResult:  # fmt: skip
-    """Images [B, C, H, W] in [0, 1] and their NFE from states ``begin``, whose first B rows have ``seeds``.
-
-    ``codec``: decodes states of a latent space. Callbacks get the states, and at last the images.
-    """
-    times, few = [*route.times.tolist(), 0.0], len(seeds)
-
-    def watch(step: int, state: Tensor) -> None:
-        if callback is not None:
-            callback(SamplingStep(step + 1, len(times) - 1, times[step + 1], state[:few], seeds))
-
-    watch(-1, begin)
-    model = route.view(model, seeds, len(begin))
-    found = route.sampler.run(model, begin, route.times, KeyedNoise(keys), callback=watch)
-    images = found.images[:few]
-    if not bool(images.isfinite().all()):
-        raise ValueError(
-            f"the images of seeds {seeds[0]} to {seeds[-1]} are not finite: {route.sampler} diverges with "
-            f"{route.nfe} NFE; train longer, raise --steps, or choose another sampler"
-        )
-    if codec is not None:
-        images = codec.decode(images)
-    if float(((images < 0) | (images > 1)).float().mean()) > _CLIPPED:
-        warnings.warn(
-            f"most pixels of seeds {seeds[0]} to {seeds[-1]} lie outside [0, 1]: {route.sampler} diverges with "
-            f"{route.nfe} NFE; train longer, raise --steps, or choose another sampler",
-            stacklevel=2,
-        )
-    images = images.clamp(0, 1)
-    watch(len(times) - 2, images)
-    return SampleResult(images, found.nfe)
-
-
-def prepared(network: nn.Module, *, cuda: bool, half: bool, compile: bool) -> nn.Module:
-    """The network as training runs it: half precision inside, channels last; on CUDA as a graph."""
-    if cuda:
-        network = network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    if compile:
-        compiled = torch.compile(network, dynamic=False)
-        assert isinstance(compiled, nn.Module)
-        network = compiled
-    execution = Execution(network, half=half, channels_last=cuda)
-    return Replayed(execution) if cuda else execution
+        yield tuple(seeds[i] for i in rows.tolist()), filled

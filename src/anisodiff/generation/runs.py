@@ -69,16 +69,16 @@ def train(
     own.trust(keys)  # what was written here; not what a file says
     if isinstance(keys.get("latent"), str | Path):
         keys["latent"] = describe(keys["latent"], online=True).as_keys()
-    with _shown(progress) as screen:
+    with _screen(progress) as screen:
         images = _Images(folder, None if holdout is None else str(holdout), screen)
         if labels is not None:
-            data = _labeled(data, labels)
-        run = _described(data, images, config, keys, where)
+            data = _with_labels(data, labels)
+        run = _describe(data, images, config, keys, where)
         assert run.data is not None
         dataset = open_dataset(run.data)
-        told = partial(screen.tell, "encoding the images")
+        tell = partial(screen.tell, "encoding the images")
         own_gpu = Distributed(where).device  # of several processes each has its own
-        run = replace(run, config=with_latents(with_classes(run.config, dataset), dataset, own_gpu, told)[0])
+        run = replace(run, config=with_latents(with_classes(run.config, dataset), dataset, own_gpu, tell)[0])
         hooks = showing(
             folder, run.config, tell=screen.tell, say=screen.say, on_log=on_log,
             on_grid=lambda images, step: on_grid(images.as_subclass(Images), step),
@@ -101,7 +101,7 @@ class _Screen:
 
 
 @contextmanager
-def _shown(wanted: bool | None) -> Iterator[_Screen]:
+def _screen(wanted: bool | None) -> Iterator[_Screen]:
     """The terminal, where there is one and it is wanted, of the first of several processes."""
     from rich.console import Console
 
@@ -113,13 +113,13 @@ def _shown(wanted: bool | None) -> Iterator[_Screen]:
         yield _Screen(partial(console.print, highlight=False, soft_wrap=True), tell)
 
 
-def _described(
+def _describe(
     data: TrainingImages | Source | None, images: "_Images", config: TrainConfig | None, keys: Mapping[str, Any],
     device: torch.device,
 ) -> RunDescription:  # fmt: skip
     """Config and prepared images: those of the run in the folder, those given, or what suits the images."""
     folder = images.folder
-    if data is None or (_begun(folder) and config is None):
+    if data is None or (_has_checkpoint(folder) and config is None):
         run = read_run(folder)
         if "network" in keys and config is None:
             keys = {**keys, "network": own.again(keys["network"], run.config.network)}
@@ -150,7 +150,7 @@ def _preset(keys: Mapping[str, Any]) -> dict[str, Any]:
     return {"process": name} if isinstance(name, str) else {}
 
 
-def _labeled(data: TrainingImages | Source | None, labels: Tensor | NDArray[Any]) -> Source:
+def _with_labels(data: TrainingImages | Source | None, labels: Tensor | NDArray[Any]) -> Source:
     """Images in memory with their labels."""
     if not isinstance(data, Tensor | np.ndarray):
         raise ValueError(f"labels: they belong to images in memory, got {type(data).__name__}; a set has its own")
@@ -192,5 +192,5 @@ class _Images:
         return made.data.path
 
 
-def _begun(folder: Path) -> bool:
+def _has_checkpoint(folder: Path) -> bool:
     return (folder / NAME).is_file() and any(folder_of(folder).glob("step-*"))

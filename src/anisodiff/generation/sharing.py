@@ -18,7 +18,7 @@ import yaml
 
 from anisodiff.extras import need
 from anisodiff.generation.images import Images
-from anisodiff.generation.reverse import Route
+from anisodiff.generation.reverse import ReverseProcess
 from anisodiff.io import hub, tensor_files
 from anisodiff.io.atomic import without_folders
 from anisodiff.io.checkpoint import MANIFEST, Checkpoint, read
@@ -45,7 +45,7 @@ class Shareable(ABC):
     """Weights of the network."""
 
     @abstractmethod
-    def route(self) -> Route: ...
+    def reverse_process(self) -> ReverseProcess: ...
 
     @abstractmethod
     def sample(self, n: int) -> Images: ...
@@ -83,12 +83,12 @@ class Shareable(ABC):
             meta["config"] = {**saved.meta["config"], "latent": named}
         codes["config.json"] = tensor_files.put_json(folder / "config.json", meta)
         tensor_files.put_json(folder / "manifest.json", MANIFEST.new({"files": codes}))
-        route, sheet = self.route(), ""
+        reverse, sheet = self.reverse_process(), ""
         if samples:
             self.sample(samples).save_grid(folder / SHEET)
-            sheet = f"{samples} samples: seeds 0 to {samples - 1}, `{route.sampler}`, {route.nfe} NFE each."
+            sheet = f"{samples} samples: seeds 0 to {samples - 1}, `{reverse.sampler}`, {reverse.nfe} NFE each."
         text = card(
-            self.plan, meta, name, parameters=self.parameters, sampler=str(route.sampler),
+            self.plan, meta, name, parameters=self.parameters, sampler=str(reverse.sampler),
             numbers=without_folders(numbers), sheet=sheet,
         )  # fmt: skip
         (folder / CARD).write_text(text, encoding="utf-8")
@@ -156,8 +156,8 @@ def _classes(names: Sequence[str], dropout: float) -> str:
     """What was learned of classes; empty where nothing was."""
     if not names:
         return ""
-    few = ", ".join(names[:_NAMED]) + (f", … ({len(names)} in all)" if len(names) > _NAMED else "")
-    return f"{few}; label dropout {dropout:g}" + ("" if dropout else ": it cannot be guided")
+    listed = ", ".join(names[:_NAMED]) + (f", … ({len(names)} in all)" if len(names) > _NAMED else "")
+    return f"{listed}; label dropout {dropout:g}" + ("" if dropout else ": it cannot be guided")
 
 
 def _place(autoencoder: str) -> str:
@@ -188,8 +188,8 @@ def _use(config: TrainConfig, name: str) -> str:
 
 def _listed(keys: Mapping[str, Any], *but: str) -> str:
     """Keys that were set, in words."""
-    found = [f"{key} = {value}" for key, value in keys.items() if key not in but]
-    return f" with {', '.join(found)}" if found else ""
+    parts = [f"{key} = {value}" for key, value in keys.items() if key not in but]
+    return f" with {', '.join(parts)}" if parts else ""
 
 
 def _plain(value: object) -> str:

@@ -40,16 +40,16 @@ def _axes(statistics: SpectralStatistics) -> Tensor | None:
     return None if len(statistics.shares) == 1 else statistics.axes
 
 
-def of_images(statistics: SpectralStatistics) -> SpectralCovariance:
+def data_covariance(statistics: SpectralStatistics) -> SpectralCovariance:
     """D: the covariance of the data about their channel means."""
     return SpectralCovariance((statistics.data * statistics.shares)[None], _axes(statistics))
 
 
-def given_state(statistics: SpectralStatistics, t: Tensor) -> SpectralCovariance:
+def posterior_covariance(statistics: SpectralStatistics, t: Tensor) -> SpectralCovariance:
     """Cov(x0 | u_t) at times ``t`` (float64 [1] or [B]) by the statistics: D N/V per mode, V = S + N.
 
     Exact where images are Gaussian with that spectrum and the process is linear per frequency. For `ve` and a white
     spectrum D = 1 it is σ²/(1 + σ²), r_t² of Song et al. 2023.
     """
-    known = Powers.at(statistics, *statistics.locate(t), plain_noise=False)
-    return SpectralCovariance(statistics.data * statistics.shares * known.noise / known.power, _axes(statistics))
+    powers = Powers.at(statistics, *statistics.locate(t), plain_noise=False)
+    return SpectralCovariance(statistics.data * statistics.shares * powers.noise / powers.power, _axes(statistics))

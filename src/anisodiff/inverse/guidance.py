@@ -1,4 +1,4 @@
-"""A model that is given a measurement: every sampler then draws from p(x | y), in place of p(x).
+"""A model conditioned on a measurement: every sampler then draws from p(x | y) in place of p(x).
 
     ∇_u log p(u | y) = ∇_u log p(u) + ∇_u log p(y | u),      y = A x0 + σ n
 
@@ -10,7 +10,7 @@ With x̂(u) = E[x0 | u], which the model knows, and C a covariance of x0 given u
 
 | method | C |
 |---|---|
-| `pigdm` | D N/V per frequency, by the statistics of the process (ΠGDM, Song et al. 2023; `covariance.given_state`) |
+| `pigdm` | D N/V per frequency, by the statistics of the process (`posterior_covariance`; ΠGDM, Song et al. 2023) |
 | `dps` | 0 (DPS, Chung et al. 2023) |
 
 **Step.** Let Δ be what this gradient adds to x̂, by Tweedie. It is multiplied by the number in [0, 1] that brings A Δ
@@ -42,7 +42,7 @@ import torch
 from torch import Tensor
 
 from anisodiff import notation
-from anisodiff.inverse.covariance import given_state
+from anisodiff.inverse.covariance import posterior_covariance
 from anisodiff.inverse.operators import LinearOperator
 from anisodiff.models.base import Model
 from anisodiff.models.scaled_noise import ScaledNoiseModel
@@ -75,11 +75,13 @@ class Method(ABC):
     name: ClassVar[str]
 
     @abstractmethod
-    def weighted(self, residual: Tensor, given: Measurement, statistics: SpectralStatistics, t: Tensor) -> Tensor:
+    def weighted(
+        self, residual: Tensor, measurement: Measurement, statistics: SpectralStatistics, t: Tensor
+    ) -> Tensor:
         """(A C Aᵀ + σ²)⁻¹ of the residual y − A x̂ [B, …] at times ``t`` ([1] or [B]), up to the step."""
 
-    def most(self, given: Measurement) -> float:
-        """The largest step."""
+    def largest_step(self, measurement: Measurement) -> float:
+        """A bound of the step."""
         return 1.0
 
     def __str__(self) -> str:
@@ -92,8 +94,10 @@ class PiGDM(Method):
 
     name: ClassVar[str] = "pigdm"
 
-    def weighted(self, residual: Tensor, given: Measurement, statistics: SpectralStatistics, t: Tensor) -> Tensor:
-        return given.operator.solve(residual, given_state(statistics, t), given.noise)
+    def weighted(
+        self, residual: Tensor, measurement: Measurement, statistics: SpectralStatistics, t: Tensor
+    ) -> Tensor:
+        return measurement.operator.solve(residual, posterior_covariance(statistics, t), measurement.noise)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,43 +106,47 @@ class DPS(Method):
 
     name: ClassVar[str] = "dps"
 
-    def weighted(self, residual: Tensor, given: Measurement, statistics: SpectralStatistics, t: Tensor) -> Tensor:
+    def weighted(
+        self, residual: Tensor, measurement: Measurement, statistics: SpectralStatistics, t: Tensor
+    ) -> Tensor:
         return residual
 
-    def most(self, given: Measurement) -> float:
-        return given.noise**-2 if given.noise > 0 else math.inf
+    def largest_step(self, measurement: Measurement) -> float:
+        return measurement.noise**-2 if measurement.noise > 0 else math.inf
 
 
 METHODS: Mapping[str, type[Method]] = MappingProxyType({kind.name: kind for kind in (PiGDM, DPS)})
 """The table of names."""
 
 
-Raise = Callable[[Tensor], Tensor]
+ToImage = Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Likelihood:
     """∇ log p(y | u) for the states of one batch."""
 
-    given: Measurement
+    measurement: Measurement
     method: Method
     statistics: SpectralStatistics
 
-    def gradient(self, image: Tensor, z: Tensor, t: Tensor, raised: Raise) -> Tensor:
+    def gradient(self, image: Tensor, z: Tensor, t: Tensor, to_image: ToImage) -> Tensor:
         """With respect to ``z``, which ``image`` [B, C, H, W] = x̂(z) was computed from with its graph.
 
-        ``raised`` maps it to what it adds to x̂.
+        ``to_image`` maps it to what it adds to x̂.
         """
-        operator = self.given.operator
-        seen = operator.apply(image)
-        residual = self.given.values.to(seen) - seen.detach()
-        weights = self.method.weighted(residual, self.given, self.statistics, t).to(seen)
-        (found,) = torch.autograd.grad(seen, z, weights)
+        operator = self.measurement.operator
+        predicted = operator.apply(image)
+        residual = self.measurement.values.to(predicted) - predicted.detach()
+        weights = self.method.weighted(residual, self.measurement, self.statistics, t).to(predicted)
+        (gradient,) = torch.autograd.grad(predicted, z, weights)
         with torch.no_grad():
-            moved = operator.apply(raised(found))
+            moved = operator.apply(to_image(gradient))
             along, square = ((x * moved).sum((1, 2, 3), keepdim=True) for x in (residual, moved))
-            step = (along / square.clamp(min=torch.finfo(square.dtype).tiny)).clamp(0, self.method.most(self.given))
-            return step * found
+            step = (along / square.clamp(min=torch.finfo(square.dtype).tiny)).clamp(
+                0, self.method.largest_step(self.measurement)
+            )
+            return step * gradient
 
 
 Guided = Callable[..., Any]
@@ -154,10 +162,10 @@ def _score(model: ScoreModel, likelihood: Likelihood) -> Guided:
             z = z.detach().requires_grad_(True)
             f, g = model.residuals(z, c, dropout_key, labels)
             image = model.image(z, c, f)
-            pull = likelihood.gradient(
+            gradient = likelihood.gradient(
                 image, z, c.t, lambda p: model.image(0 * z, c, p / c.scale) - model.from_coordinates(0 * z)
             )
-        return f.detach() + pull / c.scale, None if g is None else g.detach()
+        return f.detach() + gradient / c.scale, None if g is None else g.detach()
 
     return residuals
 
@@ -171,8 +179,8 @@ def _velocity(model: VelocityModel, likelihood: Likelihood) -> Guided:
         with torch.enable_grad():
             z = z.detach().requires_grad_(True)
             w = model.answer(z, t, dropout_key, labels)
-            pull = likelihood.gradient(model.image(z, t, w), z, t, lambda p: 0.5 * noise * ratio * p)
-        return w.detach() - ratio * pull
+            gradient = likelihood.gradient(model.image(z, t, w), z, t, lambda p: 0.5 * noise * ratio * p)
+        return w.detach() - ratio * gradient
 
     return answer
 
@@ -187,8 +195,8 @@ def _noise(model: ScaledNoiseModel, likelihood: Likelihood) -> Guided:
             n = model.answer(z, t, dropout_key, labels)
             image = model.image_from(z, t, n)
             square = model.process.signed_spread(image.detach(), t).square()
-            pull = likelihood.gradient(model.from_coordinates(image), z, t, lambda p: 0.5 * square / kept * p)
-        return n.detach() - square * pull
+            gradient = likelihood.gradient(model.from_coordinates(image), z, t, lambda p: 0.5 * square / kept * p)
+        return n.detach() - square * gradient
 
     return answer
 
@@ -201,15 +209,15 @@ GUIDED: tuple[tuple[type[Model], str, Callable[..., Guided]], ...] = (
 """For every kind of model that has a score: the method that its samplers call, and the one that knows y."""
 
 
-def given_measurement(model: Model, given: Measurement, method: Method) -> Model:
-    """``model`` given a measurement of every state of a batch; weights and statistics are shared.
+def condition_on_measurement(model: Model, measurement: Measurement, method: Method) -> Model:
+    """``model`` conditioned on a measurement of every state of a batch; weights and statistics are shared.
 
     Labels come first: `Model.given` of what is returned here would change nothing.
     """
     name, make = check_model(model)
-    found = copy.copy(model)  # shallow: parameters, buffers and modules are those of the model
-    setattr(found, name, make(model, Likelihood(given=given, method=method, statistics=model.statistics)))
-    return found
+    view = copy.copy(model)  # shallow: parameters, buffers and modules are those of the model
+    setattr(view, name, make(model, Likelihood(measurement=measurement, method=method, statistics=model.statistics)))
+    return view
 
 
 def check_model(model: Model) -> tuple[str, Callable[..., Guided]]:

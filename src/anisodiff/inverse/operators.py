@@ -54,7 +54,7 @@ class LinearOperator(ABC):
 
     @abstractmethod
     def plain(self, y: Tensor) -> Tensor:
-        """An image [B, C, H, W] by the plain way: no model, no spectrum."""
+        """A baseline image [B, C, H, W] from ``y`` alone: no model, no spectrum."""
 
     def restrict(self, y: Tensor) -> Tensor:
         """A measurement [B, …] without what A does not see."""
@@ -73,7 +73,7 @@ class LinearOperator(ABC):
     def _solve(self, y: Tensor, covariance: SpectralCovariance, variance: float) -> Tensor:
         """By conjugate gradients. A sample stops by its own residual: its result depends on no other."""
         limit = torch.finfo(y.dtype).eps ** 0.5 * _norm(y)
-        found, residual = torch.zeros_like(y), y
+        solution, residual = torch.zeros_like(y), y
         direction, square = residual, residual.square().sum((1, 2, 3), keepdim=True)
         for _ in range(_ROUNDS):
             going = square.sqrt() > limit
@@ -82,11 +82,11 @@ class LinearOperator(ABC):
             image = self.apply(covariance.apply(self.adjoint(direction))) + variance * direction
             curve = (direction * image).sum((1, 2, 3), keepdim=True)
             step = torch.where(going, square / curve.clamp(min=torch.finfo(y.dtype).tiny), 0.0)
-            found, residual = found + step * direction, residual - step * image
+            solution, residual = solution + step * direction, residual - step * image
             new = torch.where(going, residual.square().sum((1, 2, 3), keepdim=True), square)
             direction = residual + torch.where(going, new / square, 0.0) * direction
             square = new
-        return found
+        return solution
 
     def __str__(self) -> str:
         return notation.write(self.name, self)
@@ -103,10 +103,10 @@ def _divided(y: Tensor, power: Tensor) -> Tensor:
 
 
 def _whole(value: float, what: str, low: int, high: int) -> int:
-    found = notation.number(value, what)
-    if not (math.isfinite(found) and found == int(found) and low <= found <= high):
-        raise ValueError(f"{what} must be a whole number from {low} to {high}, got {found:g}")
-    return int(found)
+    number = notation.number(value, what)
+    if not (math.isfinite(number) and number == int(number) and low <= number <= high):
+        raise ValueError(f"{what} must be a whole number from {low} to {high}, got {number:g}")
+    return int(number)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -144,15 +144,15 @@ class Inpainting(LinearOperator):
         if self.hole:
             if self.hole >= min(height, width):
                 raise ValueError(f"inpainting: a hole of {self.hole} leaves nothing of {height}×{width} pixels")
-            found = torch.zeros(1, height, width, dtype=torch.bool)
+            mask = torch.zeros(1, height, width, dtype=torch.bool)
             top, left = (height - self.hole) // 2, (width - self.hole) // 2
-            found[:, top : top + self.hole, left : left + self.hole] = True
-            return found
+            mask[:, top : top + self.hole, left : left + self.hole] = True
+            return mask
         draw = torch.rand(height * width, generator=torch.Generator().manual_seed(self.seed), dtype=torch.float64)
         order = draw.argsort(stable=True)
-        found = torch.zeros(height * width, dtype=torch.bool)
-        found[order[: round(self.missing * height * width)]] = True
-        return found.reshape(1, height, width)
+        mask = torch.zeros(height * width, dtype=torch.bool)
+        mask[order[: round(self.missing * height * width)]] = True
+        return mask.reshape(1, height, width)
 
     def measured(self, shape: Shape) -> Shape:
         self.unknown(*shape[1:])

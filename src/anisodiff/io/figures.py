@@ -1,5 +1,6 @@
 """Figures of forward processes. Every figure's caption carries the parameters it was made with."""
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -22,10 +23,10 @@ INK, PALE = "#222222", "#777777"
 
 
 def caption(shown: Process) -> str:
-    """One line with the coefficients and the discretization of a process."""
+    """One line with the coefficients and the discretization of a process, to four digits."""
     identity = shown.identity()
     if "diffusivity" not in identity:  # none of the equation's: its own numbers
-        return "   ".join(f"{key} = {value}" for key, value in identity.items())
+        return _rounded("   ".join(f"{key} = {value}" for key, value in identity.items()))
     parts = [f"α1 = {identity['diffusivity']}", f"α2 = {identity['intensity']}"]
     if identity["drift_anisotropy"] != "infinite":
         parts.append(f"λ1 = {identity['drift_anisotropy']}")
@@ -34,7 +35,12 @@ def caption(shown: Process) -> str:
     if identity["correlation_length"]:
         parts.append(f"ℓ = {identity['correlation_length']:g}")
     parts.append(f"T = {identity['T']:g}, {identity['stencil']} stencil, {identity['step']}")
-    return "   ".join(parts)
+    return _rounded("   ".join(parts))
+
+
+def _rounded(text: str) -> str:
+    """``text`` with four digits of every number that has more after its point."""
+    return re.sub(r"\d+\.\d{5,}(?:e[+-]?\d+)?", lambda number: f"{float(number[0]):.4g}", text)
 
 
 def canvas(width: float, height: float) -> Any:

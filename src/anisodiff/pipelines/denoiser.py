@@ -49,25 +49,27 @@ class Denoiser(nn.Module):
         return_dict: bool = True,
     ) -> Any:
         model = self.model.given(self._labels(class_labels, sample))
-        found = self.answer(model, sample, torch.as_tensor(timestep).double().cpu().reshape(1))
+        answer = self.answer(model, sample, torch.as_tensor(timestep).double().cpu().reshape(1))
         output = need("diffusers.models.unets.unet_2d", "a Denoiser", "diffusers").UNet2DOutput
-        return output(sample=found) if return_dict else (found,)
+        return output(sample=answer) if return_dict else (answer,)
 
-    def _labels(self, given: Tensor | int | None, sample: Tensor) -> Tensor | None:
+    def _labels(self, class_labels: Tensor | int | None, sample: Tensor) -> Tensor | None:
         """Labels of the samples, int64 [B], refused where the model has not learned them."""
         count = len(self.generator.classes)
-        if given is not None and not count:
+        if class_labels is not None and not count:
             raise ValueError(
                 "class_labels: the model has learned no classes; leave them out, or train with --classes"
             )
-        labels = torch.full((1,), count) if given is None else torch.as_tensor(given).reshape(-1)
+        labels = torch.full((1,), count) if class_labels is None else torch.as_tensor(class_labels).reshape(-1)
         if labels.is_floating_point() or not bool(((labels >= 0) & (labels <= count)).all()):
-            raise ValueError(f"class_labels: got {given}, expected whole numbers from 0 to {count}, the null label")
+            raise ValueError(
+                f"class_labels: got {class_labels}, expected whole numbers from 0 to {count}, the null label"
+            )
         if count and not self.generator.plan.config.label_dropout and bool((labels == count).any()):
             raise ValueError("class_labels: the model was trained with label_dropout=0; give a class for each sample")
         if len(labels) not in (1, len(sample)):
             raise ValueError(f"class_labels: got {len(labels)} of them, expected {len(sample)}, one for each sample")
-        return None if given is None else labels.to(sample.device, torch.int64).expand(len(sample))
+        return None if class_labels is None else labels.to(sample.device, torch.int64).expand(len(sample))
 
 
 class VelocityDenoiser(Denoiser):
@@ -102,8 +104,8 @@ class EDMDenoiser(Denoiser):
     def image(self, model: Any, x: Tensor, sigma: Tensor) -> Tensor:
         """E[x0 | x] for x = x0 + σξ."""
         states = model.to_coordinates(0.5 * (x + 1))
-        found: Tensor = model.denoised(states, self.time_of(sigma).to(x.device))
-        return 2 * found - 1
+        image: Tensor = model.denoised(states, self.time_of(sigma).to(x.device))
+        return 2 * image - 1
 
     def answer(self, model: Any, sample: Tensor, timestep: Tensor) -> Tensor:
         sigma = (4 * timestep).exp()
@@ -118,9 +120,9 @@ def for_schedulers(generator: Generator) -> tuple[Denoiser, Any]:
     if isinstance(process, FlowMatching):
         return VelocityDenoiser(generator), schedulers.FlowMatchEulerDiscreteScheduler()
     if isinstance(process, ClosedForm) and {"no_drift", "white_noise"} <= process.capabilities:
-        made = EDMDenoiser(generator)
-        low, high = made.range()
-        return made, schedulers.EDMEulerScheduler(sigma_min=low, sigma_max=high, sigma_data=_DATA)
+        denoiser = EDMDenoiser(generator)
+        low, high = denoiser.range()
+        return denoiser, schedulers.EDMEulerScheduler(sigma_min=low, sigma_max=high, sigma_data=_DATA)
     name = generator.plan.config.process["preset"]
     raise ValueError(
         f"process {name}: no scheduler of diffusers fits, its states are not a·x0 + s·ξ with white noise ξ; "

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from anisodiff.extras import need
 from anisodiff.generation import Generator, SamplingStep
 from anisodiff.generation.classes import ClassChoice
-from anisodiff.generation.reverse import Route, seeds_of
+from anisodiff.generation.reverse import ReverseProcess, seeds_of
 
 _diffusers: Any = need("diffusers", "AnisoDiffPipeline", "diffusers")
 _DTYPES = {None: "auto", torch.float32: "fp32", torch.bfloat16: "bf16"}
@@ -77,10 +77,10 @@ class AnisoDiffPipeline(_diffusers.DiffusionPipeline):  # type: ignore[misc]  # 
         trust_code: bool = False, latent: str | Path | None = None,
     ) -> "AnisoDiffPipeline":  # fmt: skip
         """From a folder, a run, or OWNER/NAME on the Hub; on the CPU, as pipelines are, until `to` moves it."""
-        found = Generator.from_pretrained(
+        generator = Generator.from_pretrained(
             name, "cpu", revision=revision, precision=_precision(torch_dtype), trust_code=trust_code, latent=latent
         )
-        return cls(found)
+        return cls(generator)
 
     def save_pretrained(self, save_directory: str | Path, *, numbers: str = "", samples: int = 16) -> None:
         """Write the folder of `Generator.save_pretrained`, and model_index.json."""
@@ -93,8 +93,8 @@ class AnisoDiffPipeline(_diffusers.DiffusionPipeline):  # type: ignore[misc]  # 
     @property
     def generator(self) -> Generator:
         """The model as `anisodiff.load` gives it."""
-        found: Generator = self.model.generator
-        return found
+        generator: Generator = self.model.generator
+        return generator
 
     @property
     def interrupt(self) -> bool:
@@ -135,41 +135,43 @@ class AnisoDiffPipeline(_diffusers.DiffusionPipeline):  # type: ignore[misc]  # 
         if each and len(labels) != count:
             raise ValueError(f"class_labels: got {len(labels)} of them, expected {count}, one for each image")
         model, seeds = self.generator, _seeds(generator, count)
-        route, done = model.route(sampler, num_inference_steps, classes=labels, guidance=guidance_scale), 0
-        route = _in_order(route) if each else route
+        reverse = model.reverse_process(
+            steps=num_inference_steps, sampler=sampler, classes=labels, guidance=guidance_scale
+        )
+        reverse, done = _in_order(reverse) if each else reverse, 0
         self._interrupt = False
-        with self.progress_bar(total=route.nfe) as bar:
+        with self.progress_bar(total=reverse.nfe) as bar:
 
             def watch(step: SamplingStep) -> None:
                 nonlocal done
-                now = route.nfe * step.number // step.of
+                now = reverse.nfe * step.number // step.of
                 bar.update(now - done)
                 done = now
                 if callback_on_step_end is None or not step.number:
                     return
-                given = dict.fromkeys(callback_on_step_end_tensor_inputs, step.state)
-                answer = callback_on_step_end(self, step.number - 1, step.t, given) or {}
-                if any(answer.get(name, value) is not value for name, value in given.items()):
+                tensors = dict.fromkeys(callback_on_step_end_tensor_inputs, step.state)
+                answer = callback_on_step_end(self, step.number - 1, step.t, tensors) or {}
+                if any(answer.get(name, value) is not value for name, value in tensors.items()):
                     raise ValueError("callback_on_step_end: it returned other latents; the steps cannot be changed")
                 if self._interrupt:
-                    raise _Interrupted(model.shown(step).clamp(0, 1))
+                    raise _Interrupted(model.decode_step(step).clamp(0, 1))
 
             try:
-                images = model.sample_along(route, seeds, model.prior(), batch=count, callback=watch).images
+                images = model.sample_with(reverse, seeds, model.prior(), batch=count, callback=watch).images
             except _Interrupted as stopped:
                 images = stopped.state.float().cpu()
-        made: Any = images
+        output: Any = images
         if output_type != "pt":
-            made = images.permute(0, 2, 3, 1).numpy()
+            output = images.permute(0, 2, 3, 1).numpy()
         if output_type == "pil":
-            made = self.numpy_to_pil(made)
-        return _diffusers.ImagePipelineOutput(images=made) if return_dict else (made,)
+            output = self.numpy_to_pil(output)
+        return _diffusers.ImagePipelineOutput(images=output) if return_dict else (output,)
 
 
-def _in_order(route: Route) -> Route:
-    known = route.classes
-    assert known is not None, "a list of labels is a choice"
-    return replace(route, classes=_InOrder(**{f.name: getattr(known, f.name) for f in fields(known)}))
+def _in_order(reverse: ReverseProcess) -> ReverseProcess:
+    choice = reverse.classes
+    assert choice is not None, "a list of labels is a choice"
+    return replace(reverse, classes=_InOrder(**{f.name: getattr(choice, f.name) for f in fields(choice)}))
 
 
 def _precision(dtype: torch.dtype | None) -> str:

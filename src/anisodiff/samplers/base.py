@@ -111,6 +111,11 @@ class Sampler(ABC):
         lacking = lacking & _TELLING or lacking
         return " and ".join(words for name, words in CAPABILITIES.items() if name in lacking)
 
+    @property
+    def depends_on_batch(self) -> bool:
+        """Whether a sample depends on the others of its batch, rounding apart."""
+        return False
+
     def prepared(self, process: Process) -> Self:
         """With what it takes from ``process`` filled in; refuses options that contradict the process."""
         return self

@@ -105,7 +105,7 @@ class Dopri5(OwnTimes):
     tolerance: float = 1e-5
     """Relative and absolute, for images in [−1, 1]."""
     most: int = 0
-    """Evaluations allowed for each sample; 0: those of the route (`--steps`)."""
+    """Evaluations allowed for each sample; 0: those of `--steps`."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -74,6 +74,10 @@ class PredictorCorrector(OwnTimes):
         if self.norms not in get_args(Norms):
             raise ValueError(f"unknown norms {self.norms!r}; {notation.nearest(str(self.norms), get_args(Norms))}")
 
+    @property
+    def depends_on_batch(self) -> bool:
+        return self.norms == "batch"
+
     def down(self, model: ScoreModel, nfe: int, top: float, t_min: float) -> Tensor:
         """N = NFE/2 times with geometric noise levels, and 0."""
         equation = model.equation

@@ -241,8 +241,7 @@ def _add_work(app: FastAPI, held: list[Studio]) -> None:
 
         def work(job: Job) -> None:
             generate.generate(
-                job, studio.models.get(asked.model), range(asked.seed, asked.seed + asked.n), steps=asked.steps,
-                sampler=asked.sampler, prior=asked.prior, classes=asked.classes, guidance=asked.guidance,
+                job, studio.models.get(asked.model), range(asked.seed, asked.seed + asked.n), asked.sampling(),
                 path=studio.models.path(asked.model), images=studio.models.images(asked.model, asked.prior),
             )  # fmt: skip
 
@@ -283,9 +282,9 @@ def _add_work(app: FastAPI, held: list[Studio]) -> None:
             generator = studio.models.get(asked.model)
             painting = strokes.read_painting(asked.painting, generator)
             strokes.paint(
-                job, generator, painting, strokes.read_mask(asked.mask, generator), strength=asked.strength,
-                seeds=list(range(asked.seed, asked.seed + asked.n)), steps=asked.steps, sampler=asked.sampler,
-                classes=asked.classes, guidance=asked.guidance, path=studio.models.path(asked.model),
+                job, generator, painting, strokes.read_mask(asked.mask, generator), asked.sampling(),
+                strength=asked.strength, seeds=list(range(asked.seed, asked.seed + asked.n)),
+                path=studio.models.path(asked.model),
             )  # fmt: skip
 
         return await studio.stream(request, studio.long, work)

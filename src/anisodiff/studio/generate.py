@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from anisodiff.generation import Generator, SamplingStep
-from anisodiff.generation.reverse import Route, write_seeds
+from anisodiff.generation import Generator, SamplingConfig, SamplingStep
+from anisodiff.generation.reverse import ReverseProcess, write_seeds
 from anisodiff.studio.pictures import picture, strip
 from anisodiff.studio.queue import Job
 
@@ -20,8 +20,8 @@ SHOWN = 10
 class Watch:
     """The callback of a sampler: asks whether to go on, and tells some of the steps."""
 
-    def __init__(self, job: Job, generator: Generator, route: Route, total: int) -> None:
-        self.job, self.generator, self.route, self.total, self.done = job, generator, route, total, 0
+    def __init__(self, job: Job, generator: Generator, reverse: ReverseProcess, total: int) -> None:
+        self.job, self.generator, self.reverse, self.total, self.done = job, generator, reverse, total, 0
 
     def __call__(self, step: SamplingStep) -> None:
         """Every step is asked, some are shown, the last of a batch counts its images."""
@@ -32,15 +32,15 @@ class Watch:
         if step.number == step.of:
             self.done += len(step.seeds)
             for seed, image in zip(step.seeds, step.state):
-                tell_state(self.job, "image", image, seed=seed, name=class_of(self.route, seed))
+                tell_state(self.job, "image", image, seed=seed, name=class_of(self.reverse, seed))
 
     def _show(self, step: SamplingStep) -> None:
-        expected = self.generator.decode(expectation(self.generator, step, self.route))
+        expected = self.generator.decode(expectation(self.generator, step, self.reverse))
         count = len(step.seeds)
         self.job.emit(
             {
                 "kind": "step", "number": step.number, "of": step.of, "t": step.t, "seeds": list(step.seeds),
-                "states": strip(list(self.generator.shown(step)))[0],
+                "states": strip(list(self.generator.decode_step(step)))[0],
                 "expected": strip(list(expected.clamp(0, 1)))[0],
                 "done": self.done + count * step.number / step.of, "total": self.total,
             }
@@ -48,53 +48,50 @@ class Watch:
 
 
 @torch.no_grad()
-def expectation(generator: Generator, step: SamplingStep, route: Route) -> Tensor:
-    """E[x0 | state] [B, C, H, W], for the classes of the seeds and guided as the route is."""
-    model = route.view(generator.model, step.seeds, len(step.state))
+def expectation(generator: Generator, step: SamplingStep, reverse: ReverseProcess) -> Tensor:
+    """E[x0 | state] [B, C, H, W], for the classes of the seeds and guided as the reverse process is."""
+    model = reverse.view(generator.model, step.seeds, len(step.state))
     when = torch.tensor([step.t], dtype=torch.float64, device=step.state.device)
     return model.denoised(model.to_coordinates(step.state), when)
 
 
-def class_of(route: Route, seed: int) -> str | None:
+def class_of(reverse: ReverseProcess, seed: int) -> str | None:
     """The name of the class of a seed; None where it has none."""
-    return None if route.classes is None else route.classes.names[int(route.classes.labels([seed]))]
+    return None if reverse.classes is None else reverse.classes.names[int(reverse.classes.labels([seed]))]
 
 
-def chosen(classes: str | None, guidance: float) -> list[str]:
-    """The options of a command that choose them."""
-    words = [] if classes is None else ["--class", classes]
-    return words if guidance == 1.0 else [*words, "--guidance", f"{guidance:g}"]
+def class_options(config: SamplingConfig) -> list[str]:
+    """The options of a command that choose classes and guidance."""
+    words = [] if config.classes is None else ["--class", str(config.classes)]
+    weight = config.guided.weight
+    return words if weight == 1.0 else [*words, "--guidance", f"{weight:g}"]
 
 
 def generate(
-    job: Job, generator: Generator, seeds: Sequence[int], *, steps: int, sampler: str, prior: str,
-    classes: str | None, guidance: float, path: str | Path, images: Path | None,
+    job: Job, generator: Generator, seeds: Sequence[int], config: SamplingConfig, *, path: str | Path,
+    images: Path | None,
 ) -> None:  # fmt: skip
     """Emit the images of the seeds, with their way from noise; ``images``: what the prior starts from."""
-    start, route = generator.start(prior, images), generator.route(sampler, steps, classes=classes, guidance=guidance)
-    said = lines(path, seeds, steps, sampler=sampler, prior=prior, classes=classes, guidance=guidance, images=images)
-    made = {"sampler": str(route.sampler), "nfe": route.nfe, "prior": start.description}
-    job.emit({"kind": "protocol", **said, **made})
-    generator.sample_along(route, seeds, start.prior, callback=Watch(job, generator, route, len(seeds)))
+    start, reverse = generator.named_prior(config.prior_name, images), generator.reverse_process(config)
+    made = {"sampler": str(reverse.sampler), "nfe": reverse.nfe, "prior": start.description}
+    job.emit({"kind": "protocol", **lines(path, seeds, config, images), **made})
+    generator.sample_with(reverse, seeds, start.prior, callback=Watch(job, generator, reverse, len(seeds)))
 
 
-def lines(
-    path: str | Path, seeds: Sequence[int], steps: int, *, sampler: str, prior: str, classes: str | None,
-    guidance: float, images: Path | None,
-) -> dict[str, str]:  # fmt: skip
+def lines(path: str | Path, seeds: Sequence[int], config: SamplingConfig, images: Path | None) -> dict[str, str]:
     """The command and the line of Python that make the same images."""
-    words = ["anisodiff", "sample", str(path), "--seeds", write_seeds(sorted(seeds)), "--steps", str(steps)]
-    keys = f"steps={steps}"
-    for name, value in (("sampler", sampler), ("prior", prior)):
+    words = ["anisodiff", "sample", str(path), "--seeds", write_seeds(sorted(seeds)), "--steps", str(config.steps)]
+    keys = f"steps={config.steps}"
+    for name, value in (("sampler", str(config.sampler)), ("prior", str(config.prior))):
         if value != "auto":
             words += [f"--{name}", value]
             keys += f", {name}={value!r}"
     words += [] if images is None else ["--images", str(images)]
     given = "" if images is None else f", images={str(images)!r}"
-    keys += "" if classes is None else f", classes={classes!r}"
-    keys += "" if guidance == 1.0 else f", guidance={guidance:g}"
+    keys += "" if config.classes is None else f", classes={config.classes!r}"
+    keys += "" if config.guidance == 1.0 else f", guidance={config.guided.weight:g}"
     return {
-        "command": shlex.join([*words, *chosen(classes, guidance), "--out", "samples.png"]),
+        "command": shlex.join([*words, *class_options(config), "--out", "samples.png"]),
         "python": f"anisodiff.load({str(path)!r}{given}).sample_seeds(range({seeds[0]}, {seeds[-1] + 1}), {keys})",
     }  # fmt: skip
 

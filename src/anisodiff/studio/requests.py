@@ -4,6 +4,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat
 
+from anisodiff.generation import SamplingConfig
 from anisodiff.models.guidance import LARGEST
 from anisodiff.studio.design import SIZES
 
@@ -40,17 +41,25 @@ class Shown(Request):
     seed: Seed = 0
 
 
-class Generated(Request):
-    """Images of a model."""
+class Sampled(Request):
+    """What every request for images of a model says."""
 
     model: Word
     seed: Seed = 0
     n: Annotated[int, Field(ge=1, le=MOST_IMAGES)] = 4
     steps: Steps = 20
     sampler: Word = "auto"
-    prior: Word = "auto"
     classes: Word | None = None
     guidance: Weight = 1.0
+
+    def sampling(self) -> SamplingConfig:
+        return SamplingConfig(**self.model_dump(include={"steps", "sampler", "prior", "classes", "guidance"}))
+
+
+class Generated(Sampled):
+    """Images from a prior."""
+
+    prior: Word = "auto"
 
 
 class Strokes(Request):
@@ -66,19 +75,12 @@ class Strokes(Request):
     amount: Annotated[FiniteFloat, Field(gt=0, le=200)] = 12.0
 
 
-class Painted(Request):
-    """A painting, how strongly it is changed, and how many candidates are made of it."""
+class Painted(Sampled):
+    """Candidates of a painting, and how strongly it is changed."""
 
-    model: Word
     painting: Address
     mask: Address | None = None
     strength: Annotated[FiniteFloat, Field(gt=0, lt=1)] = 0.6
-    seed: Seed = 0
-    n: Annotated[int, Field(ge=1, le=MOST_IMAGES)] = 4
-    steps: Steps = 20
-    sampler: Word = "auto"
-    classes: Word | None = None
-    guidance: Weight = 1.0
 
 
 class Started(Request):

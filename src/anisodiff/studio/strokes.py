@@ -8,10 +8,10 @@ from torch import Tensor
 
 from anisodiff.editing import edit, noise_level, noised, strokes
 from anisodiff.editing.strength import time_of
-from anisodiff.generation import Generator
+from anisodiff.generation import Generator, SamplingConfig
 from anisodiff.io.images import Fit, to_unit
 from anisodiff.registry import process
-from anisodiff.studio.generate import Watch, chosen, class_of, tell_state
+from anisodiff.studio.generate import Watch, class_of, class_options, tell_state
 from anisodiff.studio.pictures import opened
 from anisodiff.studio.queue import Job
 
@@ -54,22 +54,31 @@ def show_noised(job: Job, generator: Generator, painting: Tensor, *, strength: f
 
 
 def paint(
-    job: Job, generator: Generator, painting: Tensor, mask: Tensor | None, *, strength: float, seeds: list[int],
-    steps: int, sampler: str, classes: str | None, guidance: float, path: str | Path,
+    job: Job, generator: Generator, painting: Tensor, mask: Tensor | None, config: SamplingConfig, *,
+    strength: float, seeds: list[int], path: str | Path,
 ) -> None:  # fmt: skip
     """Emit one candidate for every seed, with its way from the noised input."""
-    route = generator.route(sampler, steps, time_of(generator, None, strength), classes=classes, guidance=guidance)
-    words = ["anisodiff", "edit", str(path), "painting.png", "--strength", f"{strength:g}", "--steps", str(steps)]
+    reverse = generator.reverse_process(config, time_of(generator, None, strength))
+    words = [
+        "anisodiff",
+        "edit",
+        str(path),
+        "painting.png",
+        "--strength",
+        f"{strength:g}",
+        "--steps",
+        str(config.steps),
+    ]
     words += ["--mask", "mask.png"] if mask is not None else []
-    words += ["--sampler", sampler] if sampler != "auto" else []
-    words += chosen(classes, guidance)
+    words += ["--sampler", str(config.sampler)] if config.sampler != "auto" else []
+    words += class_options(config)
     words += ["--seed", str(seeds[0]), "--candidates", str(len(seeds)), "--out", "edits"]
-    job.emit({"kind": "protocol", "command": shlex.join(words), "sampler": str(route.sampler), "nfe": route.nfe})
+    job.emit({"kind": "protocol", "command": shlex.join(words), "sampler": str(reverse.sampler), "nfe": reverse.nfe})
     several = painting[None].expand(len(seeds), *painting.shape)
     made = edit(
-        generator, several, seeds=seeds, strength=strength, steps=steps, sampler=sampler, mask=mask, classes=classes,
-        guidance=guidance, callback=Watch(job, generator, route, len(seeds)),
+        generator, several, config, seeds=seeds, strength=strength, mask=mask,
+        callback=Watch(job, generator, reverse, len(seeds)),
     )  # fmt: skip
     if mask is not None:  # outside of it the painting stays
         for seed, image in zip(seeds, made.as_subclass(torch.Tensor)):
-            tell_state(job, "image", image, seed=seed, name=class_of(route, seed))
+            tell_state(job, "image", image, seed=seed, name=class_of(reverse, seed))
