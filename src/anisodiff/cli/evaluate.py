@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 import typer
 
 from anisodiff.cli import common, feature_network
-from anisodiff.cli.report import show_comparison, show_report
+from anisodiff.cli.tables import show_comparison, show_report
 from anisodiff.io.atomic import replacing
 from anisodiff.runtime.progress import stages
 

@@ -243,7 +243,7 @@ def _protocol(rows: Sequence[Row], study: dict[str, Any]) -> str:
                 if held.get("report") is not None:
                     report = Report.of(held["report"])
                     reports.append(report)
-                    samples, _, common = report.line().partition(" against ")
+                    samples, _, common = report.protocol.line().partition(" against ")
                     shared[f"- All against {common}"] = None
                     own.append(f"- {row.label}, training seed {seed}, {held['sampling']['sampler']}: {samples}")
     free = ("nfe", "prior")

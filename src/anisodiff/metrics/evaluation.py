@@ -192,11 +192,13 @@ def evaluate(
         classes=(known_classes, _classes(expected.images, theirs)),
     )  # fmt: skip
     values: list[Value] = []
+    taken: list[str] = []
     for name in named:
         if reason := obstacle(name, pair):
             leave_out(name, WORDS[name], reason)
         else:
             values += MEASURE[name](pair)
+            taken.append(name)
     if held is not None:
         apart_classes = None if others is None else _classes(others.images, held)
         against = replace(pair, reference=held, classes=(known_classes, apart_classes))
@@ -206,7 +208,7 @@ def evaluate(
         reference=expected.name, reference_split=expected.split, reference_fingerprint=theirs.fingerprint,
         reference_count=theirs.count, size="×".join(map(str, ours.size)), network=network.name,
         weights=network.weights, resize=network.resize, precision=network.precision,
-        settings=settings.describe(), heldout_fingerprint=None if held is None else held.fingerprint,
+        settings=settings.describe(taken), heldout_fingerprint=None if held is None else held.fingerprint,
         nfe=generation.nfe, prior=generation.prior, seed=generation.seed, version=__version__,
         classes=generation.classes,
         reference_resize=theirs.resize,
