@@ -209,6 +209,7 @@ def bad_cases(folder: Path) -> list[tuple[tuple[object, ...], str]]:
         ((*both, *TINY, "--compare", "none.json"), "cannot read none.json"),
         ((*both, *TINY, "--data", "large"), "--data is the path of a named set; reference is not one"),
         ((*both, *TINY, "--images", "large"), "--images belongs to a model"),
+        ((*both, *TINY, "--latent", "large"), "--latent belongs to a model, and samples holds images"),
         ((*both, "--network", "none", "--metrics", "fid"), "fid does not apply: it needs a feature network"),
         ((*both, *TINY, "--metrics", "edges", "--sheet", "s.png"), "a sheet belongs to the metric memorization"),
         (("samples", *TINY), "samples is no run or model: say what to compare it with, --reference"),

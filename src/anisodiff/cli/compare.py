@@ -74,7 +74,7 @@ def compare(
         network=feature_network.Choice(
             name=network, weights=weights, given=given, tf32=tf32, download=download, trust_code=trust_code),
         span=span, batch=batch, compile=compile, device=device,
-        measures="evaluate" in chosen or ("train" in chosen and track > 0),
+        measures="evaluate" in chosen,
     )  # fmt: skip
     settings = asked.settings(
         budget=_budget(budget, images), track=track, track_n=min(track_n, n),

@@ -107,12 +107,9 @@ def evaluate(
         raise ValueError("expected a run or model, or a folder, zip or npz of images, to measure")
     model = is_model(samples)
     guided = common.guidance(guidance, interval)
-    if not model and (classes is not None or guided.acts):
-        raise ValueError(
-            f"--class and --guidance belong to a model: {samples} is none, its protocol says how it was made"
-        )
-    if not model and images is not None:
-        raise ValueError(f"--images belongs to a model: it is what a prior starts from; {samples} is none")
+    of_models = {"--class": classes, "--guidance": guided.acts or None, "--images": images, "--latent": latent}
+    if not model and (wrong := [option for option, value in of_models.items() if value is not None]):
+        raise ValueError(f"{wrong[0]} belongs to a model, and {samples} holds images; leave it out")
     if not model and reference is None:
         existing(samples, "a run or model, or a folder, .zip or .npz of images")
         raise ValueError(f"{samples} is no run or model: say what to compare it with, --reference NAME/SPLIT or PATH")

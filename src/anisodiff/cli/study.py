@@ -18,7 +18,7 @@ from anisodiff.cli import common
 from anisodiff.cli.feature_network import Choice, pick_network
 from anisodiff.cli.tables import show_table
 from anisodiff.io.atomic import leaving_nothing, without_folders
-from anisodiff.runtime.progress import StageProgress, stages
+from anisodiff.runtime.progress import StageProgress, no_stage_progress, stages
 
 if TYPE_CHECKING:
     import torch
@@ -167,14 +167,6 @@ def opened(
     ``fixed``: more settings that may not change; ``points``: the values of a run of a sweep, by its name; ``dry``:
     write nothing.
     """
-    with leaving_nothing(asked.out, "study.json"):
-        yield from _opened(kind, runs, settings, asked, own=own, fixed=fixed, points=points, dry=dry)
-
-
-def _opened(
-    kind: str, runs: "Sequence[Run]", settings: "StudySettings", asked: Asked, *, own: bool,
-    fixed: Mapping[str, Any] | None, points: Mapping[str, Any] | None, dry: bool,
-) -> Iterator[OpenStudy]:  # fmt: skip
     from anisodiff import experiments
     from anisodiff.io.checkpoint import find
     from anisodiff.io.hub import is_hub
@@ -182,37 +174,39 @@ def _opened(
     from anisodiff.runtime.devices import pick_device
     from anisodiff.training.picking import Machine
 
-    deadline, overrides = deadline_of(asked), common.settings(asked.overrides)
-    if isinstance(overrides.get("latent"), str):
-        overrides |= common.latent_keys(overrides["latent"])
-    for typed in (overrides, *(one.changes for one in runs)):
-        trust(typed)
-    if asked.network.trust_code:
-        for one in runs:
-            for path in filter(None, (one.base if one.checkpoint else None, one.start)):
-                if is_hub(path) or Path(path).is_dir():
-                    trust(find(path).meta["config"])
-    dataset = open_data(runs, asked, dry=dry)
-    configs = experiments.configs(
-        runs, dataset, overrides, Machine.of(pick_device(asked.device)), own=own, images=settings.budget.images
-    )
-    experiments.check_runs(runs, configs, dataset)
-    entries = experiments.seed_runs(runs, configs, settings, asked.out)
-    described = experiments.describe_runs(entries)
-    for entry in entries:
-        if points is not None:
-            described[entry.place.name]["point"] = points[entry.run.name]
-    known = {**settings.fixed(), "data": dataset.fingerprint[:16] or None, **(fixed or {})}
+    with leaving_nothing(asked.out, "study.json"):
+        deadline, overrides = deadline_of(asked), common.settings(asked.overrides)
+        if isinstance(overrides.get("latent"), str):
+            overrides |= common.latent_keys(overrides["latent"])
+        for typed in (overrides, *(one.changes for one in runs)):
+            trust(typed)
+        if asked.network.trust_code:
+            for one in runs:
+                for path in filter(None, (one.base if one.checkpoint else None, one.start)):
+                    if is_hub(path) or Path(path).is_dir():
+                        trust(find(path).meta["config"])
+        dataset = open_data(runs, asked, dry=dry)
+        configs = experiments.configs(
+            runs, dataset, overrides, Machine.of(pick_device(asked.device)), own=own, images=settings.budget.images
+        )
+        experiments.check_runs(runs, configs, dataset)
+        entries = experiments.seed_runs(runs, configs, settings, asked.out)
+        described = experiments.describe_runs(entries)
+        for entry in entries:
+            if points is not None:
+                described[entry.place.name]["point"] = points[entry.run.name]
+        known = {**settings.fixed(), "data": dataset.fingerprint[:16] or None, **(fixed or {})}
 
-    def hold(more: Mapping[str, Any]) -> None:
-        experiments.open_study(asked.out, kind, {**known, **more}, described, command=command(), dry=dry)
+        def hold(more: Mapping[str, Any]) -> None:
+            experiments.open_study(asked.out, kind, {**known, **more}, described, command=command(), dry=dry)
 
-    hold({})
-    if asked.measures and not dry:
-        asked = replace(asked, network=asked.network.asked())
-    with stages(common.console) as tell:
-        study = _study(asked, settings, dataset, deadline, tell, hold)
-        yield OpenStudy(study=study, entries=entries, configs=configs)
+        hold({})
+        study = _study(asked, settings, dataset, deadline, no_stage_progress, hold)
+        if asked.measures and not dry and experiments.missing(study, entries):
+            asked = replace(asked, network=asked.network.asked())
+        with stages(common.console) as tell:
+            study = _study(asked, settings, dataset, deadline, tell, hold)
+            yield OpenStudy(study=study, entries=entries, configs=configs)
 
 
 def _study(
