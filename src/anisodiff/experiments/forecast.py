@@ -72,6 +72,7 @@ class Line:
     samples: int
     nfe: tuple[int, ...]
     priors: tuple[str, ...]
+    timed_process: bool = True
     seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PARTS, 0.0))
 
     def cells(self) -> list[str]:
@@ -122,6 +123,9 @@ class Forecast:
         where = self.device if self.cores is None else f"{self.device}, {self.cores} core{'s'[: self.cores > 1]}"
         shown = f"{hours:.2g}" if hours < 10 else f"{hours:,.0f}"
         halving = [f"halving: {', '.join(self.rounds)}"] if len(self.rounds) > 1 else []
+        untimed = [line.run for line in self.lines if not line.timed_process]
+        if untimed:
+            halving.append(f"forward process not timed, counted as that of another run: {', '.join(untimed)}")
         return [*halving, f"in all {about(self.total)} on {where}: {parts}", f"cost: {shown} {unit}"]
 
     def as_dict(self) -> dict[str, Any]:
@@ -176,6 +180,7 @@ def _line(study: Study, entry: SeededRun, config: TrainConfig, speed: Speed) -> 
         run=label_of({"text": run.text, "run": run.name}), process=str(config.process["preset"]),
         network=str(config.network["name"]), parameters=speed.parameters, training=training, images=images,
         samples=run.n or settings.n, nfe=run.steps or settings.steps, priors=entry.priors(settings),
+        timed_process=speed.timed_process,
     )  # fmt: skip
 
 

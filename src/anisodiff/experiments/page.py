@@ -6,13 +6,12 @@ from typing import Any
 
 from anisodiff.experiments import plots
 from anisodiff.experiments.edits import file_of
-from anisodiff.experiments.results import Number, Row, Summary, best, cell, over_images, read_rows, text
-from anisodiff.io.atomic import replacing
+from anisodiff.experiments.results import METRICS, Number, Row, Summary, best, cell, over_images, read_rows, text
+from anisodiff.io.atomic import replacing, without_folders
 from anisodiff.io.records import write_json
 from anisodiff.metrics.protocol import ENOUGH, Report, aligned
 from anisodiff.runtime.durations import about
 
-METRICS = ("fid", "fid_infinity", "kid", "precision", "recall", "density", "coverage", "edges", "spectrum_error")
 _MARKED = ("fid", "edges", "spectrum_error")
 """Positive, and lower is better: a difference in per cent means something."""
 
@@ -25,6 +24,7 @@ def write_page(out: Path, study: dict[str, Any], names: Sequence[str] | None = N
     figures = plots.draw_all(rows, priors, out)
     table, n = _main_table(rows, priors), int(study["fixed"]["n"])
     few = [f"{n} samples: below {ENOUGH:,} FID is biased and noisy."] if n < ENOUGH else []
+    few += _latent_note(rows, study["runs"])
     parts = ["# Comparison", _opening(study, rows), aligned(table, widest=60)]
     for prior in priors:
         parts += [f"## All numbers, prior `{prior}`", _metrics_table(rows, prior)]
@@ -72,6 +72,15 @@ def _opening(study: dict[str, Any], rows: Sequence[Row]) -> str:
         f"{len(rows)} runs, {trained}, {fixed['n']} samples, {seeds} seed{'s' if seeds > 1 else ''} of "
         "training. Lower is better for FID; the best is bold."
     )
+
+
+def _latent_note(rows: Sequence[Row], runs: dict[str, Any]) -> list[str]:
+    """A line where some runs are trained on latents and others on pixels."""
+    latent = [row.label for row in rows if (runs[row.places[0].name].get("config") or {}).get("latent")]
+    if len(latent) in (0, len(rows)):
+        return []
+    also = "encoding is not in their training time, and an edit's strength is one in latent space"
+    return [f"Trained on latents: {', '.join(latent)}; decoded images are compared, {also}."]
 
 
 def _given(row: Row) -> bool:
@@ -261,7 +270,7 @@ def _config_lines(runs: dict[str, Any]) -> list[str]:
     common = {key: value for key, value in first.items() if all(c.get(key) == value for c in configs.values())}
 
     def words(values: dict[str, Any]) -> str:
-        return ", ".join(f"{key} = {value}" for key, value in values.items())
+        return without_folders(", ".join(f"{key} = {value}" for key, value in values.items()))
 
     lines = [f"- training, all: {words(common)}"] if common else []
     for name, described in runs.items():

@@ -13,6 +13,9 @@ from typing import Any
 
 from anisodiff.experiments.layout import RESULT, TRAINED, Place, read_json
 
+HIGHER = ("precision", "recall", "density", "coverage")
+"""Of these a higher value is better."""
+METRICS = ("fid", "fid_infinity", "kid", *HIGHER, "edges", "spectrum_error")
 INSIGNIFICANT = 0.1
 
 

@@ -16,13 +16,10 @@ from anisodiff import notation
 from anisodiff.experiments.budget import Budget
 from anisodiff.experiments.compare import missing, run_study
 from anisodiff.experiments.layout import read_study
-from anisodiff.experiments.results import Row, read_rows
+from anisodiff.experiments.results import HIGHER, METRICS, Row, read_rows
 from anisodiff.experiments.runs import OWN, Run, parse_run, slug, split_outside
 from anisodiff.experiments.study import SeededRun, Study, seed_runs
 from anisodiff.training import TrainConfig
-
-HIGHER = ("precision", "recall", "density", "coverage")
-METRICS = ("fid", "fid_infinity", "kid", *HIGHER, "edges", "spectrum_error")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from anisodiff.experiments.plots import tidy
-from anisodiff.experiments.results import Number, Row, Summary, best, cell, text
-from anisodiff.experiments.sweep import HIGHER, METRICS, ranked
+from anisodiff.experiments.results import HIGHER, METRICS, Number, Row, Summary, best, cell, text
+from anisodiff.experiments.sweep import ranked
 from anisodiff.io.atomic import replacing
 from anisodiff.io.figures import canvas, save_figure
 from anisodiff.io.records import write_json
