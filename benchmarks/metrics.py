@@ -34,10 +34,10 @@ from anisodiff.metrics import (
     frechet_distance,
     gaussian_statistics,
     image_set,
+    image_statistics,
     inception,
     kernel_distance,
     prdc,
-    survey,
 )
 from anisodiff.metrics.resize import tf1_bilinear
 from anisodiff.metrics.weights import INCEPTION
@@ -130,8 +130,8 @@ def everything(
         table.add(name, getattr(found, name), "", "k=5, test against as many training images")
 
     table.timed(
-        f"whole survey of {m} images",
-        lambda: survey(image_set(test), network, settings=Settings(batch_size=batch)),
+        f"all statistics of {m} images",
+        lambda: image_statistics(image_set(test), network, settings=Settings(batch_size=batch)),
         "features, statistics, fingerprint, spectra, edges, projections",
     )
     return x, y

@@ -25,9 +25,9 @@ from anisodiff.training import Hooks, Plan, TrainConfig, train
 from anisodiff.training.preview import fit_prior, showing
 from anisodiff.training.setup import describe as describe_run
 from anisodiff.training.setup import load_start, with_latents
-from tests.latent.conftest import FACTOR, SIZE, pixels, write_autoencoder
 from tests.experiments.conftest import NETWORK as FEATURES
 from tests.experiments.conftest import SETTINGS
+from tests.latent.conftest import FACTOR, SIZE, pixels, write_autoencoder
 from tests.metrics.conftest import save_network
 from tests.support.children import together
 

@@ -25,7 +25,7 @@ from anisodiff.metrics import (
     image_set,
     load_statistics,
 )
-from anisodiff.metrics.statistics import is_statistics
+from anisodiff.metrics.cache import is_statistics
 from tests.metrics.conftest import random_images, save_folder
 
 NAMES = {

@@ -23,7 +23,7 @@ from anisodiff.metrics import (
     evaluate,
     generated,
     image_set,
-    survey,
+    image_statistics,
     walk,
 )
 from anisodiff.metrics.samples import Origin, find_sources, ordered_fingerprint, read_origin, sources_of
@@ -66,11 +66,11 @@ def test_several_processes_make_each_sample_once_in_order(pooled: FeatureNetwork
     for rank in range(world):  # what each process would hand over
         alone = Process(rank, world, lambda piece: parts.append(piece) or [piece])
         made = generated(Model(), count, name="m", distributed=alone)
-        survey(made, pooled, settings=settings, keep=5, context=Context(distributed=alone))
+        image_statistics(made, pooled, settings=settings, keep=5, context=Context(distributed=alone))
     joined = Process(0, world, lambda _: parts)
     made = generated(Model(), count, name="m", distributed=joined)
-    whole = survey(made, pooled, settings=settings, keep=5, context=Context(distributed=joined))
-    expected = survey(image_set(Model().images[:count]), pooled, settings=settings, keep=5)
+    whole = image_statistics(made, pooled, settings=settings, keep=5, context=Context(distributed=joined))
+    expected = image_statistics(image_set(Model().images[:count]), pooled, settings=settings, keep=5)
     assert whole.digests == expected.digests
     torch.testing.assert_close(whole.features, expected.features)
     assert torch.equal(whole.kept, expected.kept)

@@ -35,7 +35,7 @@ def _draw(screen: Console, cells: Cells) -> None:
 def show_table(
     table: Cells, narrow: Cells, notes: Sequence[str] = (), console: Console | None = None, *, err: bool = False
 ) -> None:
-    """Rows of cells, the head first, and a line for each note; a terminal gets ``narrow``. ``err``: standard error."""
+    """Rows of cells, the head first, and a line for each note; a terminal gets ``narrow``. ``err``: not on stdout."""
     from anisodiff.metrics.protocol import aligned
 
     screen, lines = console or _screen(err=err), [f"- {note}" for note in notes]

@@ -9,14 +9,14 @@ from anisodiff.metrics import (
     FeatureNetwork,
     Generation,
     ImageSet,
+    ImageStatistics,
     Reference,
     Settings,
-    Survey,
-    cached_survey,
+    cached_statistics,
     evaluate,
     frechet_distance,
+    image_statistics,
     kernel_distance,
-    survey,
 )
 
 MEASURED = ("fid", "kid", "prdc", "spectrum", "edges")
@@ -41,14 +41,14 @@ class Evaluator:
             "metrics": self.settings.describe(),
         }
 
-    def survey(self, images: ImageSet) -> Survey:
+    def statistics(self, images: ImageSet) -> ImageStatistics:
         """Features of a set to compare with, cached."""
-        return cached_survey(images, self.network, settings=self.settings, context=self.context)
+        return cached_statistics(images, self.network, settings=self.settings, context=self.context)
 
     @cached_property
-    def known(self) -> Survey:
+    def known(self) -> ImageStatistics:
         content = self.reference.content
-        return content if isinstance(content, Survey) else self.survey(content)
+        return content if isinstance(content, ImageStatistics) else self.statistics(content)
 
     def report(self, samples: ImageSet, generation: Generation, *, limit: int) -> dict[str, Any]:
         """All of `MEASURED` on the first ``limit`` samples, as plain values."""
@@ -58,10 +58,10 @@ class Evaluator:
         )  # fmt: skip
         return asdict(found)
 
-    def distances(self, samples: ImageSet, *, limit: int, against: Survey | None = None) -> dict[str, Any]:
+    def distances(self, samples: ImageSet, *, limit: int, against: ImageStatistics | None = None) -> dict[str, Any]:
         """FID and KID alone, without extrapolation: for curves of many points."""
         theirs, settings = against or self.known, replace(self.settings, limit=limit)
-        ours = survey(samples, self.network, settings=settings, context=self.context)
+        ours = image_statistics(samples, self.network, settings=settings, context=self.context)
         kid = kernel_distance(
             ours.by_digest(ours.features),
             theirs.by_digest(theirs.features),

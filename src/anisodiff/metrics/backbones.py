@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 
 from anisodiff.extras import need
-from anisodiff.metrics.cache import Say
 from anisodiff.metrics.features import FeatureNetwork, Forward, float32_arithmetic, precision_label
 from anisodiff.metrics.resize import IMAGENET_INPUT, INCEPTION_INPUT, Preprocess
+from anisodiff.metrics.statistics import Say
 from anisodiff.metrics.weights import INCEPTION, PublishedWeights, find_weights, storage_of, weights_hash
 
 

@@ -17,7 +17,7 @@ from anisodiff.generation import Generator
 from anisodiff.metrics.images import ImageSet, Source, fingerprint_of, image_digests, image_set, walk
 from anisodiff.metrics.protocol import HELDOUT, Protocol, Report, Value
 from anisodiff.metrics.references import Reference
-from anisodiff.metrics.survey import Context, Survey
+from anisodiff.metrics.statistics import Context, ImageStatistics
 from anisodiff.noise import combine
 from anisodiff.path_bound import LEVELS, PathBound, last_time, obstacle
 from anisodiff.priors import GaussianPrior
@@ -179,7 +179,7 @@ def bits_per_dimension(
 
 def _reference(source: Source | Reference) -> Reference:
     if isinstance(source, Reference):
-        if isinstance(source.content, Survey):
+        if isinstance(source.content, ImageStatistics):
             raise ValueError(f"{source.name}: bits need the images, not their statistics")
         return source
     found = image_set(source)

@@ -14,11 +14,11 @@ from typing import Any
 from anisodiff.data import NAMED, is_dataset, named_source, open_dataset, prepare
 from anisodiff.data.dataset import read_meta
 from anisodiff.io.images import Fit
+from anisodiff.metrics.cache import is_statistics, load_statistics
 from anisodiff.metrics.features import FeatureNetwork
 from anisodiff.metrics.images import ImageSet, image_set
 from anisodiff.metrics.protocol import Settings
-from anisodiff.metrics.statistics import is_statistics, load_statistics
-from anisodiff.metrics.survey import Context, Survey
+from anisodiff.metrics.statistics import Context, ImageStatistics
 from anisodiff.training import run_folder
 
 REFUSED = "another resolution is refused"
@@ -31,7 +31,7 @@ class Reference:
 
     name: str
     split: str
-    content: ImageSet | Survey
+    content: ImageSet | ImageStatistics
     path: Path | None = None
 
     @property

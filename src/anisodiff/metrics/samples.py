@@ -24,10 +24,9 @@ from anisodiff.io.archives import open_zip, read_member
 from anisodiff.io.hub import is_hub
 from anisodiff.io.images import to_bytes
 from anisodiff.io.records import parse_json, read_json
-from anisodiff.metrics.cache import Say, silent
 from anisodiff.metrics.images import ImageSet, Labeled, image_set, peek, walk
 from anisodiff.metrics.protocol import Generation
-from anisodiff.metrics.survey import Context
+from anisodiff.metrics.statistics import Context, Say, silent
 from anisodiff.models.guidance import Guidance
 from anisodiff.noise import KeyedNoise
 from anisodiff.pretrained import shipped

@@ -1,4 +1,4 @@
-"""The metrics as values of a report: from two surveyed sets to numbers with notes."""
+"""The metrics as values of a report: from the statistics of two sets to numbers with notes."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -14,15 +14,15 @@ from anisodiff.metrics.images import Labeled
 from anisodiff.metrics.memorization import Memorization, binomial_error, source_recovery
 from anisodiff.metrics.pixel_metrics import sliced_wasserstein, spectrum_error
 from anisodiff.metrics.protocol import ENOUGH, Settings, Value, few_samples_note
-from anisodiff.metrics.survey import Survey
+from anisodiff.metrics.statistics import ImageStatistics
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Pair:
-    """Two surveyed sets; the search for copies and the sources of the samples ``[n]`` where there are any."""
+    """Two sets; the search for copies and the sources of the samples ``[n]`` where there are any."""
 
-    samples: Survey
-    reference: Survey
+    samples: ImageStatistics
+    reference: ImageStatistics
     network: FeatureNetwork
     settings: Settings
     copies: Memorization | None = None
@@ -110,7 +110,7 @@ def _score(pair: Pair) -> list[Value]:
 def _prdc(pair: Pair) -> list[Value]:
     generator, limit = pair.settings.generator(), pair.settings.prdc_limit
 
-    def some(side: Survey) -> Tensor:
+    def some(side: ImageStatistics) -> Tensor:
         features, order = side.features, torch.randperm(side.count, generator=generator)[:limit]
         return features if side.count <= limit else side.by_digest(features)[order.to(features.device)]
 

@@ -25,8 +25,8 @@ from torch import Tensor, nn
 
 from anisodiff.io.atomic import atomic
 from anisodiff.io.torchscript import script_tensors
-from anisodiff.metrics.cache import Say, cache_folder
 from anisodiff.metrics.inception_v3 import InceptionV3
+from anisodiff.metrics.statistics import Say, cache_folder
 
 ENVIRONMENT = "ANISODIFF_INCEPTION"
 
