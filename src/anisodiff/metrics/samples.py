@@ -8,10 +8,10 @@ A generated batch is dropped after its use, so any number of samples takes the m
 
 import hashlib
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -19,7 +19,7 @@ from torch import Tensor
 from anisodiff.data.dataset import is_dataset, open_dataset, shape_line
 from anisodiff.generation import Generator, SamplingConfig, parse_seeds
 from anisodiff.generation.classes import ClassChoice
-from anisodiff.generation.reverse import START, Route, keys_of
+from anisodiff.generation.reverse import START, keys_of
 from anisodiff.io.archives import open_zip, read_member
 from anisodiff.io.hub import is_hub
 from anisodiff.io.images import to_bytes
@@ -30,7 +30,7 @@ from anisodiff.metrics.statistics import Context, Say, silent
 from anisodiff.models.guidance import Guidance
 from anisodiff.noise import KeyedNoise
 from anisodiff.pretrained import shipped
-from anisodiff.priors import Prior, choose
+from anisodiff.priors import choose
 from anisodiff.runtime.distributed import Distributed
 from anisodiff.training import run_folder
 
@@ -39,28 +39,14 @@ KEYS = {"nfe": int, "prior": str, "seed": int, "seeds": str, "count": int, "chan
 ORDERED = 10**8  # samples are named by eight digits: from here on names and seeds sort differently
 
 
-class Model(Protocol):
-    """Anything that turns seeds into images ``[n,C,H,W]`` in [0,1], one image per seed, independent of the batch."""
-
-    def sample_seeds(self, seeds: Sequence[int], *, steps: int, sampler: str, prior: str) -> Tensor:
-        """The images of these seeds."""
-
-
 def generated(
-    model: Model,
-    count: int,
-    *,
-    name: str,
-    seed: int = 0,
-    steps: int = 50,
-    sampler: str = "exponential",
-    prior: str = "auto",
-    batch: int | None = None,
+    make: Callable[[Sequence[int]], Tensor], count: int, *, name: str, seed: int = 0, batch: int | None = None,
     distributed: Distributed | None = None,
-) -> ImageSet:
-    """``count`` samples of ``model`` with the seeds ``seed`` … ``seed + count − 1``; it can be walked only once.
+) -> ImageSet:  # fmt: skip
+    """``count`` samples of the seeds ``seed`` … ``seed + count − 1``; the set can be read only once.
 
-    Of W processes each generates every W-th batch, in the order of the seeds; ``batch``: at most this many images.
+    ``make`` turns seeds into images ``[n,C,H,W]`` in [0,1], at most ``batch`` at a time. Of W processes each makes
+    every W-th batch, in the order of the seeds.
     """
     rank, world = (0, 1) if distributed is None else (distributed.rank, distributed.world)
     if count < world:
@@ -70,8 +56,7 @@ def generated(
     def generate(size: int) -> Iterator[Tensor]:
         size = min(size, batch or size, count // world)  # every process gets a batch
         for start in range(seed + rank * size, end, world * size):
-            seeds = range(start, min(start + size, end))
-            yield to_bytes(model.sample_seeds(seeds, steps=steps, sampler=sampler, prior=prior))
+            yield to_bytes(make(range(start, min(start + size, end))))
 
     return ImageSet(name=name, open=generate, count=-(-count // world), once=True)
 
@@ -210,18 +195,6 @@ def read_samples(path: Path, say: Say = silent) -> Samples:
     return Samples(images=images, size=peek(images, 1)[0], origin=origin)
 
 
-@dataclass(frozen=True)
-class _Along:
-    """A model with its route and prior chosen."""
-
-    model: Generator
-    route: Route
-    prior: Prior
-
-    def sample_seeds(self, seeds: Sequence[int], *, steps: int, sampler: str, prior: str) -> Tensor:
-        return self.model.sample_along(self.route, seeds, self.prior).images
-
-
 def generate_samples(
     model: Generator, name: str, n: int, *, seed: int, config: SamplingConfig, context: Context
 ) -> Samples:
@@ -239,8 +212,8 @@ def generate_samples(
         classes=route.classes,
     )  # fmt: skip
     images = generated(
-        _Along(model, route, start.prior), n, name=name, seed=seed, steps=config.steps, sampler=config.sampler,
-        prior=config.prior, batch=config.batch, distributed=context.distributed,
+        lambda part: model.sample_along(route, part, start.prior).images, n, name=name, seed=seed, batch=config.batch,
+        distributed=context.distributed,
     )  # fmt: skip
     images = replace(images, classes=_classes(route.classes, seeds))
     return Samples(images=images, size=model.size, origin=origin)
