@@ -282,7 +282,7 @@ def test_checkpoints_of_one_run_make_a_curve(command, calm, tmp_path):
         (("ve", "--images", "4", "--steps", "0"), "steps: got '0'"),
         (("ve", "--images", "4", "--seeds", "a"), "--seeds: got 'a'"),
         (("ve", "--images", "4", "--stage", "trian"), "did you mean 'train'?"),
-        (("ve", "--images", "4", "--only", "heat"), "--only: no run 'heat'"),
+        (("ve", "--images", "4", "--only", "heat"), "unknown --only 'heat'; valid: ve"),
         (("ve", "--images", "4", "--for", "1 day"), "--for: got '1 day'"),
         (("ve", "--images", "4", "--edit", "data", "--strengths", "2"), "strengths: got [2.0]"),
         (("ve", "--images", "4", "--n", "3"), "n: got 3, expected 10 or more"),

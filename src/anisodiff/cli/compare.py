@@ -9,7 +9,9 @@ from anisodiff import notation
 from anisodiff.cli import common, feature_network, study
 
 if TYPE_CHECKING:
-    from anisodiff.experiments import Budget, EditTask, Run
+    from collections.abc import Sequence
+
+    from anisodiff.experiments import Budget, EditTask
 
 BUDGET = "10min"
 
@@ -62,13 +64,13 @@ def compare(
     """
     from anisodiff import experiments
 
-    chosen = _stages(stage)
+    chosen = _listed(stage, experiments.STAGES, "--stage")
     if chosen == ("page",) and not names and not dry_run:
         study.tell_end(experiments.write_page(out, experiments.read_study(out, "comparison")), [], as_json)
         return
     runs = [experiments.parse_run(name) for name in names or []]
     experiments.check_names(runs)
-    wanted = _only(only, runs)
+    wanted = _listed(only, [one.name for one in runs], "--only")
     asked = study.Asked(
         data=data, out=out, n=n, steps=steps, prior=prior, seeds=seeds, overrides=overrides, reference=reference,
         network=feature_network.Choice(
@@ -96,22 +98,12 @@ def compare(
     study.tell_end(page, experiments.missing(held.study, held.entries), as_json)
 
 
-def _stages(text: str | None) -> tuple[str, ...]:
-    from anisodiff.experiments import STAGES
-
-    found = STAGES if text is None else tuple(part.strip() for part in text.split(","))
+def _listed(text: str | None, known: "Sequence[str]", option: str) -> tuple[str, ...]:
+    """The names of ``a,b``, or all that are known."""
+    found = tuple(known) if text is None else tuple(part.strip() for part in text.split(","))
     for part in found:
-        if part not in STAGES:
-            raise ValueError(f"unknown --stage {part!r}; {notation.nearest(part, STAGES)}")
-    return found
-
-
-def _only(text: str | None, runs: "list[Run]") -> list[str]:
-    known = [one.name for one in runs]
-    found = known if text is None else [part.strip() for part in text.split(",")]
-    for name in found:
-        if name not in known:
-            raise ValueError(f"--only: no run {name!r}; {notation.nearest(name, known)}")
+        if part not in known:
+            raise ValueError(f"unknown {option} {part!r}; {notation.nearest(part, known)}")
     return found
 
 

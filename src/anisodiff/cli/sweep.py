@@ -73,7 +73,7 @@ def sweep(
     )  # fmt: skip
     settings = asked.settings(budget=_length(budget, images, halving, min_budget))
     halved = None if halving is None else experiments.Halving(eta=halving, metric=metric)
-    rounds = experiments.tags(len(runs), settings.budget, halved)
+    rounds = [tag for tag, _, _ in experiments.rungs(len(runs), settings.budget, halving)]
     fixed = {
         "rounds": rounds, "prior": settings.priors[0],
         "halving": None if halved is None else f"1 in {halved.eta} by {halved.metric}",

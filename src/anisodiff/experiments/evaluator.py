@@ -5,6 +5,7 @@ from functools import cached_property
 from typing import Any
 
 from anisodiff import metrics
+from anisodiff.metrics.values import MEASURE, Pair
 
 MEASURED = ("fid", "kid", "prdc", "spectrum", "edges")
 
@@ -51,13 +52,8 @@ class Evaluator:
         """FID and KID alone, without extrapolation: for curves of many points."""
         theirs, settings = against or self.known, replace(self.settings, limit=limit)
         ours = metrics.image_statistics(samples, self.network, settings=settings, context=self.context)
-        kid = metrics.kernel_distance(
-            ours.by_digest(ours.features),
-            theirs.by_digest(theirs.features),
-            generator=settings.generator(),
-            block=settings.kid_block,
-        )
+        (kid,) = MEASURE["kid"](Pair(samples=ours, reference=theirs, network=self.network, settings=settings))
         return {
             "fid": metrics.frechet_distance(ours.gaussian, theirs.gaussian), "kid": kid.value,
-            "kid_error": kid.standard_error, "samples": ours.count, "against": theirs.count,
+            "kid_error": kid.error, "samples": ours.count, "against": theirs.count,
         }  # fmt: skip

@@ -18,6 +18,7 @@ from anisodiff.experiments.runs import Run
 from anisodiff.experiments.speeds import Measuring, Speed, Speeds
 from anisodiff.experiments.study import SeededRun, Study, seed_runs
 from anisodiff.experiments.sweep import Halving, rungs
+from anisodiff.experiments.training import machine
 from anisodiff.io.checkpoint import find
 from anisodiff.io.images import SUFFIXES
 from anisodiff.runtime.durations import about
@@ -46,13 +47,9 @@ def sweep_rounds(
     study: Study, runs: Sequence[Run], configs: Sequence[TrainConfig | None], out: Path, halving: Halving | None
 ) -> list[Round]:
     """The rounds of a sweep, as `run_sweep` goes through them."""
-    settings = study.settings
-    if halving is None:
-        entries = seed_runs(runs, configs, settings, out)
-        return [Round(entries=entries, count=len(runs), budget=settings.budget)]
     found = list[Round]()
-    for number, (count, budget) in enumerate(rungs(len(runs), settings.budget, halving.eta)):
-        entries = seed_runs(runs, configs, settings, out, f"rung-{number}")
+    for tag, count, budget in rungs(len(runs), study.settings.budget, None if halving is None else halving.eta):
+        entries = seed_runs(runs, configs, study.settings, out, tag)
         before = found[-1].budget if found else None
         found.append(Round(entries=entries, count=count, budget=budget, before=before))
     return found
@@ -157,14 +154,10 @@ def forecast(study: Study, rounds: Sequence[Round], speeds: Speeds, measuring: M
                 seconds[part] += share * cost[part]
     if seconds["metrics"]:
         seconds["metrics"] += reference * measuring.feature
-    cuda = study.device.type == "cuda"
     return Forecast(
-        lines=list(lines.values()),
-        rounds=[f"{one.count} × {one.budget}" for one in rounds],
-        seconds=seconds,
-        device=torch.cuda.get_device_name(study.device) if cuda else study.device.type,
-        cores=None if cuda else torch.get_num_threads(),
-    )
+        lines=list(lines.values()), rounds=[f"{one.count} × {one.budget}" for one in rounds], seconds=seconds,
+        device=machine(study.device), cores=None if study.device.type == "cuda" else torch.get_num_threads(),
+    )  # fmt: skip
 
 
 def _line(study: Study, entry: SeededRun, config: TrainConfig, speed: Speed) -> Line:

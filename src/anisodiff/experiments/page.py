@@ -10,7 +10,6 @@ from anisodiff.experiments.results import METRICS, Number, Row, Summary, best, c
 from anisodiff.io.atomic import replacing, without_folders
 from anisodiff.io.records import write_json
 from anisodiff.metrics.protocol import ENOUGH, Report, aligned
-from anisodiff.runtime.durations import about
 
 _MARKED = ("fid", "edges", "spectrum_error")
 """Positive, and lower is better: a difference in per cent means something."""
@@ -51,7 +50,8 @@ def write_page(out: Path, study: dict[str, Any], names: Sequence[str] | None = N
         temporary.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
     write_json(results / "page.json", {"study": study, "rows": [_plain(row) for row in rows]})
     shown = [*few, *_caveats(rows, priors, marked="≈" in str(table))]
-    return Summary(path=path, table=table, narrow=_narrow_table(rows, priors), notes=shown)
+    narrow = [0, 1, 2, 3, *(5 + 3 * k for k in range(len(priors))), *([6, 7] if priors else [])]
+    return Summary(path=path, table=table, narrow=[[row[k] for k in narrow] for row in table], notes=shown)
 
 
 def _plain(row: Row) -> dict[str, Any]:
@@ -103,20 +103,6 @@ def _main_table(rows: Sequence[Row], priors: Sequence[str]) -> list[list[str]]:
             line += [cell(row.metric(column, "fid"), lowest[prior]), text(row.nfe(column), ".0f")]
             line += [text(row.fact(column, "sampling", "seconds_per_image"), factor=1e3)]
         table.append(line)
-    return table
-
-
-def _narrow_table(rows: Sequence[Row], priors: Sequence[str]) -> list[list[str]]:
-    """The main table in fewer columns; NFE and time of sampling are those of the first prior."""
-    lowest = {prior: best([row.metric(row.main(prior) or "", "fid") for row in rows]) for prior in priors}
-    table = [["run", "images", "steps", "training", *(f"FID, {prior}" for prior in priors), "NFE", "ms/image"]]
-    for row in rows:
-        seconds, column = row.fact("train", "seconds"), (row.main(priors[0]) or "") if priors else ""
-        line = [row.label, *(text(row.fact("train", key), ",.0f") for key in ("images", "steps"))]
-        line += ["–" if seconds is None else about(seconds.mean)]
-        line += [cell(row.metric(row.main(prior) or "", "fid"), lowest[prior]) for prior in priors]
-        each = row.fact(column, "sampling", "seconds_per_image")
-        table.append([*line, text(row.nfe(column), ".0f"), text(each, ".3g", factor=1e3)])
     return table
 
 

@@ -11,11 +11,13 @@ depend on how the sets are cut into batches.
 """
 
 from dataclasses import dataclass
+from itertools import product
 
 import torch
 from PIL import Image, ImageDraw
 from torch import Tensor
 
+from anisodiff.io.grids import tiled
 from anisodiff.metrics.feature_metrics import distance_rows
 from anisodiff.metrics.frechet import require_features
 from anisodiff.metrics.images import ImageSet, walk
@@ -234,19 +236,14 @@ def neighbor_sheet(samples: Tensor, *neighbors: Tensor, columns: int = 4) -> Ima
         shapes = ", ".join(str(tuple(t.shape)) for t in (samples, *neighbors))
         raise ValueError(f"expected equal sets of images, got {shapes}")
     columns = min(columns, len(samples))
-    rows = -(-len(samples) // columns)
     zoom = max(1, -(-64 // min(samples.shape[2:])))
     groups = torch.cat([samples, *neighbors], dim=3).permute(0, 2, 3, 1)
-    groups = groups.repeat_interleave(zoom, dim=1).repeat_interleave(zoom, dim=2)
-    height, group = groups.shape[1], groups.shape[2] + MARGIN
-    titles = (TITLES[0], *TITLES[-len(neighbors) :])
-    sheet = Image.new("RGB", (MARGIN + columns * group, MARGIN + CAPTION + rows * (height + MARGIN)), (255, 255, 255))
-    draw = ImageDraw.Draw(sheet)
-    for column in range(columns):
-        for place, title in enumerate(titles):
-            left = MARGIN + column * group + place * groups.shape[2] // len(titles)
-            draw.text((left, 2), title, fill=(0, 0, 0))
-    for n, images in enumerate(groups.cpu().numpy()):
-        top = CAPTION + MARGIN + n // columns * (height + MARGIN)
-        sheet.paste(Image.fromarray(images), (MARGIN + n % columns * group, top))
+    groups = groups.repeat_interleave(zoom, dim=1).repeat_interleave(zoom, dim=2).cpu()
+    grid = Image.fromarray(tiled(list(groups.numpy()), columns, MARGIN))
+    sheet = Image.new("RGB", (grid.width, CAPTION + grid.height), "white")
+    sheet.paste(grid, (0, CAPTION))
+    titles, draw = (TITLES[0], *TITLES[-len(neighbors) :]), ImageDraw.Draw(sheet)
+    for column, (place, title) in product(range(columns), enumerate(titles)):
+        left = MARGIN + column * (groups.shape[2] + MARGIN) + place * groups.shape[2] // len(titles)
+        draw.text((left, 2), title, fill="black")
     return sheet
