@@ -29,7 +29,6 @@ from torch import Tensor
 from anisodiff.metrics import (
     FeatureNetwork,
     Settings,
-    extract,
     extrapolate,
     frechet_distance,
     gaussian_statistics,
@@ -75,7 +74,7 @@ class Table:
 
 
 def features(network: FeatureNetwork, images: Tensor, batch: int) -> Tensor:
-    return extract(network, iter(images.split(batch)))[0]
+    return torch.cat([network(part, pad_to=batch)[0] for part in images.split(batch)])
 
 
 def warm_up(network: FeatureNetwork, images: Tensor, batch: int) -> None:

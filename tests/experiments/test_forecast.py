@@ -218,8 +218,8 @@ def test_a_recipe_needs_no_data(command, tmp_path):
         (("ve:sampler=odee", "--dry-run", "--data", "data"), "did you mean 'ode'?"),
         (("--dry-run", "--stage", "page"), "name the runs"),
         (("ve", "--dry-run", *COMMON, "--edit", "nowhere.png"), "edit: nowhere.png does not exist"),
-        (("ve", "--dry-run", *COMMON, "--reference", "nowhere"), "--reference: nowhere does not exist"),
-        (("ve", "--dry-run", *COMMON, "--reference", "tiny.pt"), "--reference: got tiny.pt, expected a folder"),
+        (("ve", "--dry-run", *COMMON, "--reference", "nowhere"), "nowhere: neither a path nor a named set"),
+        (("ve", "--dry-run", *COMMON, "--reference", "tiny.pt"), "tiny.pt: expected a folder, .zip or .npz"),
     ],
 )
 def test_a_mistake_is_one_line(refused, words, line, tmp_path):

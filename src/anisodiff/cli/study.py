@@ -281,20 +281,16 @@ def _timed_network(asked: Asked, device: "torch.device") -> "FeatureNetwork | st
 
 
 def _reference_size(held: OpenStudy, asked: Asked) -> int:
-    """Images of the reference; 0 where its statistics are stored."""
-    from anisodiff.data import is_dataset, open_dataset, open_source
-    from anisodiff.metrics.references import is_named
+    """Images of the reference; 0 where its statistics are stored, or for a named set."""
+    from anisodiff.metrics.cache import is_statistics
+    from anisodiff.metrics.images import image_set
+    from anisodiff.metrics.references import check_reference
 
     if asked.reference is None:
         return len(held.study.dataset)
-    path = Path(asked.reference)
-    if is_dataset(path):
-        return len(open_dataset(path))
-    if not path.exists() and not is_named(asked.reference):
-        raise ValueError(f"--reference: {path} does not exist")
-    if path.is_file() and path.suffix not in (".zip", ".npz"):
-        raise ValueError(f"--reference: got {path}, expected a folder, .zip or .npz")
-    return len(open_source(path)) if path.is_dir() or path.suffix == ".zip" else 0
+    if check_reference(asked.reference, None) or is_statistics(Path(asked.reference)):
+        return 0
+    return image_set(asked.reference).count or 0
 
 
 def tell_end(written: "Summary | None", missing: Sequence[str], as_json: bool) -> None:
