@@ -171,11 +171,11 @@ def label_of(described: Mapping[str, Any]) -> str:
     return name if "name=" in text or len(text) > 40 or "/" in text else text
 
 
-def over_images(rows: Sequence[Row], prior: str, metric: str = "fid") -> dict[str, dict[int, Number]]:
-    """Training → images seen → a value, of the checkpoints with ``of``."""
+def over_images(rows: Sequence[Row], prior: str) -> dict[str, dict[int, Number]]:
+    """Training → images seen → FID, of the checkpoints with ``of``."""
     found: dict[str, dict[int, Number]] = {}
     for row in rows:
-        images, value = row.fact("train", "images"), row.metric(row.main(prior) or "", metric)
+        images, value = row.fact("train", "images"), row.metric(row.main(prior) or "", "fid")
         if row.of and images is not None and value is not None:
             found.setdefault(row.of, {}).setdefault(round(images.mean), value)
     return {name: dict(sorted(points.items())) for name, points in found.items()}

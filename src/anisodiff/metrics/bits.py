@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 
 from anisodiff.generation import Generator
-from anisodiff.metrics.images import ImageSet, Source, fingerprint_of, image_digests, image_set, walk
+from anisodiff.metrics.images import ImageSet, Source, fingerprint_of, image_digests, walk
 from anisodiff.metrics.protocol import HELDOUT, Protocol, Report, Value
-from anisodiff.metrics.references import Reference
+from anisodiff.metrics.references import Reference, as_reference
 from anisodiff.metrics.statistics import Context, ImageStatistics
 from anisodiff.noise import combine
 from anisodiff.path_bound import LEVELS, PathBound, last_time, obstacle
@@ -111,7 +111,7 @@ def mean_and_error(each: Tensor) -> tuple[float, float]:
 def _values(found: dict[str, Tensor], t_min: float, ending: str) -> list[Value]:
     total = torch.stack([found[part] for part in PARTS]).sum(0)
     mean, error = mean_and_error(total)
-    note = f"at most, for each number of an image; {len(total)} images; path ends at t = {t_min:.4g}"
+    note = f"upper bound, per pixel and channel; {len(total)} images; path ends at t = {t_min:.4g}"
     out = [Value(name=f"bits{ending}", value=mean, error=error, note=note, each=tuple(total.tolist()))]
     notes = {"path": "of which the path", "prior": "of which the prior", "last": "of which the last step"}
     for part in PARTS:
@@ -155,8 +155,9 @@ def bits_per_dimension(
     for source, ending in ((images, ""), (heldout, HELDOUT)):
         if source is None:
             continue
-        reference = _reference(source)
-        assert isinstance(reference.content, ImageSet)
+        reference = as_reference(source)
+        if isinstance(reference.content, ImageStatistics):
+            raise ValueError(f"{reference.name}: bits need the images, not their statistics")
         chosen = _choose(replace(reference.content, name=reference.name), settings, context)
         if tuple(chosen.images.shape[2:]) != generator.size:
             got, want = ("×".join(map(str, size)) for size in (chosen.images.shape[2:], generator.size))
@@ -175,15 +176,6 @@ def bits_per_dimension(
         bits=settings.describe(),
     )  # fmt: skip
     return Report(protocol=protocol, values=tuple(values))
-
-
-def _reference(source: Source | Reference) -> Reference:
-    if isinstance(source, Reference):
-        if isinstance(source.content, ImageStatistics):
-            raise ValueError(f"{source.name}: bits need the images, not their statistics")
-        return source
-    found = image_set(source)
-    return Reference(name=found.name, split="", content=found)
 
 
 def with_bits(report: Report, bits: Report) -> Report:

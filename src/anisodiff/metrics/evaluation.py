@@ -10,7 +10,7 @@ from anisodiff.metrics.features import FeatureNetwork, no_network
 from anisodiff.metrics.images import ImageSet, Labeled, Source, image_set, peek
 from anisodiff.metrics.memorization import Gallery, Memorization, look_for_copies
 from anisodiff.metrics.protocol import HELDOUT, Generation, Protocol, Report, Settings, Value
-from anisodiff.metrics.references import Reference
+from anisodiff.metrics.references import Reference, as_reference
 from anisodiff.metrics.statistics import Context, ImageStatistics, image_statistics
 from anisodiff.metrics.values import MEASURE, METRICS, OF_FEATURES, OF_MODELS, ONLY_NAMED, Pair, obstacle
 from anisodiff.version import __version__
@@ -25,15 +25,11 @@ def _opened(
     source: Source | ImageStatistics | Reference, batch_size: int, size: tuple[int, int]
 ) -> tuple[Reference, tuple[int, int]]:
     """A set to compare with, and its height and width; images of a path are brought to ``size``."""
-    if isinstance(source, ImageStatistics):
-        source = Reference(name=source.name, split=source.split, content=source)
-    elif not isinstance(source, Reference):
-        images = image_set(source, fit=Fit(size=size, channels=3))
-        source = Reference(name=images.name, split="", content=images)
-    if isinstance(source.content, ImageStatistics):
-        return source, source.content.size
-    size, images = peek(replace(source.content, name=source.name), batch_size)
-    return replace(source, content=images), size
+    reference = as_reference(source, Fit(size=size, channels=3))
+    if isinstance(reference.content, ImageStatistics):
+        return reference, reference.content.size
+    size, images = peek(replace(reference.content, name=reference.name), batch_size)
+    return replace(reference, content=images), size
 
 
 def _statistics(

@@ -16,7 +16,7 @@ from anisodiff.data.dataset import read_meta
 from anisodiff.io.images import Fit
 from anisodiff.metrics.cache import is_statistics, load_statistics
 from anisodiff.metrics.features import FeatureNetwork
-from anisodiff.metrics.images import ImageSet, image_set
+from anisodiff.metrics.images import ImageSet, Source, image_set
 from anisodiff.metrics.protocol import Settings
 from anisodiff.metrics.statistics import Context, ImageStatistics
 from anisodiff.training import run_folder
@@ -37,6 +37,15 @@ class Reference:
     @property
     def images(self) -> ImageSet | None:
         return self.content if isinstance(self.content, ImageSet) else None
+
+
+def as_reference(source: Source | ImageStatistics | Reference, fit: Fit | None = None) -> Reference:
+    """Any images, or their statistics; ``fit`` brings images of a path to a shape."""
+    if isinstance(source, Reference):
+        return source
+    content = source if isinstance(source, ImageStatistics) else image_set(source, fit=fit)
+    split = content.split if isinstance(content, ImageStatistics) else ""
+    return Reference(name=content.name, split=split, content=content)
 
 
 def _run_of(model: Path) -> tuple[Path, run_folder.RunDescription | None]:
@@ -166,8 +175,5 @@ def open_reference(
     if check_reference(text, data):
         return _named(text, data, fit, context or Context())
     path = Path(text)
-    if is_statistics(path):
-        held = load_statistics(path, network, settings)
-        return Reference(name=held.name, split=held.split, content=held, path=path)
-    images = image_set(path, fit=fit)
-    return Reference(name=images.name, split="", content=images, path=path)
+    known = load_statistics(path, network, settings) if is_statistics(path) else path
+    return replace(as_reference(known, fit), path=path)

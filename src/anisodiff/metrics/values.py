@@ -152,12 +152,13 @@ def _memorization(pair: Pair) -> list[Value]:
     inspected, gallery = len(pair.samples.kept), pair.reference.count
     note = f"median over {inspected} samples, nearest of {gallery} reference images"
     found: list[Value] = []
-    if copies.by_feature is not None:
-        value = float(copies.by_feature.distance.median())
-        found.append(Value(name="nearest_features", value=value, note=note))
-    if copies.by_pixel is not None:
-        value = float(copies.by_pixel.distance.median())
-        found.append(Value(name="nearest_pixels", value=value, note=f"{note}, RMS of pixels in [0,1]"))
+    for name, near, unit in (
+        ("features", copies.by_feature, ""),
+        ("pixels", copies.by_pixel, ", RMS of pixels in [0,1]"),
+    ):
+        if near is not None:
+            value = float(near.distance.median())
+            found.append(Value(name=f"nearest_{name}", value=value, note=f"{note}{unit}"))
     for name, share in (("features", copies.feature_share), ("pixels", copies.pixel_share)):
         if share is not None:
             note = f"0.5 means none; {share.matched} images a side; error for independent samples"
