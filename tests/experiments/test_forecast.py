@@ -45,7 +45,7 @@ def study_of(prepared, **more):
     given = {"budget": Budget(seconds=60), "n": 10, "steps": (5,), **more}
     return Study(
         settings=StudySettings(**given), dataset=prepared, device=torch.device("cpu"), evaluator=pytest.fail,
-        deadline=Deadline(), say=print, tell=no_stage_progress,
+        deadline=Deadline(), say=print, progress=no_stage_progress,
     )  # fmt: skip
 
 
@@ -103,7 +103,7 @@ def test_rounds_of_halving_train_the_difference(prepared, tmp_path):
     assert found.rounds == ["4 × 1 min", "2 × 2 min"]
     assert found.seconds["training"] == 4 * 60 + 2 * 60
     assert found.seconds["sampling"] == (4 + 2) * 10 * 5
-    assert "halving: 4 × 1 min, 2 × 2 min" in found.words()
+    assert "halving: 4 × 1 min, 2 × 2 min" in found.summary()
 
 
 def test_arithmetic_is_counted_without_memory():
@@ -159,9 +159,9 @@ def test_a_process_that_was_not_timed_is_named(prepared, tmp_path):
     assert stranger.training == second.training
     assert not stranger.timed_process
     found = cost(study_of(prepared), tmp_path, "ve", "heat")
-    assert not any("not timed" in line for line in found.words())
+    assert not any("not timed" in line for line in found.summary())
     found = replace(found, lines=[found.lines[0], replace(found.lines[1], timed_process=False)])
-    assert "forward process not timed, counted as that of another run: heat" in found.words()
+    assert "forward process not timed, counted as that of another run: heat" in found.summary()
 
 
 def test_metrics_of_a_network_that_is_not_here_have_a_time():

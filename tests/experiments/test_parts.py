@@ -59,7 +59,7 @@ def study_of(dataset, deadline, say=lambda _: None):
     """What a training needs of a study."""
     return Study(
         settings=StudySettings(budget=Budget(images=4)), dataset=dataset, device=torch.device("cpu"), evaluator=None,
-        deadline=deadline, say=say, tell=lambda *_: None,
+        deadline=deadline, say=say, progress=lambda *_: None,
     )  # fmt: skip
 
 

@@ -20,7 +20,7 @@ from anisodiff.metrics import (
     cached_statistics,
     image_set,
     image_statistics,
-    walk,
+    read_batches,
 )
 from anisodiff.metrics.memorization import nearest_pixels
 from tests.metrics.conftest import random_images, save_folder
@@ -53,7 +53,7 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("container", ["folder", "packed.npz"])
 def test_a_container_is_read_batch_by_batch(container: str, stored: Path) -> None:
     def consume() -> int:
-        return sum(len(batch) for batch in walk(image_set(stored / container), BATCH))
+        return sum(len(batch) for batch in read_batches(image_set(stored / container), BATCH))
 
     assert consume() == COUNT  # and modules loaded on the way do not count below
     assert highest(consume) < WHOLE / 3
@@ -95,6 +95,6 @@ def test_a_survey_keeps_no_small_piece_of_every_batch(known: bool, pooled: Featu
 
     network = replace(pooled, forward=forward)
     made = image_statistics(images, network, settings=SETTINGS)
-    expected = torch.cat([network(batch)[0] for batch in walk(images, BATCH)])
+    expected = torch.cat([network(batch)[0] for batch in read_batches(images, BATCH)])
     assert torch.equal(made.features, expected)
     assert highest(lambda: image_statistics(images, network, settings=SETTINGS)) < expected.nbytes / 2

@@ -24,7 +24,7 @@ from anisodiff.metrics import (
     generated,
     image_set,
     image_statistics,
-    walk,
+    read_batches,
 )
 from anisodiff.metrics.samples import Origin, find_sources, ordered_fingerprint, read_origin, sources_of
 from tests.metrics.conftest import TINY, Process, Run, random_images, save_folder
@@ -47,7 +47,7 @@ def test_samples_are_made_batch_by_batch_when_they_are_asked_for() -> None:
     model = Model()
     images = generated(model, 50, name="m", seed=7)
     assert (images.count, images.once, model.asked) == (50, True, [])
-    steps = walk(images, 8)
+    steps = read_batches(images, 8)
     first = next(steps)
     assert len(model.asked) == 1  # nothing is made before it is wanted
     got = torch.cat([first, *steps])

@@ -66,36 +66,36 @@ def compare(
 
     chosen = _listed(stage, experiments.STAGES, "--stage")
     if chosen == ("page",) and not names and not dry_run:
-        study.tell_end(experiments.write_page(out, experiments.read_study(out, "comparison")), [], as_json)
+        study.print_result(experiments.write_page(out, experiments.read_study(out, "comparison")), [], as_json)
         return
     runs = [experiments.parse_run(name) for name in names or []]
     experiments.check_names(runs)
     wanted = _listed(only, [one.name for one in runs], "--only")
-    asked = study.Asked(
+    options = study.StudyOptions(
         data=data, out=out, n=n, steps=steps, prior=prior, seeds=seeds, overrides=overrides, reference=reference,
         network=feature_network.Choice(
             name=network, weights=weights, given=given, tf32=tf32, download=download, trust_code=trust_code),
         span=span, batch=batch, compile=compile, device=device,
         measures="evaluate" in chosen,
     )  # fmt: skip
-    settings = asked.settings(
+    settings = options.settings(
         budget=_budget(budget, images), track=track, track_n=min(track_n, n),
         task=_task(edit, strokes, strengths, edit_n), keep_weights=keep_weights,
     )  # fmt: skip
-    with study.opened("comparison", runs, settings, asked, own=own, dry=dry_run) as held:
+    with study.opened("comparison", runs, settings, options, own=own, dry=dry_run) as held:
         mine = [entry for entry in held.entries if entry.run.name in wanted]
         if dry_run:
             whole = experiments.Round(entries=mine, count=len(wanted), budget=settings.budget)
-            expected = study.forecast_of(held, [whole], asked)
+            expected = study.forecast_of(held, [whole], options)
         else:
             ended = experiments.run_study(held.study, mine, chosen)
     if dry_run:
-        study.tell_forecast(expected, as_json)
+        study.print_forecast(expected, as_json)
         return
     page = None
     if "page" in chosen and ended:  # read again: by now the evaluation is known
         page = experiments.write_page(out, experiments.read_study(out, "comparison"), [one.name for one in runs])
-    study.tell_end(page, experiments.missing(held.study, held.entries), as_json)
+    study.print_result(page, experiments.missing(held.study, held.entries), as_json)
 
 
 def _listed(text: str | None, known: "Sequence[str]", option: str) -> tuple[str, ...]:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 COUNTS = {"cuda": 10_000, "cpu": 256}
 """Samples of a model by kind of device, unless --n is given; of another kind as on a CPU."""
 BITS = {"cuda": 2000, "cpu": 100}
-"""Images whose bits are measured, alike."""
+"""Images whose bits are measured, in the same way."""
 BATCHES = {"cuda": (256, 256), "cpu": (64, 8)}
 """Images measured and generated at a time, unless --batch is given: few on a CPU, so that progress is seen soon."""
 T = TypeVar("T")
@@ -67,7 +67,7 @@ def evaluate(
 ) -> None:  # fmt: skip
     """Measure a model or images against a reference, and print a table of metrics with their protocol.
 
-    A run is measured against the images it was trained on and, where it kept some aside, those held out.
+    A run is measured against the images it was trained on and, where it has them, the held-out images.
 
     Metrics: fid, kid, is (Inception score), prdc (precision, recall, density, coverage), sliced (Wasserstein),
     spectrum, edges, memorization (with held-out images or --sheet). sliced, spectrum and edges need no network:
@@ -138,10 +138,10 @@ def evaluate(
             common.console.print(line, highlight=False, markup=False, soft_wrap=True)
 
     if distributed.leads and uses_features(wanted):
-        choice = choice.asked()
-    with stages(common.console, shown=distributed.leads) as tell:
+        choice = choice.with_consent()
+    with stages(common.console, shown=distributed.leads) as progress:
         context = Context(
-            say=say, progress=tell, distributed=distributed, sheet=None if sheet is None else pictures.append
+            say=say, progress=progress, distributed=distributed, sheet=None if sheet is None else pictures.append
         )
 
         def of_samples() -> "Report":
@@ -168,14 +168,14 @@ def evaluate(
                 lambda: feature_network.network_for(wanted, choice, device=where, say=say, size=made.size),
             )
             fit = own_fit(samples, made.size, made.origin.channels)
-            against, *apart = (_opened(item, fit, chosen, settings, context) for item in sets)
+            against, *held = (_opened(item, fit, chosen, settings, context) for item in sets)
             generation = made.origin.generation
             if isinstance(against.content, ImageSet) and (wanted is None or "memorization" in wanted):
                 assert against.path is not None
                 known = find_sources(made.origin, count or made.images.count, against.content, against.path, say=say)
                 generation = replace(generation, sources=known)
             return measure(
-                made.images, against, network=chosen, heldout=apart[0] if apart else None, metrics=wanted,
+                made.images, against, network=chosen, heldout=next(iter(held), None), metrics=wanted,
                 generation=generation, settings=settings, context=context,
             )  # fmt: skip
 
@@ -190,10 +190,10 @@ def evaluate(
                 samples, device=where, images=images, precision="fp32", trust_code=trust_code, latent=latent, say=say
             )
             fit = own_fit(samples, generator.size, generator.channels)
-            against, *apart = (_opened(item, fit, no_network(where), Settings(), context) for item in sets)
+            against, *held = (_opened(item, fit, no_network(where), Settings(), context) for item in sets)
             settings = BitsSettings(images=count, seed=seed, batch_size=batch or generated)
             return bits_per_dimension(
-                generator, against, heldout=apart[0] if apart else None, name=samples.resolve().name,
+                generator, against, heldout=next(iter(held), None), name=samples.resolve().name,
                 settings=settings, context=context,
             )  # fmt: skip
 
@@ -204,8 +204,8 @@ def evaluate(
         _deliver(report, pictures, json_file, sheet)
         if earlier:
             names = [report.protocol.samples, *map(str, others)]
-            alone = str(json_file) == "-"  # what is printed there must stay JSON
-            show_comparison([report, *earlier], names, force=force, err=alone)
+            only_json = str(json_file) == "-"  # what is printed there must stay JSON
+            show_comparison([report, *earlier], names, force=force, err=only_json)
 
 
 @dataclass(frozen=True)
@@ -276,13 +276,13 @@ def read_report(path: Path) -> "Report":
 
 def _deliver(report: "Report", pictures: "list[Image]", json_file: Path | None, sheet: Path | None) -> None:
     """Print and write the results: numbers first, so that a bad path for a picture loses none."""
-    alone = str(json_file) == "-"
-    if alone:
+    only_json = str(json_file) == "-"
+    if only_json:
         typer.echo(report.to_json())
     else:
         show_report(report)
     written = []
-    if json_file is not None and not alone:
+    if json_file is not None and not only_json:
         with replacing(json_file) as temporary:
             temporary.write_text(report.to_json() + "\n", encoding="utf-8")
         written.append(json_file)
@@ -290,6 +290,6 @@ def _deliver(report: "Report", pictures: "list[Image]", json_file: Path | None, 
         with replacing(sheet) as temporary:
             pictures[0].save(temporary, format="PNG")
         written.append(sheet)
-    if not alone:
+    if not only_json:
         for path in written:
             common.wrote(path)

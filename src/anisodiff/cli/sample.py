@@ -136,9 +136,9 @@ def _check_pictures(out: Path, grid: Path | None, strip: Path | None, animation:
 def _draw_grid(outcome: "SamplingOutcome", path: Path) -> None:
     """Draw the first images, read back from what was written."""
     from anisodiff.io.grids import save_grid
-    from anisodiff.metrics.images import image_set, walk
+    from anisodiff.metrics.images import image_set, read_batches
 
-    first = next(walk(image_set(outcome.path), SHOWN, limit=SHOWN))
+    first = next(read_batches(image_set(outcome.path), SHOWN, limit=SHOWN))
     save_grid(list(first.permute(0, 2, 3, 1).numpy()), path)
 
 

@@ -28,7 +28,7 @@ _VARIANTS = 6  # networks that stay compiled at a time: beyond eight, torch give
 def run_study(study: Study, found: Sequence[SeededRun], stages: Sequence[str] = STAGES) -> bool:
     """All stages, one run after the other; False where the deadline ended it."""
     task, out = study.settings.task, found[0].place.out
-    paintings = None if task is None else Paintings(task, out, study.dataset, study.tell)
+    paintings = None if task is None else Paintings(task, out, study.dataset, study.progress)
     if "train" in stages:
         for entry in found:
             _check_start(study, entry)
@@ -141,7 +141,7 @@ class RunEvaluation:
             return self._writer
         path, study = checkpoint or self._weights(), self.study
         generator = load(path, study.device, study.dataset, compile=self.settings.compile)
-        made = SampleWriter(generator, self.settings.batch, study.deadline, study.tell, study.say)
+        made = SampleWriter(generator, self.settings.batch, study.deadline, study.progress, study.say)
         if checkpoint is None:
             self._writer = made
         return made

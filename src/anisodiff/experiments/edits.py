@@ -71,8 +71,8 @@ def file_of(strength: float) -> str:
 class Paintings:
     """Photographs and their paintings, made once for all runs."""
 
-    def __init__(self, task: EditTask, out: Path, dataset: Dataset, tell: StageProgress) -> None:
-        self.task, self.out, self.dataset, self.tell = task, out, dataset, tell
+    def __init__(self, task: EditTask, out: Path, dataset: Dataset, progress: StageProgress) -> None:
+        self.task, self.out, self.dataset, self.progress = task, out, dataset, progress
 
     @cached_property
     def photos(self) -> Tensor:
@@ -120,7 +120,7 @@ class Paintings:
                 return False
             done += [_bytes(strokes(x, self.task.colors)) for x in self.photos[len(done) : len(done) + _AT_A_TIME]]
             save_arrays(self.place, compress=True, images=np.stack(done))
-            self.tell("painting strokes", len(done), len(self.photos))
+            self.progress("painting strokes", len(done), len(self.photos))
         return True
 
     def _painted(self) -> NDArray[np.uint8]:

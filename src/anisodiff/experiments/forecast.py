@@ -114,7 +114,7 @@ class Forecast:
         joined = ["network", *(f"{row[2]}, {row[3]}" for row in rows[1:])]
         return [[row[0], *row[1 : 1 + (not said)], both, *row[4:]] for both, row in zip(joined, rows)]
 
-    def words(self) -> list[str]:
+    def summary(self) -> list[str]:
         hours, unit = self.cost
         parts = ", ".join(f"{part} {about(self.seconds[part])}" for part in PARTS)
         where = self.device if self.cores is None else f"{self.device}, {self.cores} core{'s'[: self.cores > 1]}"
@@ -135,7 +135,7 @@ class Forecast:
 
 
 def forecast(study: Study, rounds: Sequence[Round], speeds: Speeds, measuring: Measuring, reference: int) -> Forecast:
-    """Cost of a study that nobody has run; ``reference``: images of the reference whose features are not stored."""
+    """Cost of a study before it is run; ``reference``: images of the reference whose features are not stored."""
     lines, seconds = dict[str, Line](), dict.fromkeys(PARTS, 0.0)
     for one in rounds:
         staged = replace(study, settings=replace(study.settings, budget=one.budget))

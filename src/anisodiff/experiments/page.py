@@ -61,7 +61,7 @@ def _plain(row: Row) -> dict[str, Any]:
 def _opening(study: dict[str, Any], rows: Sequence[Row]) -> str:
     fixed = study["fixed"]
     seeds = max(len(row.seeds) for row in rows)
-    machines = {words for row in rows if (words := row.words("train", "device"))}
+    machines = {words for row in rows if (words := row.text("train", "device"))}
     device = f" on {', '.join(sorted(machines))}" if machines else ""
     trained = (
         "given checkpoints"
@@ -117,13 +117,13 @@ def _caveats(rows: Sequence[Row], priors: Sequence[str], *, marked: bool) -> lis
     if 0 < len(given) < len(rows):
         lines.append(f"Given checkpoints, trained with another budget: {', '.join(given)}.")
     for row in rows:
-        if failed := row.words("train", "failed"):
+        if failed := row.text("train", "failed"):
             lines.append(f"{row.label}: training failed: {failed}")
         for prior, steps in row.columns:
-            if failed := row.words(f"{prior}-{steps}", "failed"):
+            if failed := row.text(f"{prior}-{steps}", "failed"):
                 lines.append(f"{row.label}, prior {prior}, NFE {steps}: failed: {failed}")
         for prior in priors:
-            if note := row.words(row.main(prior) or "", "sampling", "note"):
+            if note := row.text(row.main(prior) or "", "sampling", "note"):
                 lines.append(f"{row.label}, prior {prior}: {note}")
     return lines
 
@@ -216,7 +216,7 @@ def _edit_table(rows: Sequence[Row]) -> str:
     for row in rows:
         for s in strengths:
             file = file_of(s)
-            if failed := row.words(file, "failed"):
+            if failed := row.text(file, "failed"):
                 table.append([row.label, f"{s:g}", "–", f"failed: {failed}", "–", "–", "–"])
                 continue
             facts = [row.fact(file, key) for key in ("nfe", "rmse_painting", "rmse_photo", "fid", "kid")]

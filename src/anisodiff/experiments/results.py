@@ -79,7 +79,7 @@ class Row:
         where all did.
         """
         steps = [count for name, count in self.columns if name == prior]
-        good = [count for count in steps if not self.words(f"{prior}-{count}", "failed")] or steps
+        good = [count for count in steps if not self.text(f"{prior}-{count}", "failed")] or steps
         shared = self.shared.get(prior)
         return f"{prior}-{shared if shared in good else max(good)}" if good else None
 
@@ -106,14 +106,14 @@ class Row:
         """NFE of a sample; of an adaptive sampler the mean, not the limit."""
         return self.fact(column, "sampling", "mean_nfe") or self.fact(column, "sampling", "nfe")
 
-    def words(self, file: str, *keys: str) -> str | None:
+    def text(self, file: str, *keys: str) -> str | None:
         """The first text of any seed."""
         found = (_inner(result, file, *keys) for result in self.results)
         return next((text for text in found if isinstance(text, str)), None)
 
     def failure(self, column: str) -> str | None:
         """Why training or this column failed."""
-        return self.words("train", "failed") or self.words(column, "failed")
+        return self.text("train", "failed") or self.text(column, "failed")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,7 +152,7 @@ def read_rows(out: Path, study: Mapping[str, Any], tag: str = "", names: Sequenc
         )  # fmt: skip
     counts = Counter(
         (prior, steps)
-        for row in rows for prior, steps in row.columns if not row.words(f"{prior}-{steps}", "failed")
+        for row in rows for prior, steps in row.columns if not row.text(f"{prior}-{steps}", "failed")
     )  # fmt: skip
     shared = {prior: max((count, steps) for (own, steps), count in counts.items() if own == prior)[1]
               for prior, _ in counts}  # fmt: skip

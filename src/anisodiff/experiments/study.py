@@ -185,7 +185,7 @@ class Study:
     """Called when something is to be measured: loading a feature network takes time."""
     deadline: Deadline
     say: Callable[[str], None]
-    tell: StageProgress
+    progress: StageProgress
     pinned: Sequence[str] = ()
     """Fields of the config that the user has set."""
     compiled: set[str] = field(default_factory=set)

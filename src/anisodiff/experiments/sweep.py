@@ -102,8 +102,8 @@ def run_sweep(
         study.say(f"round {number + 1}: {len(alive)} points, {budget} each")
         assert len(alive) <= count
         staged = replace(study, settings=replace(study.settings, budget=budget))
-        everyone = seed_runs(runs, configs, study.settings, out, tag)  # of all: they share trainings as before
-        if not _round(staged, [entry for entry in everyone if entry.run.name in alive]):
+        entries = seed_runs(runs, configs, study.settings, out, tag)  # of all: they share trainings as before
+        if not _round(staged, [entry for entry in entries if entry.run.name in alive]):
             return False
         rows = read_rows(out, read_study(out, "sweep"), tag, alive)
         scores = {row.name: score_of(row, study.settings.priors[0], halving.metric) for row in rows}

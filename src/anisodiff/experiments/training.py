@@ -76,7 +76,7 @@ class _Watch:
         self._since += 1
         images = self.meter.images + self._since * self.config.batch
         seconds, budget = self.meter.seconds(images), self.pace.budget
-        self.study.tell(f"train {self.place.training}", int(budget.spent(images, seconds)), int(budget.amount))
+        self.study.progress(f"train {self.place.training}", int(budget.spent(images, seconds)), int(budget.amount))
         self.enough = budget.seconds is not None and budget.reached(images, seconds)
         return self.enough or deadline.over()
 
@@ -160,8 +160,8 @@ def train_under(config: TrainConfig, place: Place, pace: Pace, study: Study, *, 
             "budget": str(pace.budget),
         },
     )  # fmt: skip
-    told = "" if seconds is None else f" in {span(seconds)} of training"
-    say(f"{place.training}: {outcome.images} images{told}")
+    spent = "" if seconds is None else f" in {span(seconds)} of training"
+    say(f"{place.training}: {outcome.images} images{spent}")
     return True
 
 

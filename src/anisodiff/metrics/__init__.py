@@ -8,7 +8,7 @@ from anisodiff.metrics.evaluation import evaluate
 from anisodiff.metrics.feature_metrics import inception_score, kernel_distance, prdc
 from anisodiff.metrics.features import FeatureNetwork, function_network, no_network
 from anisodiff.metrics.frechet import extrapolate, frechet_distance, gaussian_statistics
-from anisodiff.metrics.images import ImageSet, image_set, walk
+from anisodiff.metrics.images import ImageSet, image_set, read_batches
 from anisodiff.metrics.lpips import LPIPS
 from anisodiff.metrics.memorization import look_for_copies
 from anisodiff.metrics.paired import diversity, edge_f1, paired_metrics, psnr
@@ -27,6 +27,6 @@ __all__ = [
     "edge_f1", "edge_statistics", "evaluate", "extrapolate", "frechet_distance", "function_network",
     "gaussian_statistics", "generated", "image_set", "image_statistics", "inception", "inception_score",
     "kernel_distance", "load_statistics", "look_for_copies", "no_network", "onnx", "open_reference",
-    "paired_metrics", "prdc", "psnr", "read_samples", "sliced_wasserstein", "spectrum_error",
-    "spectrum_statistics", "torchscript", "walk",
+    "paired_metrics", "prdc", "psnr", "read_batches", "read_samples", "sliced_wasserstein", "spectrum_error",
+    "spectrum_statistics", "torchscript",
 ]  # fmt: skip

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from anisodiff.generation import Generator
-from anisodiff.metrics.images import ImageSet, Source, fingerprint_of, image_digests, walk
+from anisodiff.metrics.images import ImageSet, Source, fingerprint_of, image_digests, read_batches
 from anisodiff.metrics.protocol import HELDOUT, Protocol, Report, Value
 from anisodiff.metrics.references import Reference, as_reference
 from anisodiff.metrics.statistics import Context, ImageStatistics
@@ -64,10 +64,10 @@ def _choose(images: ImageSet, settings: BitsSettings, context: Context) -> _Chos
     """The images with the least keys."""
     held: list[tuple[int, int, Tensor]] = []  # a heap of (−key, number, image)
     digests, number = list[bytes](), itertools.count()
-    for batch in walk(images, settings.batch_size):
+    for batch in read_batches(images, settings.batch_size):
         found = image_digests(batch)
-        words = torch.tensor([int.from_bytes(d[:8], "little", signed=True) for d in found])
-        for key, image in zip(combine(settings.seed, words).tolist(), batch):
+        keys = torch.tensor([int.from_bytes(d[:8], "little", signed=True) for d in found])
+        for key, image in zip(combine(settings.seed, keys).tolist(), batch):
             heapq.heappush(held, (-key, next(number), image.clone()))
             if len(held) > settings.images:
                 heapq.heappop(held)
@@ -131,7 +131,7 @@ def path_bound_of(generator: Generator, settings: BitsSettings) -> PathBound:
     if generator.codec is not None:
         raise ValueError("bits does not apply: the model is one of latents, and what an image costs is not known")
     if generator.classes and not generator.plan.config.label_dropout:
-        raise ValueError("bits does not apply: trained with label_dropout=0 the model knows no law of all classes")
+        raise ValueError("bits does not apply: with label_dropout=0 the model has no unconditional distribution")
     prior = generator.prior("gaussian")
     assert isinstance(prior, GaussianPrior)
     t_min = last_time(generator.model, generator.plan.config.t_min)

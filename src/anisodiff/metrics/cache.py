@@ -19,7 +19,7 @@ from anisodiff.io.arrays import read_npz
 from anisodiff.io.atomic import atomic
 from anisodiff.metrics.features import UNKNOWN, FeatureNetwork
 from anisodiff.metrics.frechet import GaussianStatistics
-from anisodiff.metrics.images import ImageSet, fingerprint_of, image_digests, walk
+from anisodiff.metrics.images import ImageSet, fingerprint_of, image_digests, read_batches
 from anisodiff.metrics.pixel_metrics import PixelStatistics
 from anisodiff.metrics.protocol import Settings
 from anisodiff.metrics.statistics import Context, ImageStatistics, Say, image_statistics, silent
@@ -147,7 +147,7 @@ def cached_statistics(
     known = network.weights != UNKNOWN  # else its name does not say what it computes
     if known and not images.once:
         digests: list[bytes] = []
-        for batch in walk(images, settings.batch_size):
+        for batch in read_batches(images, settings.batch_size):
             digests += image_digests(batch)
             context.progress(f"reading {images.name}", len(digests), images.count)
         fingerprint = fingerprint_of(digests)

@@ -141,9 +141,7 @@ def evaluate(
     known = [(role, *_opened(source, settings.batch_size, size)) for role, source in roles.items()]
     expected, others = known[0][1], None if heldout is None else known[1][1]
     if search and expected.images is not None and expected.images.once:
-        raise ValueError(
-            "a search for copies walks over the reference several times: give a folder, zip, npz or array"
-        )
+        raise ValueError("a search for copies reads the reference several times: give a folder, zip, npz or array")
     if sheet is not None and expected.images is None:
         raise ValueError(f"{expected.name}: a sheet needs the images, not their statistics")
     for role, other, found in known:
@@ -173,13 +171,13 @@ def evaluate(
         say(f"{measured.name}: {ours.count} images, fewer than the {settings.limit} asked for")
     copies: Memorization | None = None
     if search:
-        apart: Gallery | None = None
+        held_gallery: Gallery | None = None
         if others is not None and held is not None:
-            apart = Gallery(features=held.features, images=others.images)
+            held_gallery = Gallery(features=held.features, images=others.images)
         say(f"looking for copies of {expected.name} among the samples")
         copies = look_for_copies(
             ours.kept, ours.features, Gallery(features=theirs.features, images=expected.images),
-            generator=settings.generator(), batch_size=settings.batch_size, heldout=apart,
+            generator=settings.generator(), batch_size=settings.batch_size, heldout=held_gallery,
         )  # fmt: skip
         if sheet is not None and copies.sheet is not None:
             sheet(copies.sheet)
@@ -198,8 +196,8 @@ def evaluate(
             values += MEASURE[name](pair)
             taken.append(name)
     if held is not None:
-        apart_classes = None if others is None else _classes(others.images, held)
-        against = replace(pair, reference=held, classes=(known_classes, apart_classes))
+        heldout_classes = None if others is None else _classes(others.images, held)
+        against = replace(pair, reference=held, classes=(known_classes, heldout_classes))
         values += _against_heldout(named, against, context)
     protocol = Protocol(
         samples=measured.name, samples_fingerprint=ours.fingerprint, samples_count=ours.count,

@@ -20,7 +20,7 @@ from torch import Tensor
 from anisodiff.io.grids import tiled
 from anisodiff.metrics.feature_metrics import distance_rows
 from anisodiff.metrics.frechet import require_features
-from anisodiff.metrics.images import ImageSet, walk
+from anisodiff.metrics.images import ImageSet, read_batches
 
 MARGIN, CAPTION = 8, 16
 TITLES = ("sample", "features", "pixels")
@@ -47,16 +47,16 @@ def nearest(queries: Tensor, base: Tensor) -> Neighbors:
 def nearest_pixels(
     samples: Tensor, images: ImageSet, *, keep: Tensor | None = None, batch_size: int = 256
 ) -> Neighbors:
-    """Nearest image by pixels for uint8 samples ``[n,3,H,W]``, in one walk; distance is the RMS of pixels in
+    """Nearest image by pixels for uint8 samples ``[n,3,H,W]``, in one pass; distance is the RMS of pixels in
     [0,1].
 
-    ``keep``, a bool mask over the images in walking order, restricts the search. No more than ``batch_size`` of
-    either side are in float64 at a time.
+    ``keep``, a bool mask over the images in the order they are read, restricts the search. No more than
+    ``batch_size`` of either side are in float64 at a time.
     """
     best = torch.full((len(samples),), torch.inf, dtype=torch.float64, device=samples.device)
     index = torch.full((len(samples),), -1, device=samples.device)
     start = 0
-    for batch in walk(images, batch_size):
+    for batch in read_batches(images, batch_size):
         if batch.shape[1:] != samples.shape[1:]:
             sizes = f"{tuple(samples.shape[2:])} and {tuple(batch.shape[2:])}"
             raise ValueError(f"samples and {images.name} have different sizes: {sizes}")
@@ -76,11 +76,11 @@ def nearest_pixels(
 
 
 def pick(images: ImageSet, indices: Tensor, *, batch_size: int = 256) -> Tensor:
-    """The images ``[n,3,H,W]`` at ``indices``, in one walk."""
+    """The images ``[n,3,H,W]`` at ``indices``, in one pass."""
     wanted = indices.cpu()
     found: dict[int, Tensor] = {}
     start = 0
-    for batch in walk(images, batch_size):
+    for batch in read_batches(images, batch_size):
         for i in wanted[(wanted >= start) & (wanted < start + len(batch))].tolist():
             found[i] = batch[i - start].cpu().clone()  # a view would hold its whole batch
         start += len(batch)

@@ -24,7 +24,7 @@ from anisodiff.io.archives import open_zip, read_member
 from anisodiff.io.hub import is_hub
 from anisodiff.io.images import to_bytes
 from anisodiff.io.records import parse_json, read_json
-from anisodiff.metrics.images import ImageSet, Labeled, image_set, peek, walk
+from anisodiff.metrics.images import ImageSet, Labeled, image_set, peek, read_batches
 from anisodiff.metrics.protocol import Generation
 from anisodiff.metrics.statistics import Context, Say, silent
 from anisodiff.models.guidance import Guidance
@@ -129,7 +129,7 @@ def ordered_fingerprint(images: ImageSet, path: Path, channels: int) -> tuple[st
         dataset = open_dataset(path)
         return dataset.fingerprint, len(dataset)
     total, count, size = hashlib.sha256(), 0, (0, 0)
-    for batch in walk(images, 1024):
+    for batch in read_batches(images, 1024):
         total.update(batch[:, :channels].contiguous().numpy().tobytes())
         count, size = count + len(batch), (batch.shape[2], batch.shape[3])
     total.update(shape_line((count, channels, *size)))

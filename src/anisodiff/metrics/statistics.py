@@ -1,4 +1,4 @@
-"""One walk over a set of images that collects all that the metrics need.
+"""One pass over a set of images that collects all that the metrics need.
 
 images ──network──▶ features, logits;   images ──▶ pixel statistics, fingerprint
 
@@ -19,7 +19,7 @@ from torch import Tensor
 
 from anisodiff.metrics.features import FeatureNetwork
 from anisodiff.metrics.frechet import GaussianStatistics, gaussian_statistics, require_features
-from anisodiff.metrics.images import UNCHANGED, ImageSet, fingerprint_of, image_digests, walk
+from anisodiff.metrics.images import UNCHANGED, ImageSet, fingerprint_of, image_digests, read_batches
 from anisodiff.metrics.pixel_metrics import PixelStatistics, directions, pixel_statistics
 from anisodiff.metrics.protocol import Settings
 from anisodiff.runtime.distributed import Distributed
@@ -64,11 +64,11 @@ class Context:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ImageStatistics:
-    """What one walk over N images of one size found; features ``[N,D]`` on the network's device.
+    """Statistics of N images of one size; features ``[N,D]`` on the network's device.
 
-    Rows stand in the order of the walk. ``digests``: one hash per image; ``kept``: the first images, uint8
-    ``[n,3,H,W]`` on the CPU. ``split``: the part of a named set, where known. ``resize``: how the images were brought
-    to their size.
+    Rows are in the order in which the images are read. ``digests``: one hash per image; ``kept``: the first images,
+    uint8 ``[n,3,H,W]`` on the CPU. ``split``: the part of a named set, where known. ``resize``: how the images were
+    brought to their size.
     """
 
     name: str
@@ -136,9 +136,9 @@ def image_statistics(
     stage: str = "",
     context: Context | None = None,
 ) -> ImageStatistics:
-    """Walk once over at most ``settings.limit`` images, and keep the first ``keep``.
+    """Read at most ``settings.limit`` images, and keep the first ``keep``.
 
-    A set that can be walked only once is taken as each process's own part of the whole.
+    A set that can be read only once is taken as each process's own part of the whole.
     """
     settings, context = settings or Settings(), context or Context()
     batch_size, limit, world = settings.batch_size, settings.limit, context.world
@@ -151,7 +151,7 @@ def image_statistics(
     theta: Tensor | None = None
     size, done, stage = (0, 0), 0, stage or f"samples {images.name}"
     context.progress(stage, 0, total)  # so that the first batch counts for the remaining time
-    for order, batch in enumerate(walk(images, batch_size, limit=limit)):
+    for order, batch in enumerate(read_batches(images, batch_size, limit=limit)):
         done += len(batch)
         size = (batch.shape[2], batch.shape[3])
         if images.once or order % world == context.rank:

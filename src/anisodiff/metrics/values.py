@@ -49,7 +49,7 @@ def _fid(pair: Pair) -> list[Value]:
     features = pair.samples.by_digest(pair.samples.features)
     line = extrapolate(features, pair.reference.gaussian, generator=pair.settings.generator(), blocks=blocks)
     dimension = pair.samples.features.shape[1]  # Σ of fewer points than that has no full rank: another regime
-    rough = f"the law 1/N does not hold below {dimension} samples" if line.sizes[0] < dimension else ""
+    rough = f"the 1/N fit does not hold below {dimension} samples" if line.sizes[0] < dimension else ""
     note = _notes("extrapolated to infinitely many samples; error of the fit", rough, few)
     out.append(Value(name="fid_infinity", value=line.limit, error=line.standard_error, note=note))
     out.append(
