@@ -16,8 +16,8 @@ from anisodiff.data import open_dataset, open_source
 from anisodiff.editing.inputs import read_pictures
 from anisodiff.generation.priors import open_pool
 from anisodiff.io.images import load_photo
-from anisodiff.metrics.images import fingerprint, image_set, read_batches
-from tests.metrics.conftest import save_network
+from anisodiff.metrics.images import image_set, read_batches
+from tests.metrics.conftest import fingerprint, save_network
 
 SIDE = 16
 PICTURES = [  # sorted as strings, not folder by folder

@@ -10,8 +10,7 @@ from PIL import Image
 
 from anisodiff.data import prepare
 from anisodiff.metrics import image_set, read_batches
-from anisodiff.metrics.images import fingerprint
-from tests.metrics.conftest import random_images, save_folder
+from tests.metrics.conftest import fingerprint, random_images, save_folder
 
 
 def save_zip(folder: Path, path: Path) -> Path:

@@ -18,9 +18,8 @@ from anisodiff.metrics import (
     image_statistics,
 )
 from anisodiff.metrics.cache import load_arrays, store_arrays
-from anisodiff.metrics.images import fingerprint
 from anisodiff.metrics.statistics import cache_folder
-from tests.metrics.conftest import random_images, save_folder
+from tests.metrics.conftest import fingerprint, random_images, save_folder
 
 
 def same(a: ImageStatistics, b: ImageStatistics) -> bool:

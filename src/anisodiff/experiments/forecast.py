@@ -127,10 +127,8 @@ class Forecast:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
-        hours, unit = self.cost
-        runs = [{**vars(line), "nfe": list(line.nfe), "priors": list(line.priors)} for line in self.lines]
-        seconds = {**self.seconds, "total": self.total}
-        cost = {"hours": hours, "unit": unit}
+        seconds, cost = {**self.seconds, "total": self.total}, dict(zip(("hours", "unit"), self.cost))
+        runs = [vars(line) for line in self.lines]
         return {"runs": runs, "rounds": self.rounds, "seconds": seconds, "device": self.device, "cost": cost}
 
 

@@ -247,11 +247,6 @@ def fingerprint_of(digests: Iterable[bytes]) -> str:
     return hashlib.sha256(b"".join(sorted(digests))).hexdigest()
 
 
-def fingerprint(images: ImageSet, *, batch_size: int = 256, limit: int | None = None) -> str:
-    """Fingerprint of a whole set, by its pixels."""
-    return fingerprint_of(d for batch in read_batches(images, batch_size, limit=limit) for d in image_digests(batch))
-
-
 def peek(images: ImageSet, batch_size: int) -> tuple[tuple[int, int], ImageSet]:
     """Height and width of the first image, and the set to read from now on.
 

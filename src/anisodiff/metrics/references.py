@@ -82,11 +82,6 @@ def fit_like(meta: Mapping[str, Any] | None, size: tuple[int, int], channels: in
     return Fit(size=size, channels=1 if channels == 1 else 3, **rule)
 
 
-def is_named(text: str) -> bool:
-    """Whether ``text`` is a well-known set, with or without its split."""
-    return text.startswith("hf:") or text.split("/")[0] in NAMED
-
-
 def _name_and_split(text: str) -> tuple[str, str]:
     parts = text.split("/")
     least = 2 if text.startswith("hf:") else 1  # hf:OWNER/NAME has a slash of its own
@@ -149,8 +144,8 @@ def _named(text: str, data: Path | None, fit: Fit, context: Context) -> Referenc
 
 def check_reference(text: str, data: Path | None) -> bool:
     """Whether ``text`` is to be taken as a name; refuses what is neither that nor a path."""
-    there = Path(text).exists()
-    if is_named(text) and (data is not None or not there):
+    there, named = Path(text).exists(), text.startswith("hf:") or text.split("/")[0] in NAMED
+    if named and (data is not None or not there):
         return True
     if data is not None:
         raise ValueError(f"--data is the path of a named set; {text} is not one ({', '.join(NAMED)}, hf:NAME)")
