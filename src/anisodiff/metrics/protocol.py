@@ -89,10 +89,9 @@ class Generation:
 
 
 def _short(name: str, value: object) -> str:
-    """A value for people: of a hash its beginning, and what is not known."""
-    if value is None:
-        return "unknown"
-    return str(value)[:12] if name in HASHES else str(value)
+    """A value for people: of a hash its beginning; None is not known."""
+    text = "unknown" if value is None else str(value)
+    return text[:12] if name in HASHES else text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,7 +128,6 @@ class Protocol:
 
     def phrases(self) -> tuple[str, ...]:
         """For people: samples and reference, network, settings, version."""
-        unknown = "unknown"
         split = f"/{self.reference_split}" if self.reference_split else ""
         resized = "" if self.reference_resize == "none" else f", resized: {self.reference_resize}"
         heldout = f", held-out {self.heldout_fingerprint[:8]}" if self.heldout_fingerprint else ""
@@ -144,8 +142,8 @@ class Protocol:
             return f"{model} on {compared}", *bits, f"anisodiff {self.version}"
         return (
             f"{self.samples_count} samples {self.samples} ({self.samples_fingerprint[:8]}, {self.size}; "
-            f"NFE {self.nfe or unknown}, prior {self.prior or unknown}, "
-            f"seed {unknown if self.seed is None else self.seed}{classes}) against {compared}",
+            f"NFE {_short('', self.nfe)}, prior {_short('', self.prior)}, seed {_short('', self.seed)}{classes}) "
+            f"against {compared}",
             "no feature network" if self.network == NO_NETWORK else network,
             *filter(None, [self.settings]),
             *bits,
