@@ -42,7 +42,7 @@ def compare(
     tf32: bool = feature_network.TF32,
     download: bool = feature_network.DOWNLOAD,
     trust_code: bool = feature_network.TRUST,
-    only: str = typer.Option(None, "--only", help="Work on these runs alone, by their names: a,b."),
+    only: str = typer.Option(None, "--only", help="Work on these runs only, by name: a,b."),
     stage: str = typer.Option(None, "--stage", help="Only paint, train, sample, evaluate or page: a,b."),
     span: str = study.FOR,
     dry_run: bool = study.DRY,

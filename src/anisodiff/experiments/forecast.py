@@ -119,11 +119,10 @@ class Forecast:
         parts = ", ".join(f"{part} {about(self.seconds[part])}" for part in PARTS)
         where = self.device if self.cores is None else f"{self.device}, {self.cores} core{'s'[: self.cores > 1]}"
         shown = f"{hours:.2g}" if hours < 10 else f"{hours:,.0f}"
-        halving = [f"halving: {', '.join(self.rounds)}"] if len(self.rounds) > 1 else []
-        untimed = [line.run for line in self.lines if not line.timed_process]
-        if untimed:
-            halving.append(f"forward process not timed, counted as that of another run: {', '.join(untimed)}")
-        return [*halving, f"in all {about(self.total)} on {where}: {parts}", f"cost: {shown} {unit}"]
+        notes = [f"halving: {', '.join(self.rounds)}"] if len(self.rounds) > 1 else []
+        if untimed := [line.run for line in self.lines if not line.timed_process]:
+            notes.append(f"forward process not timed, counted as that of another run: {', '.join(untimed)}")
+        return [*notes, f"in all {about(self.total)} on {where}: {parts}", f"cost: {shown} {unit}"]
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
