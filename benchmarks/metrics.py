@@ -29,15 +29,14 @@ from torch import Tensor
 from anisodiff.metrics import (
     FeatureNetwork,
     Settings,
-    extract,
     extrapolate,
     frechet_distance,
     gaussian_statistics,
     image_set,
+    image_statistics,
     inception,
     kernel_distance,
     prdc,
-    survey,
 )
 from anisodiff.metrics.resize import tf1_bilinear
 from anisodiff.metrics.weights import INCEPTION
@@ -75,7 +74,7 @@ class Table:
 
 
 def features(network: FeatureNetwork, images: Tensor, batch: int) -> Tensor:
-    return extract(network, iter(images.split(batch)))[0]
+    return torch.cat([network(part, pad_to=batch)[0] for part in images.split(batch)])
 
 
 def warm_up(network: FeatureNetwork, images: Tensor, batch: int) -> None:
@@ -130,8 +129,8 @@ def everything(
         table.add(name, getattr(found, name), "", "k=5, test against as many training images")
 
     table.timed(
-        f"whole survey of {m} images",
-        lambda: survey(image_set(test), network, settings=Settings(batch_size=batch)),
+        f"all statistics of {m} images",
+        lambda: image_statistics(image_set(test), network, settings=Settings(batch_size=batch)),
         "features, statistics, fingerprint, spectra, edges, projections",
     )
     return x, y

@@ -18,7 +18,7 @@ from torch import Tensor
 
 import anisodiff
 from anisodiff.io.images import Fit
-from anisodiff.metrics.images import image_set, walk
+from anisodiff.metrics.images import image_set, read_batches
 from anisodiff.noise import KeyedNoise, combine
 from anisodiff.path_bound import PathBound, last_time
 from anisodiff.samplers.grids import grid_between
@@ -57,7 +57,7 @@ def main(arguments: list[str] | None = None) -> None:
     generator = anisodiff.load(options.model, "cpu", precision="fp32")
     model, process, prior = generator.model, generator.process, generator.prior()
     fit = Fit(size=generator.size, channels=generator.channels)
-    (batch,) = walk(image_set(options.images, fit=fit), options.count, limit=options.count)
+    (batch,) = read_batches(image_set(options.images, fit=fit), options.count, limit=options.count)
     x0, keys = batch[:, : generator.channels].float() / 255, combine(7, torch.arange(len(batch)))
     t_min = last_time(model, generator.plan.config.t_min)
     times = grid_between(model, "level", options.steps, t_min, model.T).flip(0)

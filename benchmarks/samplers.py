@@ -18,7 +18,7 @@ import anisodiff
 from anisodiff.io.figures import canvas, save_figure
 from anisodiff.io.grids import save_grid
 from anisodiff.io.images import to_bytes
-from anisodiff.metrics import extract, frechet_distance, gaussian_statistics, inception
+from anisodiff.metrics import frechet_distance, gaussian_statistics, inception
 from sheets import cifar
 
 
@@ -53,7 +53,7 @@ def main() -> None:
         features = inception(options.inception, device=generator.device, tf32=True)
 
     def statistics(pictures: torch.Tensor):
-        return gaussian_statistics(extract(features, iter(torch.split(pictures, 500)))[0])
+        return gaussian_statistics(torch.cat([features(part)[0] for part in torch.split(pictures, 500)]))
 
     if features:
         reference = statistics(cifar(options.data).to(generator.device))

@@ -28,7 +28,6 @@ from anisodiff.io.images import to_bytes
 from anisodiff.io.records import write_json
 from anisodiff.metrics import evaluate, image_set, inception
 from anisodiff.metrics.feature_metrics import kernel_distance, prdc
-from anisodiff.metrics.features import extract
 from anisodiff.metrics.frechet import frechet_distance, gaussian_statistics
 from anisodiff.noise import KeyedNoise, combine
 from anisodiff.path_bound import noise_left
@@ -89,7 +88,7 @@ def repeats(options: argparse.Namespace) -> None:
     """Features are taken once; a sample that stands R times is its feature R times."""
     network = inception(options.inception, device=pick_device(options.device))
     bytes_of = [to_bytes(pictures(Path(path), options.n)) for path in (options.train, options.model)]
-    real, distinct = (extract(network, iter(torch.split(images, BATCH)))[0] for images in bytes_of)
+    real, distinct = (torch.cat([network(part)[0] for part in torch.split(x, BATCH)]) for x in bytes_of)
     reference = gaussian_statistics(real)
     for times, copies in [(r, copies) for r in options.times for copies in sorted({1, r})]:
         samples = distinct[: len(distinct) // times].repeat(copies, 1)

@@ -45,7 +45,7 @@ from anisodiff.io.grids import save_grid
 from anisodiff.io.images import to_bytes
 from anisodiff.io.records import write_json
 from anisodiff.metrics import diversity, edge_f1, evaluate, image_set, inception
-from anisodiff.metrics.edits import rms_distance
+from anisodiff.metrics.paired import rms_distance
 from anisodiff.notation import setting
 from anisodiff.runtime.devices import pick_device
 

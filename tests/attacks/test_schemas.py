@@ -20,7 +20,7 @@ from anisodiff.experiments.training import given_training
 from anisodiff.generation import load
 from anisodiff.generation.protocol import read_protocol
 from anisodiff.io.schema import either, fields, of, optional, require, rows, table, text, whole
-from anisodiff.metrics import Context, Report, cached_survey, evaluate, image_set, load_statistics
+from anisodiff.metrics import Context, Report, cached_statistics, evaluate, image_set, load_statistics
 from anisodiff.metrics.cache import load_arrays, read_key, store_arrays
 from anisodiff.metrics.features import function_network
 from anisodiff.metrics.samples import read_origin
@@ -222,7 +222,7 @@ def test_study_and_results(tmp_path):
 def test_cached_statistics_with_an_array_less(tmp_path):
     images = torch.randint(0, 256, (12, 3, 16, 16), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
     context = Context(cache=tmp_path)
-    cached_survey(image_set(images), NETWORK, context=context)
+    cached_statistics(image_set(images), NETWORK, context=context)
     (file,) = (tmp_path / "statistics").iterdir()
     key = read_key(file)
     arrays = load_arrays(file, key)
@@ -232,7 +232,7 @@ def test_cached_statistics_with_an_array_less(tmp_path):
             store_arrays(file, key, kept)
             with pytest.raises(ValueError, match="damaged statistics"):
                 load_statistics(file, NETWORK)
-            made = cached_survey(image_set(images), NETWORK, context=context)  # computed again, and replaced
+            made = cached_statistics(image_set(images), NETWORK, context=context)  # computed again, and replaced
             assert made.count == 12
             assert load_statistics(file, NETWORK).count == 12
 

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from anisodiff.cli.report import draw_report
+from anisodiff.cli.tables import draw_report
 from anisodiff.metrics import Report, Value, evaluate
 from anisodiff.metrics.protocol import few_samples_note
 from tests.metrics.conftest import random_images
@@ -48,9 +48,9 @@ def test_two_columns_with_each_note_once_below() -> None:
     text = drawn(REPORT)
     lines = [line.rstrip() for line in text.splitlines()]
     assert max(map(len, lines)) <= 80
-    assert lines[1].split() == ["metric", "reference", "held-out"]
-    assert lines[3].split() == ["fid", "52.56", "¹", "61.25", "²"]
-    rows = {line.split()[0]: line for line in lines[3:9]}
+    assert lines[0].split() == ["metric", "reference", "held-out"]
+    assert lines[1].split() == ["fid", "52.56", "¹", "61.25", "²"]
+    rows = {line.split()[0]: line for line in lines[1:7]}
     assert rows["kid"].split()[1:] == ["0.000484", "±", "0.0015", "¹", "0.25", "±", "0.002", "²"]
     assert rows["closer_to_training_features"].split()[1:] == ["0.5", "±", "0.1"]
     flat = " ".join(text.split())
@@ -58,7 +58,7 @@ def test_two_columns_with_each_note_once_below() -> None:
         assert flat.count(note) == 1
     assert flat.count("warning") == 2
     assert "k=5, 200 against 10 " not in flat  # what a number is, is said once: in the first column
-    assert " ".join(REPORT.phrases()) in flat
+    assert " ".join(REPORT.protocol.phrases()) in flat
 
 
 def test_one_column_where_nothing_was_held_out_and_no_notes_where_there_are_none() -> None:
@@ -99,9 +99,14 @@ def test_a_terminal_gets_the_table_and_a_pipe_markdown(
     assert not any(line.startswith("|") for line in lines)
     assert sum("warning: 12 < 10,000 samples" in line for line in lines) == 1
     shown = f"{made['spectrum_error'].value:.4g}"
-    starts = [line.split()[:2] for line in lines if line.startswith(" spectrum_error")]
-    assert starts == [["spectrum_error", shown], ["spectrum_error", f"{made['spectrum_error'].value:.6g}"]]
+    starts = [line.split()[:2] for line in lines if line.startswith("spectrum_error")]
+    assert starts == [
+        ["spectrum_error", shown],
+        ["spectrum_error", "decades"],  # the note below
+        ["spectrum_error", f"{made['spectrum_error'].value:.6g}"],
+    ]
     code, out, _ = command(*words)
     assert code == 0
     assert out.startswith("| metric ")
+    assert out.count("warning: 12 < 10,000 samples") == 1
     assert "| metric           | samples" in out

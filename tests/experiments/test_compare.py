@@ -11,7 +11,7 @@ from PIL import Image
 
 from anisodiff.experiments import Deadline
 from anisodiff.training import newest
-from tests.experiments.conftest import COMMON, SETTINGS
+from tests.experiments.conftest import COMMON, NETWORK, SETTINGS
 
 STUDY = (
     "compare", "ve", "heat", *COMMON, "--images", 24, "--track", 2, "--track-n", 8, "--steps", "3,4",
@@ -282,7 +282,7 @@ def test_checkpoints_of_one_run_make_a_curve(command, calm, tmp_path):
         (("ve", "--images", "4", "--steps", "0"), "steps: got '0'"),
         (("ve", "--images", "4", "--seeds", "a"), "--seeds: got 'a'"),
         (("ve", "--images", "4", "--stage", "trian"), "did you mean 'train'?"),
-        (("ve", "--images", "4", "--only", "heat"), "--only: no run 'heat'"),
+        (("ve", "--images", "4", "--only", "heat"), "unknown --only 'heat'; valid: ve"),
         (("ve", "--images", "4", "--for", "1 day"), "--for: got '1 day'"),
         (("ve", "--images", "4", "--edit", "data", "--strengths", "2"), "strengths: got [2.0]"),
         (("ve", "--images", "4", "--n", "3"), "n: got 3, expected 10 or more"),
@@ -312,10 +312,12 @@ def test_weights_are_asked_for_only_where_something_is_measured(command, monkeyp
     words = ["compare", "ve", *SETTINGS, "--data", "data", "--device", "cpu", "--n", 12, "--images", 8, "--steps", 4]
     for stream in ("stdin", "stderr"):
         monkeypatch.setattr(getattr(sys, stream), "isatty", lambda: True)
-    for stage in ("train", "sample,page"):
+    for stage in ("train", "sample,page", "page"):
         assert command(*words, "--stage", stage)[0] == 0
         assert asked == []
     command(*words, "--stage", "evaluate")
     assert "download" in asked.pop()
-    command(*words, "--stage", "train", "--track", 1, out=tmp_path / "tracked")
-    assert "download" in asked.pop()
+    assert command(*words, "--stage", "train", "--track", 1, out=tmp_path / "tracked")[0] == 0
+    assert command(*words, *NETWORK)[0] == 0
+    assert command(*words, "--stage", "evaluate,page")[0] == 0  # all results are there: nothing is measured
+    assert asked == []

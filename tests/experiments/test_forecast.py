@@ -45,7 +45,7 @@ def study_of(prepared, **more):
     given = {"budget": Budget(seconds=60), "n": 10, "steps": (5,), **more}
     return Study(
         settings=StudySettings(**given), dataset=prepared, device=torch.device("cpu"), evaluator=pytest.fail,
-        deadline=Deadline(), say=print, tell=no_stage_progress,
+        deadline=Deadline(), say=print, progress=no_stage_progress,
     )  # fmt: skip
 
 
@@ -103,7 +103,7 @@ def test_rounds_of_halving_train_the_difference(prepared, tmp_path):
     assert found.rounds == ["4 × 1 min", "2 × 2 min"]
     assert found.seconds["training"] == 4 * 60 + 2 * 60
     assert found.seconds["sampling"] == (4 + 2) * 10 * 5
-    assert "halving: 4 × 1 min, 2 × 2 min" in found.words()
+    assert "halving: 4 × 1 min, 2 × 2 min" in found.summary()
 
 
 def test_arithmetic_is_counted_without_memory():
@@ -128,6 +128,7 @@ def test_only_what_differs_in_cost_is_timed():
     ratio = count(Plan.of(wide))[0] / count(Plan.of(made[0]))[0]
     assert ratio > 3
     assert scaled.training == pytest.approx(ratio * slow.training)
+    assert scaled.timed_process
     assert scaled.parameters == sum(p.numel() for p in Plan.of(wide).build(torch.device("cpu")).parameters())
 
 
@@ -141,6 +142,26 @@ def test_processes_whose_pairs_differ_in_cost_do_not_share_a_timing():
     found = [speeds.of(config_of(parse_run(text))) for text in texts]
     assert len({id(one) for one in found}) == 4
     assert speeds.of(config_of(parse_run("anisotropic:lr=1e-2"))) is found[0]
+
+
+def test_a_process_that_was_not_timed_is_named(prepared, tmp_path):
+    """With no time left a run is scaled from one with its own process; where there is none, the forecast says so."""
+    made = [config_of(parse_run(text)) for text in ("anisotropic", "ve:network.nf=16", "anisotropic:network.nf=16")]
+    now = [0.0]
+    speeds = Speeds(torch.device("cpu"), clock=lambda: now[0])
+    first, second = map(speeds.of, made[:2])
+    now[0] = 1e6
+    scaled = speeds.of(made[2])
+    ratio = count(Plan.of(made[2]))[0] / count(Plan.of(made[0]))[0]
+    assert scaled.training == pytest.approx(ratio * first.training)  # not from ve, whose network is the same
+    assert scaled.timed_process
+    stranger = speeds.of(config_of(parse_run("heat:network.nf=16")))
+    assert stranger.training == second.training
+    assert not stranger.timed_process
+    found = cost(study_of(prepared), tmp_path, "ve", "heat")
+    assert not any("not timed" in line for line in found.summary())
+    found = replace(found, lines=[found.lines[0], replace(found.lines[1], timed_process=False)])
+    assert "forward process not timed, counted as that of another run: heat" in found.summary()
 
 
 def test_metrics_of_a_network_that_is_not_here_have_a_time():
@@ -197,8 +218,8 @@ def test_a_recipe_needs_no_data(command, tmp_path):
         (("ve:sampler=odee", "--dry-run", "--data", "data"), "did you mean 'ode'?"),
         (("--dry-run", "--stage", "page"), "name the runs"),
         (("ve", "--dry-run", *COMMON, "--edit", "nowhere.png"), "edit: nowhere.png does not exist"),
-        (("ve", "--dry-run", *COMMON, "--reference", "nowhere"), "--reference: nowhere does not exist"),
-        (("ve", "--dry-run", *COMMON, "--reference", "tiny.pt"), "--reference: got tiny.pt, expected a folder"),
+        (("ve", "--dry-run", *COMMON, "--reference", "nowhere"), "nowhere: neither a path nor a named set"),
+        (("ve", "--dry-run", *COMMON, "--reference", "tiny.pt"), "tiny.pt: expected a folder, .zip or .npz"),
     ],
 )
 def test_a_mistake_is_one_line(refused, words, line, tmp_path):

@@ -22,7 +22,7 @@ from anisodiff.experiments.results import Number, Row, cell, read_rows
 from anisodiff.experiments.runs import slug, split_outside
 from anisodiff.experiments.sampling import Chunks, Failed, SampleWriter
 from anisodiff.experiments.study import SeededRun
-from anisodiff.experiments.training import Pace, train_under
+from anisodiff.experiments.training import train_under
 from anisodiff.io.figures import canvas
 from anisodiff.io.records import write_json
 from anisodiff.runtime.durations import parse_span
@@ -55,11 +55,11 @@ def test_the_first_stretch_after_a_start_is_charged_like_the_next():
     assert again.seconds(160) == meter.seconds(160)
 
 
-def study_of(dataset, deadline, say=lambda _: None):
+def study_of(dataset, deadline, say=lambda _: None, pinned=(), **settings):
     """What a training needs of a study."""
     return Study(
-        settings=StudySettings(budget=Budget(images=4)), dataset=dataset, device=torch.device("cpu"), evaluator=None,
-        deadline=deadline, say=say, tell=lambda *_: None,
+        settings=StudySettings(**settings), dataset=dataset, device=torch.device("cpu"), evaluator=None,
+        deadline=deadline, say=say, progress=lambda *_: None, pinned=pinned,
     )  # fmt: skip
 
 
@@ -89,10 +89,10 @@ def clock(monkeypatch):
 def test_a_time_budget_leaves_out_compilation_and_interruptions(prepared, tmp_path, monkeypatch, clock, interrupted):
     monkeypatch.setattr(loop, "time", SimpleNamespace(perf_counter=clock))
     place = Place(out=tmp_path, name="a", training="a")
-    pace = Pace(budget=Budget(seconds=6.0), track=2, pinned=("log_every", "checkpoint_every"))
+    how = {"budget": Budget(seconds=6.0), "track": 2, "pinned": ("log_every", "checkpoint_every")}
 
     def go(deadline):
-        return train_under(tiny(checkpoint_every=8), place, pace, study_of(prepared, deadline), start=None)
+        return train_under(tiny(checkpoint_every=8), place, study_of(prepared, deadline, **how), start=None)
 
     if interrupted:
         assert not go(Deadline(102.5, clock))  # after four steps
@@ -169,14 +169,14 @@ def test_samples_are_rounded_and_nan_is_a_failure(tmp_path):
 
 
 def test_no_training_is_begun_that_would_not_come_to_its_first_step(prepared, tmp_path, clock):
-    deadline, pace, said = Deadline(207.0, clock), Pace(budget=Budget(images=12)), []
+    deadline, said = Deadline(207.0, clock), []
 
     def say(line):
         said.extend([line] if "not started" in line else [])
 
     def go(name):
         place = Place(out=tmp_path, name=name, training=name)
-        return train_under(tiny(), place, pace, study_of(prepared, deadline, say), start=None)
+        return train_under(tiny(), place, study_of(prepared, deadline, say, budget=Budget(images=12)), start=None)
 
     assert go("a")
     assert deadline.start == 100.0

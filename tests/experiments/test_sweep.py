@@ -18,17 +18,22 @@ def test_halving_keeps_the_best():
     assert survivors({"a": None, "b": 5.0}, 2) == ["b"]
     assert survivors({"a": None, "b": None}, 2) == []
     plan = rungs(9, Budget(seconds=60), 3)
-    assert [(count, budget.seconds) for count, budget in plan] == [(9, 60), (3, 180)]
-    assert [(count, budget.images) for count, budget in rungs(5, Budget(images=8), 2)] == [(5, 8), (3, 16), (2, 32)]
+    assert [(tag, count, budget.seconds) for tag, count, budget in plan] == [("rung-0", 9, 60), ("rung-1", 3, 180)]
+    assert [(count, budget.images) for _, count, budget in rungs(5, Budget(images=8), 2)] == [
+        (5, 8),
+        (3, 16),
+        (2, 32),
+    ]
     assert len(rungs(1, Budget(images=8), 2)) == 1
+    assert rungs(9, Budget(images=8), None) == [("", 9, Budget(images=8))]
     with pytest.raises(ValueError, match="halving: got 1"):
         rungs(4, Budget(images=8), 1)
 
 
 def test_grids_are_read_with_brackets():
     axis = parse_axis("process.diffusivity=geometric(0.1, 2),geometric(0.1, 8), 0")
-    assert axis.values == ("geometric(0.1, 2)", "geometric(0.1, 8)", "0")
-    assert parse_axis("network.multipliers=1,2|1,2,2").values == ("1,2", "1,2,2")
+    assert axis[1] == ("geometric(0.1, 2)", "geometric(0.1, 8)", "0")
+    assert parse_axis("network.multipliers=1,2|1,2,2")[1] == ("1,2", "1,2,2")
     found = points("heat:batch=4", [axis, parse_axis("lr=1e-4,2e-4")])
     assert len(found) == 6
     run, values = found[-1]

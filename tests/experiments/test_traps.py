@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 
 from anisodiff.cli.feature_network import Choice
-from anisodiff.cli.study import Asked, open_data
+from anisodiff.cli.study import StudyOptions, open_data
 from anisodiff.experiments import Budget, Deadline, Study, StudySettings
 from anisodiff.experiments.compare import make_room
 from anisodiff.experiments.layout import Place
@@ -68,7 +68,7 @@ def test_photographs_get_the_size_that_the_device_can_train(tmp_path, dry, capsy
         noise = np.random.default_rng(number).integers(0, 255, (300, 300, 3), dtype=np.uint8)
         Image.fromarray(noise).save(album / f"{number}.png")
     network = Choice(name="inception", weights=None, given=None, tf32=False, download=False, trust_code=False)
-    asked = Asked(
+    asked = StudyOptions(
         data=album, out=tmp_path / "out", n=12, steps="3", prior="gaussian", seeds="0", overrides=[], reference=None,
         network=network, span=None, batch=None, compile=False, device="cpu",
     )  # fmt: skip
@@ -255,7 +255,7 @@ def test_rounds_share_what_is_compiled(prepared, monkeypatch):
     monkeypatch.setattr(torch.compiler, "reset", lambda: resets.append(1))
     study = Study(
         settings=StudySettings(budget=Budget(images=8)), dataset=prepared, device=torch.device("cuda"),
-        deadline=Deadline(), evaluator=None, say=None, tell=None,
+        deadline=Deadline(), evaluator=None, say=None, progress=None,
     )  # fmt: skip
     for number in range(8):  # a round each; torch would give up at the ninth
         make_room(replace(study), tiny(compile=True, batch=4 * number + 4))

@@ -11,7 +11,7 @@ from PIL import Image
 import anisodiff
 from anisodiff.editing import edit, strokes
 from anisodiff.io.images import to_bytes
-from anisodiff.metrics import Preprocess, frechet_distance, image_set, survey, torchscript
+from anisodiff.metrics import Preprocess, frechet_distance, image_set, image_statistics, torchscript
 from tests.experiments.conftest import COMMON
 
 STEPS, STRENGTH = 4, 0.5
@@ -45,7 +45,7 @@ def nearly(one, other):
 def distance(prepared, images, others):
     unit = Preprocess(size=None, mean=(0.0, 0.0, 0.0), std=(255.0, 255.0, 255.0))
     network = torchscript(prepared.path.parent / "tiny.pt", name="tiny", preprocess=unit)
-    ours, theirs = (survey(image_set(x, name="x"), network) for x in (images, others))
+    ours, theirs = (image_statistics(image_set(x, name="x"), network) for x in (images, others))
     return frechet_distance(ours.gaussian, theirs.gaussian)
 
 

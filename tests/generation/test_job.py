@@ -15,7 +15,7 @@ from torch import nn
 import anisodiff
 from anisodiff.generation import SamplingConfig, read_protocol, write_samples
 from anisodiff.io.grids import to_pixels
-from anisodiff.metrics import image_set, walk
+from anisodiff.metrics import image_set, read_batches
 from anisodiff.metrics.protocol import Generation
 
 
@@ -203,7 +203,7 @@ def test_the_three_containers_hold_the_same_pixels(generator, tmp_path):
     expected = to_pixels(generator.sample(10, seed=5, steps=3))
     for name in ("folder", "set.zip", "set.npz"):
         write_samples(generator, range(5, 15), tmp_path / name, SamplingConfig(steps=3, batch=4))
-        walked = next(walk(image_set(tmp_path / name), 10))
+        walked = next(read_batches(image_set(tmp_path / name), 10))
         assert np.array_equal(walked[:, :1].permute(0, 2, 3, 1).numpy(), expected), name
         protocol = read_protocol(tmp_path / name)
         assert Generation(**{key: protocol[key] for key in ("nfe", "prior", "seed")}) == Generation(

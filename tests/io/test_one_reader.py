@@ -16,8 +16,8 @@ from anisodiff.data import open_dataset, open_source
 from anisodiff.editing.inputs import read_pictures
 from anisodiff.generation.priors import open_pool
 from anisodiff.io.images import load_photo
-from anisodiff.metrics.images import fingerprint, image_set, walk
-from tests.metrics.conftest import save_network
+from anisodiff.metrics.images import image_set, read_batches
+from tests.metrics.conftest import fingerprint, save_network
 
 SIDE = 16
 PICTURES = [  # sorted as strings, not folder by folder
@@ -98,7 +98,7 @@ def odd(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, dict[str,
 def pixels(odd: tuple[Path, Path, dict[str, NDArray[np.uint8]]]) -> torch.Tensor:
     """What `evaluate` walks over, uint8 [N, 3, H, W]: the other verbs are compared with it."""
     with pytest.warns(UserWarning, match=f"{len(BROKEN)} of {len(PICTURES) + len(BROKEN)} images .* cut.png"):
-        return torch.cat(list(walk(image_set(odd[0]), 4)))
+        return torch.cat(list(read_batches(image_set(odd[0]), 4)))
 
 
 def test_the_rule(odd: tuple[Path, Path, dict[str, NDArray[np.uint8]]], pixels: torch.Tensor) -> None:
@@ -169,7 +169,7 @@ def test_a_limit_takes_the_first_readable_ones(odd, pixels, command) -> None:  #
     code, out, _ = command("diagnose", odd[0], "--process", "heat", "--size", SIDE, "--images", 5, "--json")
     assert code == 0
     assert json.loads(out)["images"] == 5
-    first = next(walk(image_set(odd[0]), 5))
+    first = next(read_batches(image_set(odd[0]), 5))
     assert torch.equal(first, pixels[:5])
 
 
@@ -192,6 +192,6 @@ def test_too_many_broken_files_are_an_error_everywhere(command, tmp_path) -> Non
         assert code == 2
         assert "11 images cannot be used, expected at most 10 (00.png: not an image" in err
     with pytest.raises(ValueError, match="11 images cannot be used, expected at most 10"):
-        list(walk(image_set(tmp_path / "set"), 4))
+        list(read_batches(image_set(tmp_path / "set"), 4))
     with pytest.raises(ValueError, match="11 images cannot be used, expected at most 10"):
         read_pictures([tmp_path / "set"], 3, (SIDE, SIDE))

@@ -14,6 +14,7 @@ from anisodiff.editing import edit
 from anisodiff.editing.solving import solve
 from anisodiff.generation import load
 from anisodiff.generation.protocol import describe as describe_samples
+from anisodiff.io.arrays import read_pixels
 from anisodiff.io.checkpoint import find
 from anisodiff.latent.autoencoder import WEIGHTS, describe
 from anisodiff.metrics.samples import is_model
@@ -24,7 +25,10 @@ from anisodiff.training import Hooks, Plan, TrainConfig, train
 from anisodiff.training.preview import fit_prior, showing
 from anisodiff.training.setup import describe as describe_run
 from anisodiff.training.setup import load_start, with_latents
+from tests.experiments.conftest import NETWORK as FEATURES
+from tests.experiments.conftest import SETTINGS
 from tests.latent.conftest import FACTOR, SIZE, pixels, write_autoencoder
+from tests.metrics.conftest import save_network
 from tests.support.children import together
 
 NETWORK = {"name": "small", "nf": 8, "multipliers": [1, 1], "blocks": 1, "dropout": 0.2}
@@ -318,3 +322,23 @@ def test_python_takes_an_autoencoder_by_its_folder(autoencoder, tmp_path):
 def test_configs_that_cannot_be(autoencoder, changes, says):
     with pytest.raises(ValueError, match=says):
         config(autoencoder, **changes)
+
+
+def test_a_run_on_latents_is_compared_with_one_on_pixels_by_its_decoded_images(
+    command, autoencoder, dataset, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
+    save_network(tmp_path / "tiny.pt")
+    latent = f"ve:latent.autoencoder={autoencoder};latent.channels=3;latent.factor=2;name=latent"
+    words = ("--images", 8, "--n", 12, "--steps", 4, "--edit", "data", "--edit-n", 4, "--strengths", "0.5")
+    words = (*words, "--data", dataset.path, *SETTINGS, *FEATURES, "--device", "cpu", "--out", "study")
+    code, out, err = command("compare", latent, "ve", *words)
+    assert code == 0, err
+    results = tmp_path / "study" / "results"
+    for column, count in (("gaussian-4", 12), ("edit-0.5", 4)):
+        for name in ("latent", "ve"):
+            assert read_pixels(results / name / f"{column}.npz").shape == (count, 3, *SIZE)
+    assert out.count("Trained on latents: latent; decoded images are compared") == 1
+    page = (results / "page.md").read_text()
+    assert "'autoencoder': '" in page
+    assert str(autoencoder.parent) not in page

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from anisodiff.io.torchscript import script_tensors
 from anisodiff.metrics import FeatureNetwork, Preprocess, function_network, torchscript
+from anisodiff.metrics.images import ImageSet, fingerprint_of, image_digests, read_batches
 from anisodiff.metrics.weights import PublishedWeights, weights_hash
 from anisodiff.runtime.distributed import Distributed
 
@@ -90,6 +91,11 @@ def save_folder(images: Tensor, folder: Path) -> Path:
     for n, image in enumerate(images):
         Image.fromarray(np.ascontiguousarray(image.permute(1, 2, 0).numpy())).save(folder / f"{n:05d}.png")
     return folder
+
+
+def fingerprint(images: ImageSet, batch_size: int = 256) -> str:
+    """Of a whole set, by its pixels."""
+    return fingerprint_of(d for batch in read_batches(images, batch_size) for d in image_digests(batch))
 
 
 class Process(Distributed):

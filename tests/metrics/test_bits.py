@@ -19,8 +19,8 @@ from anisodiff.metrics import (
     bits_per_dimension,
     comparison_table,
     evaluate,
+    image_statistics,
     no_network,
-    survey,
 )
 from anisodiff.metrics.bits import mean_and_error
 from anisodiff.metrics.images import image_set
@@ -130,7 +130,7 @@ def test_what_cannot_be_measured_is_refused(model: Generator) -> None:
         bits_per_dimension(model, pixels(1), settings=FEW)
     from anisodiff.metrics import Reference
 
-    known = survey(image_set(pixels(4)), no_network(), settings=Settings())
+    known = image_statistics(image_set(pixels(4)), no_network(), settings=Settings())
     with pytest.raises(ValueError, match="bits need the images, not their statistics"):
         bits_per_dimension(model, Reference(name="known", split="", content=known), settings=FEW)
     with pytest.raises(ValueError, match="bits does not apply: with step='exponential"):

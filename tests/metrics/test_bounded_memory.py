@@ -12,7 +12,16 @@ import numpy as np
 import pytest
 import torch
 
-from anisodiff.metrics import Context, FeatureNetwork, ImageSet, Settings, cached_survey, image_set, survey, walk
+from anisodiff.metrics import (
+    Context,
+    FeatureNetwork,
+    ImageSet,
+    Settings,
+    cached_statistics,
+    image_set,
+    image_statistics,
+    read_batches,
+)
 from anisodiff.metrics.memorization import nearest_pixels
 from tests.metrics.conftest import random_images, save_folder
 
@@ -44,7 +53,7 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("container", ["folder", "packed.npz"])
 def test_a_container_is_read_batch_by_batch(container: str, stored: Path) -> None:
     def consume() -> int:
-        return sum(len(batch) for batch in walk(image_set(stored / container), BATCH))
+        return sum(len(batch) for batch in read_batches(image_set(stored / container), BATCH))
 
     assert consume() == COUNT  # and modules loaded on the way do not count below
     assert highest(consume) < WHOLE / 3
@@ -64,11 +73,11 @@ def streamed(seed: int = 0) -> ImageSet:
 def test_a_survey_holds_numbers_not_images(pooled: FeatureNetwork, tmp_path: Path) -> None:
     passing = replace(pooled, forward=lambda x: (x[:, :, 0, :2].flatten(1).float(), None))
     for network in (pooled, passing):
-        work = partial(survey, streamed(), network, settings=SETTINGS, keep=BATCH)
+        work = partial(image_statistics, streamed(), network, settings=SETTINGS, keep=BATCH)
         work()
         assert highest(work) < WHOLE / 3
     assert (
-        highest(lambda: cached_survey(streamed(), pooled, settings=SETTINGS, context=Context(cache=tmp_path)))
+        highest(lambda: cached_statistics(streamed(), pooled, settings=SETTINGS, context=Context(cache=tmp_path)))
         < 2 * WHOLE / 3
     )
     nearest_pixels(random_images(2, size=SIZE), streamed(), batch_size=BATCH)
@@ -85,7 +94,7 @@ def test_a_survey_keeps_no_small_piece_of_every_batch(known: bool, pooled: Featu
         return torch.from_numpy(x.numpy().reshape(len(x), -1)[:, :dimension].astype(np.float32)), None
 
     network = replace(pooled, forward=forward)
-    made = survey(images, network, settings=SETTINGS)
-    expected = torch.cat([network(batch)[0] for batch in walk(images, BATCH)])
+    made = image_statistics(images, network, settings=SETTINGS)
+    expected = torch.cat([network(batch)[0] for batch in read_batches(images, BATCH)])
     assert torch.equal(made.features, expected)
-    assert highest(lambda: survey(images, network, settings=SETTINGS)) < expected.nbytes / 2
+    assert highest(lambda: image_statistics(images, network, settings=SETTINGS)) < expected.nbytes / 2

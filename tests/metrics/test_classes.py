@@ -90,4 +90,4 @@ def test_of_a_run_and_of_its_samples(run, tmp_path, monkeypatch):
     assert "fid[1]" in out
     code, _, err = run("made.zip", "--reference", "data", "--class", "cat", *words[2:])
     assert code == 2
-    assert "--class and --guidance belong to a model" in err
+    assert "--class belongs to a model" in err

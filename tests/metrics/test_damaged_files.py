@@ -12,8 +12,7 @@ import pytest
 from PIL import Image
 
 from anisodiff.metrics import Context, FeatureNetwork, Generation, Report, Settings, evaluate, image_set
-from anisodiff.metrics.images import fingerprint
-from tests.metrics.conftest import TINY, Run, random_images, save_folder
+from tests.metrics.conftest import TINY, Run, fingerprint, random_images, save_folder
 
 Case = tuple[str, str]
 

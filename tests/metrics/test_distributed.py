@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from anisodiff.cli import main
-from anisodiff.metrics import Context, Report, Settings, evaluate, function_network, image_set, survey
+from anisodiff.metrics import Context, Report, Settings, evaluate, function_network, image_set, image_statistics
 from anisodiff.runtime.distributed import Distributed
 from tests.metrics.conftest import Process, random_images, save_folder, save_network
 from tests.support.children import together
@@ -69,10 +69,12 @@ def test_each_batch_is_one_process_work_and_once_sets_are_own_parts() -> None:
     settings = Settings(batch_size=2)
     for world in (1, 2, 3):
         parts = [
-            survey(image_set(images), network, settings=settings, context=Context(distributed=Process(r, world)))
+            image_statistics(
+                image_set(images), network, settings=settings, context=Context(distributed=Process(r, world))
+            )
             for r in range(world)
         ]
         found = [digest for part in parts for digest in part.digests]
-        assert sorted(found) == sorted(survey(image_set(images), network).digests)
-    own = survey(image_set(iter(images.split(4))), network, context=Context(distributed=Process(1, 2)))
+        assert sorted(found) == sorted(image_statistics(image_set(images), network).digests)
+    own = image_statistics(image_set(iter(images.split(4))), network, context=Context(distributed=Process(1, 2)))
     assert own.count == 12

@@ -51,9 +51,10 @@ def test_table_json_and_sheet(run: Run, sets: tuple[torch.Tensor, torch.Tensor],
     assert report == Report.from_json(report.to_json())
     for value in report.values:
         assert shown[value.name][0] == f"{value.value:.6g}"
-        assert (shown[value.name][2] == value.note) or not value.note
-    assert all("warning: 40 < 10,000 samples" in shown[name][2] for name in EVERY)
-    assert report.line() in out
+        assert shown[value.name][2].removesuffix("¹").strip() == "; ".join(value.notes(warnings=False))
+    assert all(shown[name][2].endswith("¹") for name in EVERY)
+    assert out.count("warning") == out.count("\n¹ warning: 40 < 10,000 samples") == 1
+    assert report.protocol.line() in out
     network = torchscript("tiny.pt", name="tiny", preprocess=UNIT_INPUT)
     direct = evaluate(*sets, network=network, metrics=("fid", "kid"), context=Context(cache=tmp_path / "other"))
     assert [report[n].value for n in ("fid", "kid")] == [direct[n].value for n in ("fid", "kid")]
@@ -103,6 +104,7 @@ def test_metrics_are_chosen_and_samples_limited(run: Run, sets: object) -> None:
     assert code == 0
     assert list(cells(out)) == ["metric", "spectrum_error", "kid"]
     assert out.splitlines()[-1].startswith("30 samples samples (")
+    assert "; KID blocks of 1000, seed 0; " in out  # settings of other metrics are not in the protocol
 
 
 def test_heldout_images_show_copies(run: Run, sets: object, tmp_path: Path) -> None:
@@ -207,6 +209,7 @@ def bad_cases(folder: Path) -> list[tuple[tuple[object, ...], str]]:
         ((*both, *TINY, "--compare", "none.json"), "cannot read none.json"),
         ((*both, *TINY, "--data", "large"), "--data is the path of a named set; reference is not one"),
         ((*both, *TINY, "--images", "large"), "--images belongs to a model"),
+        ((*both, *TINY, "--latent", "large"), "--latent belongs to a model, and samples holds images"),
         ((*both, "--network", "none", "--metrics", "fid"), "fid does not apply: it needs a feature network"),
         ((*both, *TINY, "--metrics", "edges", "--sheet", "s.png"), "a sheet belongs to the metric memorization"),
         (("samples", *TINY), "samples is no run or model: say what to compare it with, --reference"),

@@ -25,7 +25,7 @@ from anisodiff.metrics import (
     image_set,
     load_statistics,
 )
-from anisodiff.metrics.statistics import is_statistics
+from anisodiff.metrics.cache import is_statistics
 from tests.metrics.conftest import random_images, save_folder
 
 NAMES = {
@@ -138,7 +138,7 @@ def test_memorization_of_copies_and_of_new_samples(pooled: FeatureNetwork, tmp_p
     assert new["nearest_pixels"].value > 0.05
     with pytest.raises(ValueError, match="a sheet belongs to the metric memorization; name it too"):
         evaluate(train, train, network=pooled, metrics=("fid",), context=Context(cache=tmp_path, sheet=print))
-    with pytest.raises(ValueError, match="walks over the reference several times"):
+    with pytest.raises(ValueError, match="reads the reference several times"):
         evaluate(train, iter([train]), network=pooled, metrics=("memorization",), context=Context(cache=tmp_path))
 
 

@@ -5,7 +5,17 @@ from pathlib import Path
 import pytest
 import torch
 
-from anisodiff.metrics import FeatureNetwork, Preprocess, dinov2, extract, function_network, onnx, torchscript
+from anisodiff.metrics import (
+    FeatureNetwork,
+    Preprocess,
+    Settings,
+    dinov2,
+    function_network,
+    image_set,
+    image_statistics,
+    onnx,
+    torchscript,
+)
 from anisodiff.metrics.features import float32_arithmetic
 from tests.metrics.conftest import TINY_INPUT, TinyNet, random_images, save_network
 
@@ -23,7 +33,7 @@ def test_torchscript_features_are_the_modules(tmp_path: Path) -> None:
 
 
 def test_a_pair_of_outputs_is_features_and_logits(classifier: FeatureNetwork) -> None:
-    features, logits = extract(classifier, iter(random_images(7).split(3)))
+    features, logits = classifier(random_images(7))
     assert features.shape == (7, 8)
     assert logits is not None
     assert logits.shape == (7, 5)
@@ -33,8 +43,8 @@ def test_nan_features_are_refused() -> None:
     network = function_network("bad", lambda x: x.float().mean((2, 3)) / (x.float().amax((1, 2, 3)) > 0)[:, None])
     images = random_images(6)
     images[4] = 0
-    with pytest.raises(ValueError, match="features of bad: 1 of 6 rows hold NaN or infinity, the first is 4"):
-        extract(network, iter(images.split(4)))
+    with pytest.raises(ValueError, match="bad features of array: 1 of 6 rows hold NaN or infinity, the first is 4"):
+        image_statistics(image_set(images), network, settings=Settings(batch_size=4))
 
 
 def test_wrong_shapes_and_types_are_refused(pooled: FeatureNetwork) -> None:
@@ -45,8 +55,6 @@ def test_wrong_shapes_and_types_are_refused(pooled: FeatureNetwork) -> None:
         flat(random_images(2))
     with pytest.raises(ValueError, match="needs a weights"):
         function_network("nameless", lambda x: x.float(), weights="")
-    with pytest.raises(ValueError, match="no images to extract"):
-        extract(pooled, iter(()))
 
 
 def test_arithmetic_switches_are_restored() -> None:

@@ -109,7 +109,7 @@ def test_extrapolation_removes_most_of_the_small_sample_bias() -> None:
         generator = torch.Generator().manual_seed(seed)
         x = torch.randn(n, d, dtype=torch.float64, generator=generator)
         plain.append(frechet_distance(gaussian_statistics(x), reference))
-        line = extrapolate(x, reference, generator=generator, draws=2)
+        line = extrapolate(x, reference, generator=generator)
         limits.append(line.limit)
         assert line.slope > 0
         assert line.sizes[-1] == n

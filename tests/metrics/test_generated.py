@@ -23,8 +23,8 @@ from anisodiff.metrics import (
     evaluate,
     generated,
     image_set,
-    survey,
-    walk,
+    image_statistics,
+    read_batches,
 )
 from anisodiff.metrics.samples import Origin, find_sources, ordered_fingerprint, read_origin, sources_of
 from tests.metrics.conftest import TINY, Process, Run, random_images, save_folder
@@ -47,7 +47,7 @@ def test_samples_are_made_batch_by_batch_when_they_are_asked_for() -> None:
     model = Model()
     images = generated(model, 50, name="m", seed=7)
     assert (images.count, images.once, model.asked) == (50, True, [])
-    steps = walk(images, 8)
+    steps = read_batches(images, 8)
     first = next(steps)
     assert len(model.asked) == 1  # nothing is made before it is wanted
     got = torch.cat([first, *steps])
@@ -63,11 +63,11 @@ def test_several_processes_make_each_sample_once_in_order(pooled: FeatureNetwork
     for rank in range(world):  # what each process would hand over
         alone = Process(rank, world, lambda piece: parts.append(piece) or [piece])
         made = generated(Model(), count, name="m", distributed=alone)
-        survey(made, pooled, settings=settings, keep=5, context=Context(distributed=alone))
+        image_statistics(made, pooled, settings=settings, keep=5, context=Context(distributed=alone))
     joined = Process(0, world, lambda _: parts)
     made = generated(Model(), count, name="m", distributed=joined)
-    whole = survey(made, pooled, settings=settings, keep=5, context=Context(distributed=joined))
-    expected = survey(image_set(Model().images[:count]), pooled, settings=settings, keep=5)
+    whole = image_statistics(made, pooled, settings=settings, keep=5, context=Context(distributed=joined))
+    expected = image_statistics(image_set(Model().images[:count]), pooled, settings=settings, keep=5)
     assert whole.digests == expected.digests
     torch.testing.assert_close(whole.features, expected.features)
     assert torch.equal(whole.kept, expected.kept)

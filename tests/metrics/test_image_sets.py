@@ -9,9 +9,8 @@ import torch
 from PIL import Image
 
 from anisodiff.data import prepare
-from anisodiff.metrics import image_set, walk
-from anisodiff.metrics.images import fingerprint
-from tests.metrics.conftest import random_images, save_folder
+from anisodiff.metrics import image_set, read_batches
+from tests.metrics.conftest import fingerprint, random_images, save_folder
 
 
 def save_zip(folder: Path, path: Path) -> Path:
@@ -22,7 +21,7 @@ def save_zip(folder: Path, path: Path) -> Path:
 
 
 def all_images(source: object) -> torch.Tensor:
-    return torch.cat(list(walk(image_set(source), 3)))  # type: ignore[arg-type]
+    return torch.cat(list(read_batches(image_set(source), 3)))  # type: ignore[arg-type]
 
 
 def test_folder_zip_npz_array_and_batches_give_the_same_images_and_fingerprint(tmp_path: Path) -> None:
@@ -58,7 +57,7 @@ def test_a_generator_is_walked_once_and_only_as_far_as_needed() -> None:
 
     images = image_set(batches())
     assert images.once
-    assert sum(len(b) for b in walk(images, 99, limit=6)) == 6
+    assert sum(len(b) for b in read_batches(images, 99, limit=6)) == 6
     assert taken == [0, 1]
 
 
@@ -66,7 +65,7 @@ def test_npz_is_read_piece_by_piece(tmp_path: Path) -> None:
     stored = tmp_path / "many.npz"
     images = random_images(50)
     np.savez(stored, images.numpy())  # [N,C,H,W] under numpy's own name
-    sizes = [len(b) for b in walk(image_set(stored), 16)]
+    sizes = [len(b) for b in read_batches(image_set(stored), 16)]
     assert sizes == [16, 16, 16, 2]
     assert torch.equal(all_images(stored), images)
 

@@ -46,7 +46,7 @@ def test_equal_protocols_compare_whatever_the_samples() -> None:
 @pytest.mark.parametrize("field", [f.name for f in fields(Protocol) if f.name not in WHICH_SAMPLES | LABELS])
 def test_any_other_difference_is_refused_named_and_can_be_forced(field: str) -> None:
     number = isinstance(getattr(PROTOCOL, field), int)
-    changed = replace(PROTOCOL, **{field: 7 if number else "other"})
+    changed = replace(PROTOCOL, **{field: 7 if number else "k=7" if field == "settings" else "other"})
     other = replace(REPORT, protocol=changed)
     with pytest.raises(ValueError, match=f"different protocols .{field}: .* ≠ .*; add --force"):
         comparison_table([REPORT, other], ["a", "b"])
@@ -98,21 +98,25 @@ def test_table_and_line_carry_everything() -> None:
     assert "NFE unknown, prior unknown, seed unknown" in unknown
 
 
-def test_settings_of_what_was_not_measured_are_not_told() -> None:
-    protocol = replace(PROTOCOL, settings=Settings(seed=3).describe())
+def test_the_protocol_has_the_settings_of_the_metrics_that_were_measured() -> None:
+    settings = Settings(seed=3)
+    assert settings.describe(["spectrum", "edges", "class-fid"]) == ""
+    assert settings.describe(["edges", "kid"]) == "KID blocks of 1000, seed 3"
+    assert settings.describe(["prdc", "fid"]) == "k=5, PRDC on at most 10000, 10 FID blocks, seed 3"
+    every = ("prdc", "kid", "fid", "is", "sliced", "memorization")
+    assert settings.describe(every) == settings.describe()
+    assert all(part in settings.describe() for name in every for part in settings.describe([name]).split(", "))
 
-    def told(*names: str) -> tuple[str, ...]:
-        return Report(protocol=protocol, values=tuple(Value(name=name, value=1.0) for name in names)).phrases()
 
-    assert told("fid", "spectrum_error") == replace(protocol, settings="").phrases()
-    assert not any("seed 3" in phrase for phrase in told("fid"))
-    assert "KID blocks of 1000, seed 3" in told("fid", "kid_heldout")
-    assert "k=5, PRDC on at most 10000, 10 FID blocks, seed 3" in told("fid_infinity", "precision")
-    every = ("precision", "kid", "fid_infinity", "is[x]", "sliced_wasserstein", "closer_to_training_pixels")
-    assert told(*every) == protocol.phrases()
-    assert replace(REPORT, protocol=replace(PROTOCOL, settings="k=3")).phrases()[2] == "k=3"  # of another version
-    both = [replace(REPORT, protocol=protocol), Report(protocol=protocol, values=REPORT.values[:1])]
-    assert "warning" not in comparison_table(both, ["all", "fid alone"])  # what is told decides nothing
+def test_settings_are_compared_where_both_reports_have_them() -> None:
+    whole, kid, other = (
+        replace(PROTOCOL, settings=settings.describe(metrics))
+        for settings, metrics in ((Settings(), None), (Settings(), ["kid"]), (Settings(kid_block=50), ["kid", "fid"]))
+    )
+    assert whole.differences(kid) == kid.differences(whole) == ()
+    assert whole.differences(replace(whole, settings="")) == ()
+    (line,) = kid.differences(other)
+    assert line == "settings: KID blocks of 1000, seed 0 ≠ KID blocks of 50, seed 0"
 
 
 def test_small_things() -> None:

@@ -12,7 +12,7 @@ from PIL import Image
 
 from anisodiff.data import prepare
 from anisodiff.io.images import Fit
-from anisodiff.metrics import Context, FeatureNetwork, ImageSet, Report, open_reference, walk
+from anisodiff.metrics import Context, FeatureNetwork, ImageSet, Report, open_reference, read_batches
 from anisodiff.runtime.progress import lines
 from tests.metrics.conftest import TINY, Run, publish, random_images, save_folder
 from tests.metrics.test_feature_weights import serving
@@ -42,7 +42,7 @@ def test_a_named_set_is_remembered_and_its_parts_kept_apart(
         found = open_reference(text, fit=Fit(size=SIZE, channels=3), network=pooled, data=data, context=context)
         assert (found.name, isinstance(found.content, ImageSet)) == ("celeba", True)
         assert isinstance(found.content, ImageSet)
-        pictures.append(torch.cat(list(walk(found.content, 5))))
+        pictures.append(torch.cat(list(read_batches(found.content, 5))))
         return len(pictures[-1]), [line.split(": ", 1)[1] for line in said]
 
     with pytest.raises(ValueError, match=r"celeba/train is not available .*; give --data PATH"):
@@ -124,7 +124,7 @@ def test_a_prepared_set_that_is_the_named_one_is_taken(
         "cifar10/test", fit=Fit(size=(16, 16), channels=1), network=pooled, data=prepared.dataset.path
     )
     assert isinstance(gray.content, ImageSet)
-    (batch,) = walk(gray.content, 9)
+    (batch,) = read_batches(gray.content, 9)
     assert batch.shape[2:] == (32, 32)  # its own size, which `evaluate` refuses
     assert torch.equal(batch[:, 0], batch[:, 2])
     with pytest.raises(ValueError, match="but not of cifar10/train"):

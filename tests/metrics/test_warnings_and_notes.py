@@ -17,15 +17,15 @@ from anisodiff.metrics import (
     Reference,
     Report,
     Settings,
-    cached_survey,
+    cached_statistics,
     comparison_table,
     evaluate,
     extrapolate,
     gaussian_statistics,
     image_set,
+    image_statistics,
     load_statistics,
     look_for_copies,
-    survey,
 )
 from anisodiff.metrics.images import image_digests
 from anisodiff.metrics.memorization import Gallery, binomial_error
@@ -61,7 +61,9 @@ def test_the_heldout_set_is_part_of_the_protocol(pooled: FeatureNetwork, tmp_pat
 
 def test_a_small_reference_is_warned_of(pooled: FeatureNetwork) -> None:
     many, few = (
-        survey(image_set(random_images(n, size=8, seed=n)), pooled, settings=Settings(batch_size=2000, projections=2))
+        image_statistics(
+            image_set(random_images(n, size=8, seed=n)), pooled, settings=Settings(batch_size=2000, projections=2)
+        )
         for n in (10_000, 30)
     )
     settings = Settings(prdc_limit=100, projections=2)
@@ -192,7 +194,7 @@ def test_hashing_a_reference_is_told(pooled: FeatureNetwork, tmp_path: Path) -> 
     images, told = image_set(random_images(20)), []
     for _ in range(2):
         context = Context(cache=tmp_path, progress=lambda *step: told.append(step))
-        cached_survey(images, pooled, settings=Settings(batch_size=8), context=context)
+        cached_statistics(images, pooled, settings=Settings(batch_size=8), context=context)
     reading = [("reading array", 8, 20), ("reading array", 16, 20), ("reading array", 20, 20)]
     assert [step for step in told if step[0].startswith("reading")] == reading * 2
     counted = [step[1:] for step in told if step[0] == "reference array"]

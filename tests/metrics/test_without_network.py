@@ -10,8 +10,8 @@ import torch
 
 from anisodiff.io.images import Fit
 from anisodiff.metrics import Context, FeatureNetwork, Generation, Report, evaluate, no_network
+from anisodiff.metrics.cache import cached_statistics
 from anisodiff.metrics.images import image_set
-from anisodiff.metrics.statistics import cached_survey
 from anisodiff.metrics.weights import INCEPTION
 from tests.metrics.conftest import Run, random_images, save_folder
 
@@ -94,7 +94,7 @@ def test_statistics_made_with_a_network_serve_without_one(pooled: FeatureNetwork
     from anisodiff.metrics import open_reference
 
     train, samples = random_images(40, seed=1), random_images(9, seed=3)
-    cached_survey(image_set(train), pooled, context=Context(cache=tmp_path))
+    cached_statistics(image_set(train), pooled, context=Context(cache=tmp_path))
     (file,) = (tmp_path / "statistics").iterdir()
     held = open_reference(str(file), fit=Fit(size=(16, 16), channels=3), network=no_network())
     assert evaluate(samples, held).values == evaluate(samples, train).values

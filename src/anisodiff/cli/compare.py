@@ -9,7 +9,9 @@ from anisodiff import notation
 from anisodiff.cli import common, feature_network, study
 
 if TYPE_CHECKING:
-    from anisodiff.experiments import Budget, EditTask, Run
+    from collections.abc import Sequence
+
+    from anisodiff.experiments import Budget, EditTask
 
 BUDGET = "10min"
 
@@ -40,7 +42,7 @@ def compare(
     tf32: bool = feature_network.TF32,
     download: bool = feature_network.DOWNLOAD,
     trust_code: bool = feature_network.TRUST,
-    only: str = typer.Option(None, "--only", help="Work on these runs alone, by their names: a,b."),
+    only: str = typer.Option(None, "--only", help="Work on these runs only, by name: a,b."),
     stage: str = typer.Option(None, "--stage", help="Only paint, train, sample, evaluate or page: a,b."),
     span: str = study.FOR,
     dry_run: bool = study.DRY,
@@ -62,56 +64,46 @@ def compare(
     """
     from anisodiff import experiments
 
-    chosen = _stages(stage)
+    chosen = _listed(stage, experiments.STAGES, "--stage")
     if chosen == ("page",) and not names and not dry_run:
-        study.tell_end(experiments.write_page(out, experiments.read_study(out, "comparison")), [], as_json)
+        study.print_result(experiments.write_page(out, experiments.read_study(out, "comparison")), [], as_json)
         return
     runs = [experiments.parse_run(name) for name in names or []]
     experiments.check_names(runs)
-    wanted = _only(only, runs)
-    asked = study.Asked(
+    wanted = _listed(only, [one.name for one in runs], "--only")
+    options = study.StudyOptions(
         data=data, out=out, n=n, steps=steps, prior=prior, seeds=seeds, overrides=overrides, reference=reference,
         network=feature_network.Choice(
             name=network, weights=weights, given=given, tf32=tf32, download=download, trust_code=trust_code),
         span=span, batch=batch, compile=compile, device=device,
-        measures="evaluate" in chosen or ("train" in chosen and track > 0),
+        measures="evaluate" in chosen,
     )  # fmt: skip
-    settings = asked.settings(
+    settings = options.settings(
         budget=_budget(budget, images), track=track, track_n=min(track_n, n),
         task=_task(edit, strokes, strengths, edit_n), keep_weights=keep_weights,
     )  # fmt: skip
-    with study.opened("comparison", runs, settings, asked, own=own, dry=dry_run) as held:
+    with study.opened("comparison", runs, settings, options, own=own, dry=dry_run) as held:
         mine = [entry for entry in held.entries if entry.run.name in wanted]
         if dry_run:
             whole = experiments.Round(entries=mine, count=len(wanted), budget=settings.budget)
-            expected = study.forecast_of(held, [whole], asked)
+            expected = study.forecast_of(held, [whole], options)
         else:
             ended = experiments.run_study(held.study, mine, chosen)
     if dry_run:
-        study.tell_forecast(expected, as_json)
+        study.print_forecast(expected, as_json)
         return
     page = None
     if "page" in chosen and ended:  # read again: by now the evaluation is known
         page = experiments.write_page(out, experiments.read_study(out, "comparison"), [one.name for one in runs])
-    study.tell_end(page, experiments.missing(held.study, held.entries), as_json)
+    study.print_result(page, experiments.missing(held.study, held.entries), as_json)
 
 
-def _stages(text: str | None) -> tuple[str, ...]:
-    from anisodiff.experiments import STAGES
-
-    found = STAGES if text is None else tuple(part.strip() for part in text.split(","))
+def _listed(text: str | None, known: "Sequence[str]", option: str) -> tuple[str, ...]:
+    """The names of ``a,b``, or all that are known."""
+    found = tuple(known) if text is None else tuple(part.strip() for part in text.split(","))
     for part in found:
-        if part not in STAGES:
-            raise ValueError(f"unknown --stage {part!r}; {notation.nearest(part, STAGES)}")
-    return found
-
-
-def _only(text: str | None, runs: "list[Run]") -> list[str]:
-    known = [one.name for one in runs]
-    found = known if text is None else [part.strip() for part in text.split(",")]
-    for name in found:
-        if name not in known:
-            raise ValueError(f"--only: no run {name!r}; {notation.nearest(name, known)}")
+        if part not in known:
+            raise ValueError(f"unknown {option} {part!r}; {notation.nearest(part, known)}")
     return found
 
 

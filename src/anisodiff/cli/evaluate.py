@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 import typer
 
 from anisodiff.cli import common, feature_network
-from anisodiff.cli.report import show_comparison, show_report
+from anisodiff.cli.tables import show_comparison, show_report
 from anisodiff.io.atomic import replacing
 from anisodiff.runtime.progress import stages
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 COUNTS = {"cuda": 10_000, "cpu": 256}
 """Samples of a model by kind of device, unless --n is given; of another kind as on a CPU."""
 BITS = {"cuda": 2000, "cpu": 100}
-"""Images whose bits are measured, alike."""
+"""Images whose bits are measured, in the same way."""
 BATCHES = {"cuda": (256, 256), "cpu": (64, 8)}
 """Images measured and generated at a time, unless --batch is given: few on a CPU, so that progress is seen soon."""
 T = TypeVar("T")
@@ -67,7 +67,7 @@ def evaluate(
 ) -> None:  # fmt: skip
     """Measure a model or images against a reference, and print a table of metrics with their protocol.
 
-    A run is measured against the images it was trained on and, where it kept some aside, those held out.
+    A run is measured against the images it was trained on and, where it has them, the held-out images.
 
     Metrics: fid, kid, is (Inception score), prdc (precision, recall, density, coverage), sliced (Wasserstein),
     spectrum, edges, memorization (with held-out images or --sheet). sliced, spectrum and edges need no network:
@@ -107,12 +107,9 @@ def evaluate(
         raise ValueError("expected a run or model, or a folder, zip or npz of images, to measure")
     model = is_model(samples)
     guided = common.guidance(guidance, interval)
-    if not model and (classes is not None or guided.acts):
-        raise ValueError(
-            f"--class and --guidance belong to a model: {samples} is none, its protocol says how it was made"
-        )
-    if not model and images is not None:
-        raise ValueError(f"--images belongs to a model: it is what a prior starts from; {samples} is none")
+    of_models = {"--class": classes, "--guidance": guided.acts or None, "--images": images, "--latent": latent}
+    if not model and (wrong := [option for option, value in of_models.items() if value is not None]):
+        raise ValueError(f"{wrong[0]} belongs to a model, and {samples} holds images; leave it out")
     if not model and reference is None:
         existing(samples, "a run or model, or a folder, .zip or .npz of images")
         raise ValueError(f"{samples} is no run or model: say what to compare it with, --reference NAME/SPLIT or PATH")
@@ -141,10 +138,10 @@ def evaluate(
             common.console.print(line, highlight=False, markup=False, soft_wrap=True)
 
     if distributed.leads and uses_features(wanted):
-        choice = choice.asked()
-    with stages(common.console, shown=distributed.leads) as tell:
+        choice = choice.with_consent()
+    with stages(common.console, shown=distributed.leads) as progress:
         context = Context(
-            say=say, progress=tell, distributed=distributed, sheet=None if sheet is None else pictures.append
+            say=say, progress=progress, distributed=distributed, sheet=None if sheet is None else pictures.append
         )
 
         def of_samples() -> "Report":
@@ -171,14 +168,14 @@ def evaluate(
                 lambda: feature_network.network_for(wanted, choice, device=where, say=say, size=made.size),
             )
             fit = own_fit(samples, made.size, made.origin.channels)
-            against, *apart = (_opened(item, fit, chosen, settings, context) for item in sets)
+            against, *held = (_opened(item, fit, chosen, settings, context) for item in sets)
             generation = made.origin.generation
             if isinstance(against.content, ImageSet) and (wanted is None or "memorization" in wanted):
                 assert against.path is not None
                 known = find_sources(made.origin, count or made.images.count, against.content, against.path, say=say)
                 generation = replace(generation, sources=known)
             return measure(
-                made.images, against, network=chosen, heldout=apart[0] if apart else None, metrics=wanted,
+                made.images, against, network=chosen, heldout=next(iter(held), None), metrics=wanted,
                 generation=generation, settings=settings, context=context,
             )  # fmt: skip
 
@@ -193,10 +190,10 @@ def evaluate(
                 samples, device=where, images=images, precision="fp32", trust_code=trust_code, latent=latent, say=say
             )
             fit = own_fit(samples, generator.size, generator.channels)
-            against, *apart = (_opened(item, fit, no_network(where), Settings(), context) for item in sets)
+            against, *held = (_opened(item, fit, no_network(where), Settings(), context) for item in sets)
             settings = BitsSettings(images=count, seed=seed, batch_size=batch or generated)
             return bits_per_dimension(
-                generator, against, heldout=apart[0] if apart else None, name=samples.resolve().name,
+                generator, against, heldout=next(iter(held), None), name=samples.resolve().name,
                 settings=settings, context=context,
             )  # fmt: skip
 
@@ -207,8 +204,8 @@ def evaluate(
         _deliver(report, pictures, json_file, sheet)
         if earlier:
             names = [report.protocol.samples, *map(str, others)]
-            alone = str(json_file) == "-"  # what is printed there must stay JSON
-            show_comparison([report, *earlier], names, force=force, err=alone)
+            only_json = str(json_file) == "-"  # what is printed there must stay JSON
+            show_comparison([report, *earlier], names, force=force, err=only_json)
 
 
 @dataclass(frozen=True)
@@ -279,13 +276,13 @@ def read_report(path: Path) -> "Report":
 
 def _deliver(report: "Report", pictures: "list[Image]", json_file: Path | None, sheet: Path | None) -> None:
     """Print and write the results: numbers first, so that a bad path for a picture loses none."""
-    alone = str(json_file) == "-"
-    if alone:
+    only_json = str(json_file) == "-"
+    if only_json:
         typer.echo(report.to_json())
     else:
         show_report(report)
     written = []
-    if json_file is not None and not alone:
+    if json_file is not None and not only_json:
         with replacing(json_file) as temporary:
             temporary.write_text(report.to_json() + "\n", encoding="utf-8")
         written.append(json_file)
@@ -293,6 +290,6 @@ def _deliver(report: "Report", pictures: "list[Image]", json_file: Path | None, 
         with replacing(sheet) as temporary:
             pictures[0].save(temporary, format="PNG")
         written.append(sheet)
-    if not alone:
+    if not only_json:
         for path in written:
             common.wrote(path)

@@ -83,7 +83,7 @@ class Choice:
     def scripted(self) -> bool:
         return Path(self.name).suffix.lower() in TORCHSCRIPT
 
-    def asked(self) -> "Choice":
+    def with_consent(self) -> "Choice":
         """The choice after a person at a terminal was asked to allow a download, where one is needed."""
         from anisodiff.metrics.weights import INCEPTION
 

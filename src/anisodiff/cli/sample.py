@@ -137,9 +137,9 @@ def _draw_grid(outcome: "SamplingOutcome", seeds: tuple[int, ...], path: Path) -
     """Draw the first images, read back from what was written."""
     from anisodiff.generation.classes import ClassChoice
     from anisodiff.generation.figures import save_sample_grid
-    from anisodiff.metrics.images import image_set, walk
+    from anisodiff.metrics.images import image_set, read_batches
 
-    first = list(next(walk(image_set(outcome.path), SHOWN, limit=SHOWN)).permute(0, 2, 3, 1).numpy())
+    first = list(next(read_batches(image_set(outcome.path), SHOWN, limit=SHOWN)).permute(0, 2, 3, 1).numpy())
     save_sample_grid(first, seeds[: len(first)], ClassChoice.read(outcome.protocol), path)
 
 

@@ -18,7 +18,7 @@ from anisodiff.cli import common
 from anisodiff.cli.feature_network import Choice, pick_network
 from anisodiff.cli.tables import show_table
 from anisodiff.io.atomic import leaving_nothing, without_folders
-from anisodiff.runtime.progress import StageProgress, stages
+from anisodiff.runtime.progress import StageProgress, no_stage_progress, stages
 
 if TYPE_CHECKING:
     import torch
@@ -56,8 +56,8 @@ _PARTIAL = re.compile(r"--(?:for|only|stage)(?P<value>=.*)?")  # they change how
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
-    """The options of both verbs, as given."""
+class StudyOptions:
+    """The options that both commands have."""
 
     data: Path | None
     out: Path
@@ -76,7 +76,7 @@ class Asked:
     """Whether this call needs the feature network."""
 
     def settings(self, **more: Any) -> "StudySettings":
-        """The settings of the study; ``more``: those that only one of the verbs has."""
+        """The settings of the study; ``more``: those of one command alone."""
         from anisodiff.experiments import StudySettings, parse_steps
 
         seeds = [part.strip() for part in self.seeds.split(",")]
@@ -93,15 +93,15 @@ def say(line: str) -> None:
     common.console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
-def deadline_of(asked: Asked) -> "Deadline":
+def deadline_of(options: StudyOptions) -> "Deadline":
     """The deadline of ``--for``, from now on."""
     from anisodiff.experiments import Deadline
     from anisodiff.runtime.durations import parse_span
 
-    return Deadline(None if asked.span is None else parse_span(asked.span, "--for"))
+    return Deadline(None if options.span is None else parse_span(options.span, "--for"))
 
 
-def open_data(runs: "Sequence[Run]", asked: Asked, *, dry: bool = False) -> "Dataset":
+def open_data(runs: "Sequence[Run]", options: StudyOptions, *, dry: bool = False) -> "Dataset":
     """A prepared dataset, or images that are prepared in the study's folder first; not in a dry run."""
     from anisodiff.data import Guess, guess, is_dataset, named_source, open_dataset, open_source, prepare
     from anisodiff.experiments import check_out
@@ -109,33 +109,33 @@ def open_data(runs: "Sequence[Run]", asked: Asked, *, dry: bool = False) -> "Dat
     from anisodiff.training.picking import Machine
     from anisodiff.training.recipes import RECIPES, recipe
 
-    check_out(asked.out)
+    check_out(options.out)
     named = [recipe(one.base) for one in runs if one.base in RECIPES]
-    if asked.data is None and dry and named:
+    if options.data is None and dry and named:
         say(f"no --data: {_ASSUMED:,} images are assumed for the reference")
         return _unprepared(Path(named[0].dataset), _ASSUMED, named[0].channels, named[0].size)
-    if asked.data is None:
+    if options.data is None:
         raise ValueError("say what to train on: --data PATH, a prepared dataset, an archive, or a folder of images")
-    if is_dataset(asked.data):
-        return open_dataset(asked.data)
-    if not asked.data.exists():
-        raise ValueError(f"--data: {asked.data} does not exist")
-    if dry and is_dataset(_place(asked)):
-        return open_dataset(_place(asked))
-    source = named_source(named[0].dataset, asked.data) if named and named[0].dataset else open_source(asked.data)
-    largest = Machine.of(pick_device(asked.device)).largest_side(len(source))
+    if is_dataset(options.data):
+        return open_dataset(options.data)
+    if not options.data.exists():
+        raise ValueError(f"--data: {options.data} does not exist")
+    if dry and is_dataset(_place(options)):
+        return open_dataset(_place(options))
+    source = named_source(named[0].dataset, options.data) if named and named[0].dataset else open_source(options.data)
+    largest = Machine.of(pick_device(options.device)).largest_side(len(source))
     seen = named[0] if named else guess(source, largest=largest)
     if dry:
-        return _unprepared(asked.data, len(source), seen.channels, seen.size)
+        return _unprepared(options.data, len(source), seen.channels, seen.size)
     with common.progress("preparing the images") as tick:
-        made = prepare(source, _place(asked), size=seen.size, channels=seen.channels, progress=tick)
+        made = prepare(source, _place(options), size=seen.size, channels=seen.channels, progress=tick)
     say(made.message if not isinstance(seen, Guess) else f"{made.message}; picked {seen.words()}")
     return made.dataset
 
 
-def _place(asked: Asked) -> Path:
+def _place(options: StudyOptions) -> Path:
     """Where images are prepared."""
-    return asked.out / "work" / "data"
+    return options.out / "work" / "data"
 
 
 def _unprepared(path: Path, count: int, channels: int, size: tuple[int, int]) -> "Dataset":
@@ -159,22 +159,14 @@ class OpenStudy:
 
 @contextmanager
 def opened(
-    kind: str, runs: "Sequence[Run]", settings: "StudySettings", asked: Asked, *, own: bool = False,
+    kind: str, runs: "Sequence[Run]", settings: "StudySettings", options: StudyOptions, *, own: bool = False,
     fixed: Mapping[str, Any] | None = None, points: Mapping[str, Any] | None = None, dry: bool = False,
 ) -> Iterator[OpenStudy]:  # fmt: skip
-    """Check everything that can be checked before work, then start or continue the study in ``asked.out``.
+    """Check everything that can be checked before work, then start or continue the study in ``options.out``.
 
     ``fixed``: more settings that may not change; ``points``: the values of a run of a sweep, by its name; ``dry``:
     write nothing.
     """
-    with leaving_nothing(asked.out, "study.json"):
-        yield from _opened(kind, runs, settings, asked, own=own, fixed=fixed, points=points, dry=dry)
-
-
-def _opened(
-    kind: str, runs: "Sequence[Run]", settings: "StudySettings", asked: Asked, *, own: bool,
-    fixed: Mapping[str, Any] | None, points: Mapping[str, Any] | None, dry: bool,
-) -> Iterator[OpenStudy]:  # fmt: skip
     from anisodiff import experiments
     from anisodiff.io.checkpoint import find
     from anisodiff.io.hub import is_hub
@@ -182,42 +174,44 @@ def _opened(
     from anisodiff.runtime.devices import pick_device
     from anisodiff.training.picking import Machine
 
-    deadline, overrides = deadline_of(asked), common.settings(asked.overrides)
-    if isinstance(overrides.get("latent"), str):
-        overrides |= common.latent_keys(overrides["latent"])
-    for typed in (overrides, *(one.changes for one in runs)):
-        trust(typed)
-    if asked.network.trust_code:
-        for one in runs:
-            for path in filter(None, (one.base if one.checkpoint else None, one.start)):
-                if is_hub(path) or Path(path).is_dir():
-                    trust(find(path).meta["config"])
-    dataset = open_data(runs, asked, dry=dry)
-    configs = experiments.configs(
-        runs, dataset, overrides, Machine.of(pick_device(asked.device)), own=own, images=settings.budget.images
-    )
-    experiments.check_runs(runs, configs, dataset)
-    entries = experiments.seed_runs(runs, configs, settings, asked.out)
-    described = experiments.describe_runs(entries)
-    for entry in entries:
-        if points is not None:
-            described[entry.place.name]["point"] = points[entry.run.name]
-    known = {**settings.fixed(), "data": dataset.fingerprint[:16] or None, **(fixed or {})}
+    with leaving_nothing(options.out, "study.json"):
+        deadline, overrides = deadline_of(options), common.settings(options.overrides)
+        if isinstance(overrides.get("latent"), str):
+            overrides |= common.latent_keys(overrides["latent"])
+        for typed in (overrides, *(one.changes for one in runs)):
+            trust(typed)
+        if options.network.trust_code:
+            for one in runs:
+                for path in filter(None, (one.base if one.checkpoint else None, one.start)):
+                    if is_hub(path) or Path(path).is_dir():
+                        trust(find(path).meta["config"])
+        dataset = open_data(runs, options, dry=dry)
+        configs = experiments.configs(
+            runs, dataset, overrides, Machine.of(pick_device(options.device)), own=own, images=settings.budget.images
+        )
+        experiments.check_runs(runs, configs, dataset)
+        entries = experiments.seed_runs(runs, configs, settings, options.out)
+        described = experiments.describe_runs(entries)
+        for entry in entries:
+            if points is not None:
+                described[entry.place.name]["point"] = points[entry.run.name]
+        known = {**settings.fixed(), "data": dataset.fingerprint[:16] or None, **(fixed or {})}
 
-    def hold(more: Mapping[str, Any]) -> None:
-        experiments.open_study(asked.out, kind, {**known, **more}, described, command=command(), dry=dry)
+        def hold(more: Mapping[str, Any]) -> None:
+            experiments.open_study(options.out, kind, {**known, **more}, described, command=command(), dry=dry)
 
-    hold({})
-    if asked.measures and not dry:
-        asked = replace(asked, network=asked.network.asked())
-    with stages(common.console) as tell:
-        study = _study(asked, settings, dataset, deadline, tell, hold)
-        yield OpenStudy(study=study, entries=entries, configs=configs)
+        hold({})
+        study = _study(options, settings, dataset, deadline, no_stage_progress, hold)
+        if options.measures and not dry and experiments.missing(study, entries):
+            options = replace(options, network=options.network.with_consent())
+        with stages(common.console) as progress:
+            study = _study(options, settings, dataset, deadline, progress, hold)
+            yield OpenStudy(study=study, entries=entries, configs=configs)
 
 
 def _study(
-    asked: Asked, settings: "StudySettings", dataset: "Dataset", deadline: "Deadline", tell: StageProgress,
-    note: Callable[[Mapping[str, Any]], None],
+    options: StudyOptions, settings: "StudySettings", dataset: "Dataset", deadline: "Deadline",
+    progress: StageProgress, note: Callable[[Mapping[str, Any]], None],
 ) -> "Study":  # fmt: skip
     """The study; ``note`` gets the identity of the evaluation when it is first used, and may refuse it."""
     from anisodiff.experiments import Evaluator, Study
@@ -227,12 +221,12 @@ def _study(
 
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise ValueError("a study runs in one process: start it without torchrun")
-    where = pick_device(asked.device)
+    where = pick_device(options.device)
 
     @lru_cache(maxsize=1)
     def evaluator() -> "Evaluator":
-        network = pick_network(asked.network, device=where, say=say)
-        text, context = asked.reference or str(dataset.path), Context(say=say, progress=tell)
+        network = pick_network(options.network, device=where, say=say)
+        text, context = options.reference or str(dataset.path), Context(say=say, progress=progress)
         found = open_reference(
             text, fit=fit_like(dataset.meta, dataset.size, dataset.channels), network=network, context=context
         )
@@ -242,7 +236,7 @@ def _study(
 
     return Study(
         settings=settings, dataset=dataset, device=where, evaluator=evaluator, deadline=deadline, say=say,
-        tell=tell, pinned=tuple(common.settings(asked.overrides)),
+        progress=progress, pinned=tuple(common.settings(options.overrides)),
     )  # fmt: skip
 
 
@@ -257,53 +251,49 @@ def command() -> str:
     return without_folders(shlex.join(kept))
 
 
-def forecast_of(held: OpenStudy, rounds: "Sequence[Round]", asked: Asked) -> "Forecast":
+def forecast_of(held: OpenStudy, rounds: "Sequence[Round]", options: StudyOptions) -> "Forecast":
     """What the rounds would cost on this device; a few steps are timed."""
     from anisodiff import experiments
 
     study = held.study
-    study.tell("timing a few steps", 0, None)
-    measuring = experiments.time_metrics(study.device, _timed_network(asked, study.device), study.dataset.size)
+    study.progress("timing a few steps", 0, None)
+    measuring = experiments.time_metrics(study.device, _timed_network(options, study.device), study.dataset.size)
     speeds = experiments.Speeds(study.device)
-    return experiments.forecast(study, rounds, speeds, measuring, _reference_size(held, asked))
+    return experiments.forecast(study, rounds, speeds, measuring, _reference_size(held, options))
 
 
-def tell_forecast(found: "Forecast", as_json: bool) -> None:
+def print_forecast(found: "Forecast", as_json: bool) -> None:
     """Print what would be run, with time and cost."""
     if as_json:
         typer.echo(json.dumps(found.as_dict(), indent=2))
         return
     show_table(found.table(), found.table(narrow=True))
-    for line in found.words():
+    for line in found.summary():
         typer.echo(line)
 
 
-def _timed_network(asked: Asked, device: "torch.device") -> "FeatureNetwork | str":
+def _timed_network(options: StudyOptions, device: "torch.device") -> "FeatureNetwork | str":
     """One from a file or function; only the name of one that would be searched for or downloaded."""
     for name in ("inception", "dinov2"):
-        if name in asked.network.name:
+        if name in options.network.name:
             return name
-    return pick_network(asked.network, device=device, say=lambda _: None)
+    return pick_network(options.network, device=device, say=lambda _: None)
 
 
-def _reference_size(held: OpenStudy, asked: Asked) -> int:
-    """Images of the reference; 0 where its statistics are stored."""
-    from anisodiff.data import is_dataset, open_dataset, open_source
-    from anisodiff.metrics.references import is_named
+def _reference_size(held: OpenStudy, options: StudyOptions) -> int:
+    """Images of the reference; 0 where its statistics are stored, or for a named set."""
+    from anisodiff.metrics.cache import is_statistics
+    from anisodiff.metrics.images import image_set
+    from anisodiff.metrics.references import check_reference
 
-    if asked.reference is None:
+    if options.reference is None:
         return len(held.study.dataset)
-    path = Path(asked.reference)
-    if is_dataset(path):
-        return len(open_dataset(path))
-    if not path.exists() and not is_named(asked.reference):
-        raise ValueError(f"--reference: {path} does not exist")
-    if path.is_file() and path.suffix not in (".zip", ".npz"):
-        raise ValueError(f"--reference: got {path}, expected a folder, .zip or .npz")
-    return len(open_source(path)) if path.is_dir() or path.suffix == ".zip" else 0
+    if check_reference(options.reference, None) or is_statistics(Path(options.reference)):
+        return 0
+    return image_set(options.reference).count or 0
 
 
-def tell_end(written: "Summary | None", missing: Sequence[str], as_json: bool) -> None:
+def print_result(written: "Summary | None", missing: Sequence[str], as_json: bool) -> None:
     """Print the result: the table, the path of the page, and what is missing."""
     if as_json:
         page = None if written is None else str(written.path)

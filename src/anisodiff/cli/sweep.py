@@ -60,37 +60,37 @@ def sweep(
     if not name:
         held = experiments.read_study(out, "sweep")
         page = experiments.write_sweep(out, held, held["fixed"]["rounds"], held["fixed"]["prior"], metric)
-        study.tell_end(page, [], as_json)
+        study.print_result(page, [], as_json)
         return
     points = experiments.points(name, [experiments.parse_axis(text) for text in grid])
     runs = [one for one, _ in points]
     experiments.check_names(runs)
-    asked = study.Asked(
+    options = study.StudyOptions(
         data=data, out=out, n=n, steps=steps, prior=prior, seeds=seeds, overrides=overrides, reference=reference,
         network=feature_network.Choice(
             name=network, weights=weights, given=given, tf32=tf32, download=download, trust_code=trust_code),
         span=span, batch=batch, compile=compile, device=device,
     )  # fmt: skip
-    settings = asked.settings(budget=_length(budget, images, halving, min_budget))
+    settings = options.settings(budget=_length(budget, images, halving, min_budget))
     halved = None if halving is None else experiments.Halving(eta=halving, metric=metric)
-    rounds = experiments.tags(len(runs), settings.budget, halved)
+    rounds = [tag for tag, _, _ in experiments.rungs(len(runs), settings.budget, halving)]
     fixed = {
         "rounds": rounds, "prior": settings.priors[0],
         "halving": None if halved is None else f"1 in {halved.eta} by {halved.metric}",
     }  # fmt: skip
     values = {one.name: point for one, point in points}
-    with study.opened("sweep", runs, settings, asked, fixed=fixed, points=values, dry=dry_run) as current:
+    with study.opened("sweep", runs, settings, options, fixed=fixed, points=values, dry=dry_run) as current:
         if dry_run:
             planned = experiments.sweep_rounds(current.study, runs, current.configs, out, halved)
-            expected = study.forecast_of(current, planned, asked)
+            expected = study.forecast_of(current, planned, options)
         else:
             done = experiments.run_sweep(current.study, runs, current.configs, out, halved)
     if dry_run:
-        study.tell_forecast(expected, as_json)
+        study.print_forecast(expected, as_json)
         return
     held = experiments.read_study(out, "sweep")  # by now with the evaluation
     page = experiments.write_sweep(out, held, rounds, settings.priors[0], metric)
-    study.tell_end(page, [] if done else ["some points"], as_json)
+    study.print_result(page, [] if done else ["some points"], as_json)
 
 
 def _length(budget: str | None, images: int | None, halving: int | None, least: str | None) -> "Budget":

@@ -14,7 +14,7 @@ from anisodiff.experiments.edits import Paintings, file_of, make_edits, measure_
 from anisodiff.experiments.layout import MADE, RESULT, TRAINED, read_json, save_arrays
 from anisodiff.experiments.sampling import SHOWN, Chunks, Column, Failed, SampleWriter
 from anisodiff.experiments.study import STAGES, SeededRun, Study, foreign_start
-from anisodiff.experiments.training import Pace, given_training, train_under
+from anisodiff.experiments.training import given_training, train_under
 from anisodiff.generation import load
 from anisodiff.io.records import write_json
 from anisodiff.metrics import Generation
@@ -28,7 +28,7 @@ _VARIANTS = 6  # networks that stay compiled at a time: beyond eight, torch give
 def run_study(study: Study, found: Sequence[SeededRun], stages: Sequence[str] = STAGES) -> bool:
     """All stages, one run after the other; False where the deadline ended it."""
     task, out = study.settings.task, found[0].place.out
-    paintings = None if task is None else Paintings(task, out, study.dataset, study.tell)
+    paintings = None if task is None else Paintings(task, out, study.dataset, study.progress)
     if "train" in stages:
         for entry in found:
             _check_start(study, entry)
@@ -67,16 +67,13 @@ def _check_start(study: Study, entry: SeededRun) -> None:
 
 
 def _train(study: Study, entry: SeededRun) -> bool:
-    place, config, settings = entry.place, entry.config, study.settings
+    place, config = entry.place, entry.config
     if config is None:
         if read_json(place.trained, TRAINED) is None:
             write_json(place.trained, given_training(Path(entry.run.base)))
         return True
     make_room(study, config)
-    pace = Pace(
-        budget=settings.budget, track=settings.track, keep_weights=settings.keep_weights, pinned=tuple(study.pinned)
-    )
-    return train_under(config, place, pace, study, start=entry.run.start)
+    return train_under(config, place, study, start=entry.run.start)
 
 
 def make_room(study: Study, config: TrainConfig) -> None:
@@ -141,7 +138,7 @@ class RunEvaluation:
             return self._writer
         path, study = checkpoint or self._weights(), self.study
         generator = load(path, study.device, study.dataset, compile=self.settings.compile)
-        made = SampleWriter(generator, self.settings.batch, study.deadline, study.tell, study.say)
+        made = SampleWriter(generator, self.settings.batch, study.deadline, study.progress, study.say)
         if checkpoint is None:
             self._writer = made
         return made

@@ -29,7 +29,7 @@ from anisodiff.io.arrays import read_pixels
 from anisodiff.io.images import SUFFIXES, to_bytes
 from anisodiff.io.records import differences, plain, write_json
 from anisodiff.io.schema import anything
-from anisodiff.metrics import Survey, image_set
+from anisodiff.metrics import ImageStatistics, image_set
 from anisodiff.runtime.progress import StageProgress
 
 SHOWN, _AT_A_TIME = 6, 16
@@ -71,8 +71,8 @@ def file_of(strength: float) -> str:
 class Paintings:
     """Photographs and their paintings, made once for all runs."""
 
-    def __init__(self, task: EditTask, out: Path, dataset: Dataset, tell: StageProgress) -> None:
-        self.task, self.out, self.dataset, self.tell = task, out, dataset, tell
+    def __init__(self, task: EditTask, out: Path, dataset: Dataset, progress: StageProgress) -> None:
+        self.task, self.out, self.dataset, self.progress = task, out, dataset, progress
 
     @cached_property
     def photos(self) -> Tensor:
@@ -120,7 +120,7 @@ class Paintings:
                 return False
             done += [_bytes(strokes(x, self.task.colors)) for x in self.photos[len(done) : len(done) + _AT_A_TIME]]
             save_arrays(self.place, compress=True, images=np.stack(done))
-            self.tell("painting strokes", len(done), len(self.photos))
+            self.progress("painting strokes", len(done), len(self.photos))
         return True
 
     def _painted(self) -> NDArray[np.uint8]:
@@ -134,11 +134,11 @@ class Paintings:
         assert self.paint(Deadline())
         return torch.from_numpy(self._painted()).float() / 255
 
-    def survey(self, evaluator: Evaluator) -> Survey:
+    def statistics(self, evaluator: Evaluator) -> ImageStatistics:
         """Features of the photographs."""
-        if not hasattr(self, "_survey"):
-            self._survey = evaluator.survey(image_set(to_bytes(self.photos), name="photographs"))
-        return self._survey
+        if not hasattr(self, "_statistics"):
+            self._statistics = evaluator.statistics(image_set(to_bytes(self.photos), name="photographs"))
+        return self._statistics
 
     def keep_shown(self) -> None:
         """The first photographs and paintings, for the page."""
@@ -185,7 +185,7 @@ def measure_edits(paintings: Paintings, place: Place, strength: float, evaluator
     chunks, total = Chunks(place.work / file_of(strength)), len(paintings.images)
     results = torch.from_numpy(chunks.first(total).copy()).double() / 255
     found = evaluator.distances(
-        chunks.image_set(f"{place.name} at {strength:g}", total), limit=total, against=paintings.survey(evaluator)
+        chunks.image_set(f"{place.name} at {strength:g}", total), limit=total, against=paintings.statistics(evaluator)
     )
     to = {
         name: float((results - images.double()).square().mean().sqrt())

@@ -4,20 +4,8 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from anisodiff.metrics import (
-    Context,
-    FeatureNetwork,
-    Generation,
-    ImageSet,
-    Reference,
-    Settings,
-    Survey,
-    cached_survey,
-    evaluate,
-    frechet_distance,
-    kernel_distance,
-    survey,
-)
+from anisodiff import metrics
+from anisodiff.metrics.values import MEASURE, Pair
 
 MEASURED = ("fid", "kid", "prdc", "spectrum", "edges")
 
@@ -26,10 +14,10 @@ MEASURED = ("fid", "kid", "prdc", "spectrum", "edges")
 class Evaluator:
     """Feature network and reference; features of the reference are computed once, when first needed."""
 
-    network: FeatureNetwork
-    reference: Reference
-    settings: Settings = field(default_factory=Settings)
-    context: Context = field(default_factory=Context)
+    network: metrics.FeatureNetwork
+    reference: metrics.Reference
+    settings: metrics.Settings = field(default_factory=metrics.Settings)
+    context: metrics.Context = field(default_factory=metrics.Context)
 
     @property
     def identity(self) -> dict[str, str]:
@@ -41,34 +29,31 @@ class Evaluator:
             "metrics": self.settings.describe(),
         }
 
-    def survey(self, images: ImageSet) -> Survey:
+    def statistics(self, images: metrics.ImageSet) -> metrics.ImageStatistics:
         """Features of a set to compare with, cached."""
-        return cached_survey(images, self.network, settings=self.settings, context=self.context)
+        return metrics.cached_statistics(images, self.network, settings=self.settings, context=self.context)
 
     @cached_property
-    def known(self) -> Survey:
+    def known(self) -> metrics.ImageStatistics:
         content = self.reference.content
-        return content if isinstance(content, Survey) else self.survey(content)
+        return content if isinstance(content, metrics.ImageStatistics) else self.statistics(content)
 
-    def report(self, samples: ImageSet, generation: Generation, *, limit: int) -> dict[str, Any]:
+    def report(self, samples: metrics.ImageSet, generation: metrics.Generation, *, limit: int) -> dict[str, Any]:
         """All of `MEASURED` on the first ``limit`` samples, as plain values."""
-        found = evaluate(
+        found = metrics.evaluate(
             samples, replace(self.reference, content=self.known), network=self.network, metrics=MEASURED,
             generation=generation, settings=replace(self.settings, limit=limit), context=self.context,
         )  # fmt: skip
         return asdict(found)
 
-    def distances(self, samples: ImageSet, *, limit: int, against: Survey | None = None) -> dict[str, Any]:
+    def distances(
+        self, samples: metrics.ImageSet, *, limit: int, against: metrics.ImageStatistics | None = None
+    ) -> dict[str, Any]:
         """FID and KID alone, without extrapolation: for curves of many points."""
         theirs, settings = against or self.known, replace(self.settings, limit=limit)
-        ours = survey(samples, self.network, settings=settings, context=self.context)
-        kid = kernel_distance(
-            ours.by_digest(ours.features),
-            theirs.by_digest(theirs.features),
-            generator=settings.generator(),
-            block=settings.kid_block,
-        )
+        ours = metrics.image_statistics(samples, self.network, settings=settings, context=self.context)
+        (kid,) = MEASURE["kid"](Pair(samples=ours, reference=theirs, network=self.network, settings=settings))
         return {
-            "fid": frechet_distance(ours.gaussian, theirs.gaussian), "kid": kid.value,
-            "kid_error": kid.standard_error, "samples": ours.count, "against": theirs.count,
+            "fid": metrics.frechet_distance(ours.gaussian, theirs.gaussian), "kid": kid.value,
+            "kid_error": kid.error, "samples": ours.count, "against": theirs.count,
         }  # fmt: skip

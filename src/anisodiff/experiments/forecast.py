@@ -18,6 +18,7 @@ from anisodiff.experiments.runs import Run
 from anisodiff.experiments.speeds import Measuring, Speed, Speeds
 from anisodiff.experiments.study import SeededRun, Study, seed_runs
 from anisodiff.experiments.sweep import Halving, rungs
+from anisodiff.experiments.training import machine
 from anisodiff.io.checkpoint import find
 from anisodiff.io.images import SUFFIXES
 from anisodiff.runtime.durations import about
@@ -46,13 +47,9 @@ def sweep_rounds(
     study: Study, runs: Sequence[Run], configs: Sequence[TrainConfig | None], out: Path, halving: Halving | None
 ) -> list[Round]:
     """The rounds of a sweep, as `run_sweep` goes through them."""
-    settings = study.settings
-    if halving is None:
-        entries = seed_runs(runs, configs, settings, out)
-        return [Round(entries=entries, count=len(runs), budget=settings.budget)]
     found = list[Round]()
-    for number, (count, budget) in enumerate(rungs(len(runs), settings.budget, halving.eta)):
-        entries = seed_runs(runs, configs, settings, out, f"rung-{number}")
+    for tag, count, budget in rungs(len(runs), study.settings.budget, None if halving is None else halving.eta):
+        entries = seed_runs(runs, configs, study.settings, out, tag)
         before = found[-1].budget if found else None
         found.append(Round(entries=entries, count=count, budget=budget, before=before))
     return found
@@ -72,6 +69,7 @@ class Line:
     samples: int
     nfe: tuple[int, ...]
     priors: tuple[str, ...]
+    timed_process: bool = True
     seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PARTS, 0.0))
 
     def cells(self) -> list[str]:
@@ -116,25 +114,25 @@ class Forecast:
         joined = ["network", *(f"{row[2]}, {row[3]}" for row in rows[1:])]
         return [[row[0], *row[1 : 1 + (not said)], both, *row[4:]] for both, row in zip(joined, rows)]
 
-    def words(self) -> list[str]:
+    def summary(self) -> list[str]:
         hours, unit = self.cost
         parts = ", ".join(f"{part} {about(self.seconds[part])}" for part in PARTS)
         where = self.device if self.cores is None else f"{self.device}, {self.cores} core{'s'[: self.cores > 1]}"
         shown = f"{hours:.2g}" if hours < 10 else f"{hours:,.0f}"
-        halving = [f"halving: {', '.join(self.rounds)}"] if len(self.rounds) > 1 else []
-        return [*halving, f"in all {about(self.total)} on {where}: {parts}", f"cost: {shown} {unit}"]
+        notes = [f"halving: {', '.join(self.rounds)}"] if len(self.rounds) > 1 else []
+        if untimed := [line.run for line in self.lines if not line.timed_process]:
+            notes.append(f"forward process not timed, counted as that of another run: {', '.join(untimed)}")
+        return [*notes, f"in all {about(self.total)} on {where}: {parts}", f"cost: {shown} {unit}"]
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
-        hours, unit = self.cost
-        runs = [{**vars(line), "nfe": list(line.nfe), "priors": list(line.priors)} for line in self.lines]
-        seconds = {**self.seconds, "total": self.total}
-        cost = {"hours": hours, "unit": unit}
+        seconds, cost = {**self.seconds, "total": self.total}, dict(zip(("hours", "unit"), self.cost))
+        runs = [vars(line) for line in self.lines]
         return {"runs": runs, "rounds": self.rounds, "seconds": seconds, "device": self.device, "cost": cost}
 
 
 def forecast(study: Study, rounds: Sequence[Round], speeds: Speeds, measuring: Measuring, reference: int) -> Forecast:
-    """Cost of a study that nobody has run; ``reference``: images of the reference whose features are not stored."""
+    """Cost of a study before it is run; ``reference``: images of the reference whose features are not stored."""
     lines, seconds = dict[str, Line](), dict.fromkeys(PARTS, 0.0)
     for one in rounds:
         staged = replace(study, settings=replace(study.settings, budget=one.budget))
@@ -153,14 +151,10 @@ def forecast(study: Study, rounds: Sequence[Round], speeds: Speeds, measuring: M
                 seconds[part] += share * cost[part]
     if seconds["metrics"]:
         seconds["metrics"] += reference * measuring.feature
-    cuda = study.device.type == "cuda"
     return Forecast(
-        lines=list(lines.values()),
-        rounds=[f"{one.count} × {one.budget}" for one in rounds],
-        seconds=seconds,
-        device=torch.cuda.get_device_name(study.device) if cuda else study.device.type,
-        cores=None if cuda else torch.get_num_threads(),
-    )
+        lines=list(lines.values()), rounds=[f"{one.count} × {one.budget}" for one in rounds], seconds=seconds,
+        device=machine(study.device), cores=None if study.device.type == "cuda" else torch.get_num_threads(),
+    )  # fmt: skip
 
 
 def _line(study: Study, entry: SeededRun, config: TrainConfig, speed: Speed) -> Line:
@@ -176,6 +170,7 @@ def _line(study: Study, entry: SeededRun, config: TrainConfig, speed: Speed) -> 
         run=label_of({"text": run.text, "run": run.name}), process=str(config.process["preset"]),
         network=str(config.network["name"]), parameters=speed.parameters, training=training, images=images,
         samples=run.n or settings.n, nfe=run.steps or settings.steps, priors=entry.priors(settings),
+        timed_process=speed.timed_process,
     )  # fmt: skip
 
 

@@ -17,22 +17,9 @@ from typing import Any
 import numpy as np
 
 from anisodiff.generation.protocol import seeds_shape
-from anisodiff.io import records
+from anisodiff.io import records, schema
 from anisodiff.io.atomic import replacing
-from anisodiff.io.schema import (
-    Shape,
-    anything,
-    either,
-    fields,
-    number,
-    of,
-    optional,
-    require,
-    rows,
-    table,
-    text,
-    whole,
-)
+from anisodiff.io.schema import Shape, anything, either, fields, number, of, optional, rows, table, text, whole
 from anisodiff.metrics.protocol import Report
 
 _DESCRIBED = fields(
@@ -75,7 +62,7 @@ FRESH = fields(steps=rows(whole(0)))
 
 def read_json(path: Path, shape: Shape) -> dict[str, Any] | None:
     """The saved values; None where there is no file."""
-    return require(shape, records.read_json(path), path) if path.is_file() else None
+    return schema.require(shape, records.read_json(path), path) if path.is_file() else None
 
 
 def save_arrays(path: Path, *, compress: bool = False, **arrays: Any) -> None:

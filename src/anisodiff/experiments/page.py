@@ -6,13 +6,11 @@ from typing import Any
 
 from anisodiff.experiments import plots
 from anisodiff.experiments.edits import file_of
-from anisodiff.experiments.results import Number, Row, Summary, best, cell, over_images, read_rows, text
-from anisodiff.io.atomic import replacing
+from anisodiff.experiments.results import METRICS, Number, Row, Summary, best, cell, over_images, read_rows, text
+from anisodiff.io.atomic import replacing, without_folders
 from anisodiff.io.records import write_json
 from anisodiff.metrics.protocol import ENOUGH, Report, aligned
-from anisodiff.runtime.durations import about
 
-METRICS = ("fid", "fid_infinity", "kid", "precision", "recall", "density", "coverage", "edges", "spectrum_error")
 _MARKED = ("fid", "edges", "spectrum_error")
 """Positive, and lower is better: a difference in per cent means something."""
 
@@ -25,6 +23,7 @@ def write_page(out: Path, study: dict[str, Any], names: Sequence[str] | None = N
     figures = plots.draw_all(rows, priors, out)
     table, n = _main_table(rows, priors), int(study["fixed"]["n"])
     few = [f"{n} samples: below {ENOUGH:,} FID is biased and noisy."] if n < ENOUGH else []
+    few += _latent_note(rows, study["runs"])
     parts = ["# Comparison", _opening(study, rows), aligned(table, widest=60)]
     for prior in priors:
         parts += [f"## All numbers, prior `{prior}`", _metrics_table(rows, prior)]
@@ -51,7 +50,8 @@ def write_page(out: Path, study: dict[str, Any], names: Sequence[str] | None = N
         temporary.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
     write_json(results / "page.json", {"study": study, "rows": [_plain(row) for row in rows]})
     shown = [*few, *_caveats(rows, priors, marked="≈" in str(table))]
-    return Summary(path=path, table=table, narrow=_narrow_table(rows, priors), notes=shown)
+    narrow = [0, 1, 2, 3, *(5 + 3 * k for k in range(len(priors))), *([6, 7] if priors else [])]
+    return Summary(path=path, table=table, narrow=[[row[k] for k in narrow] for row in table], notes=shown)
 
 
 def _plain(row: Row) -> dict[str, Any]:
@@ -61,7 +61,7 @@ def _plain(row: Row) -> dict[str, Any]:
 def _opening(study: dict[str, Any], rows: Sequence[Row]) -> str:
     fixed = study["fixed"]
     seeds = max(len(row.seeds) for row in rows)
-    machines = {words for row in rows if (words := row.words("train", "device"))}
+    machines = {words for row in rows if (words := row.text("train", "device"))}
     device = f" on {', '.join(sorted(machines))}" if machines else ""
     trained = (
         "given checkpoints"
@@ -72,6 +72,15 @@ def _opening(study: dict[str, Any], rows: Sequence[Row]) -> str:
         f"{len(rows)} runs, {trained}, {fixed['n']} samples, {seeds} seed{'s' if seeds > 1 else ''} of "
         "training. Lower is better for FID; the best is bold."
     )
+
+
+def _latent_note(rows: Sequence[Row], runs: dict[str, Any]) -> list[str]:
+    """A line where some runs are trained on latents and others on pixels."""
+    latent = [row.label for row in rows if (runs[row.places[0].name].get("config") or {}).get("latent")]
+    if len(latent) in (0, len(rows)):
+        return []
+    also = "encoding is not in their training time, and an edit's strength is one in latent space"
+    return [f"Trained on latents: {', '.join(latent)}; decoded images are compared, {also}."]
 
 
 def _given(row: Row) -> bool:
@@ -97,20 +106,6 @@ def _main_table(rows: Sequence[Row], priors: Sequence[str]) -> list[list[str]]:
     return table
 
 
-def _narrow_table(rows: Sequence[Row], priors: Sequence[str]) -> list[list[str]]:
-    """The main table in fewer columns; NFE and time of sampling are those of the first prior."""
-    lowest = {prior: best([row.metric(row.main(prior) or "", "fid") for row in rows]) for prior in priors}
-    table = [["run", "images", "steps", "training", *(f"FID, {prior}" for prior in priors), "NFE", "ms/image"]]
-    for row in rows:
-        seconds, column = row.fact("train", "seconds"), (row.main(priors[0]) or "") if priors else ""
-        line = [row.label, *(text(row.fact("train", key), ",.0f") for key in ("images", "steps"))]
-        line += ["–" if seconds is None else about(seconds.mean)]
-        line += [cell(row.metric(row.main(prior) or "", "fid"), lowest[prior]) for prior in priors]
-        each = row.fact(column, "sampling", "seconds_per_image")
-        table.append([*line, text(row.nfe(column), ".0f"), text(each, ".3g", factor=1e3)])
-    return table
-
-
 def _caveats(rows: Sequence[Row], priors: Sequence[str], *, marked: bool) -> list[str]:
     """Notes below the table; ``marked``: it has a ≈."""
     lines = []
@@ -122,13 +117,13 @@ def _caveats(rows: Sequence[Row], priors: Sequence[str], *, marked: bool) -> lis
     if 0 < len(given) < len(rows):
         lines.append(f"Given checkpoints, trained with another budget: {', '.join(given)}.")
     for row in rows:
-        if failed := row.words("train", "failed"):
+        if failed := row.text("train", "failed"):
             lines.append(f"{row.label}: training failed: {failed}")
         for prior, steps in row.columns:
-            if failed := row.words(f"{prior}-{steps}", "failed"):
+            if failed := row.text(f"{prior}-{steps}", "failed"):
                 lines.append(f"{row.label}, prior {prior}, NFE {steps}: failed: {failed}")
         for prior in priors:
-            if note := row.words(row.main(prior) or "", "sampling", "note"):
+            if note := row.text(row.main(prior) or "", "sampling", "note"):
                 lines.append(f"{row.label}, prior {prior}: {note}")
     return lines
 
@@ -221,7 +216,7 @@ def _edit_table(rows: Sequence[Row]) -> str:
     for row in rows:
         for s in strengths:
             file = file_of(s)
-            if failed := row.words(file, "failed"):
+            if failed := row.text(file, "failed"):
                 table.append([row.label, f"{s:g}", "–", f"failed: {failed}", "–", "–", "–"])
                 continue
             facts = [row.fact(file, key) for key in ("nfe", "rmse_painting", "rmse_photo", "fid", "kid")]
@@ -243,7 +238,7 @@ def _protocol(rows: Sequence[Row], study: dict[str, Any]) -> str:
                 if held.get("report") is not None:
                     report = Report.of(held["report"])
                     reports.append(report)
-                    samples, _, common = report.line().partition(" against ")
+                    samples, _, common = report.protocol.line().partition(" against ")
                     shared[f"- All against {common}"] = None
                     own.append(f"- {row.label}, training seed {seed}, {held['sampling']['sampler']}: {samples}")
     free = ("nfe", "prior")
@@ -261,7 +256,7 @@ def _config_lines(runs: dict[str, Any]) -> list[str]:
     common = {key: value for key, value in first.items() if all(c.get(key) == value for c in configs.values())}
 
     def words(values: dict[str, Any]) -> str:
-        return ", ".join(f"{key} = {value}" for key, value in values.items())
+        return without_folders(", ".join(f"{key} = {value}" for key, value in values.items()))
 
     lines = [f"- training, all: {words(common)}"] if common else []
     for name, described in runs.items():

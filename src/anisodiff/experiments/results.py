@@ -13,6 +13,9 @@ from typing import Any
 
 from anisodiff.experiments.layout import RESULT, TRAINED, Place, read_json
 
+HIGHER = ("precision", "recall", "density", "coverage")
+"""Of these a higher value is better."""
+METRICS = ("fid", "fid_infinity", "kid", *HIGHER, "edges", "spectrum_error")
 INSIGNIFICANT = 0.1
 
 
@@ -76,7 +79,7 @@ class Row:
         where all did.
         """
         steps = [count for name, count in self.columns if name == prior]
-        good = [count for count in steps if not self.words(f"{prior}-{count}", "failed")] or steps
+        good = [count for count in steps if not self.text(f"{prior}-{count}", "failed")] or steps
         shared = self.shared.get(prior)
         return f"{prior}-{shared if shared in good else max(good)}" if good else None
 
@@ -103,14 +106,14 @@ class Row:
         """NFE of a sample; of an adaptive sampler the mean, not the limit."""
         return self.fact(column, "sampling", "mean_nfe") or self.fact(column, "sampling", "nfe")
 
-    def words(self, file: str, *keys: str) -> str | None:
+    def text(self, file: str, *keys: str) -> str | None:
         """The first text of any seed."""
         found = (_inner(result, file, *keys) for result in self.results)
         return next((text for text in found if isinstance(text, str)), None)
 
     def failure(self, column: str) -> str | None:
         """Why training or this column failed."""
-        return self.words("train", "failed") or self.words(column, "failed")
+        return self.text("train", "failed") or self.text(column, "failed")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,7 +152,7 @@ def read_rows(out: Path, study: Mapping[str, Any], tag: str = "", names: Sequenc
         )  # fmt: skip
     counts = Counter(
         (prior, steps)
-        for row in rows for prior, steps in row.columns if not row.words(f"{prior}-{steps}", "failed")
+        for row in rows for prior, steps in row.columns if not row.text(f"{prior}-{steps}", "failed")
     )  # fmt: skip
     shared = {prior: max((count, steps) for (own, steps), count in counts.items() if own == prior)[1]
               for prior, _ in counts}  # fmt: skip
@@ -168,11 +171,11 @@ def label_of(described: Mapping[str, Any]) -> str:
     return name if "name=" in text or len(text) > 40 or "/" in text else text
 
 
-def over_images(rows: Sequence[Row], prior: str, metric: str = "fid") -> dict[str, dict[int, Number]]:
-    """Training → images seen → a value, of the checkpoints with ``of``."""
+def over_images(rows: Sequence[Row], prior: str) -> dict[str, dict[int, Number]]:
+    """Training → images seen → FID, of the checkpoints with ``of``."""
     found: dict[str, dict[int, Number]] = {}
     for row in rows:
-        images, value = row.fact("train", "images"), row.metric(row.main(prior) or "", metric)
+        images, value = row.fact("train", "images"), row.metric(row.main(prior) or "", "fid")
         if row.of and images is not None and value is not None:
             found.setdefault(row.of, {}).setdefault(round(images.mean), value)
     return {name: dict(sorted(points.items())) for name, points in found.items()}

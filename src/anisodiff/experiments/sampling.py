@@ -124,11 +124,11 @@ class SampleWriter:
     """Fills folders with samples of one generator until the deadline; its first batch is not ``warm``."""
 
     def __init__(
-        self, generator: Generator, batch: int | None, deadline: Deadline, tell: StageProgress,
+        self, generator: Generator, batch: int | None, deadline: Deadline, progress: StageProgress,
         say: Callable[[str], None] = lambda _: None,
     ) -> None:  # fmt: skip
         self.generator, self.batch, self.warm = generator, batch or generator.batch, False
-        self.deadline, self.tell, self.say = deadline, tell, say
+        self.deadline, self.progress, self.say = deadline, progress, say
         self._leakage: dict[str, Any] = {}
 
     def fill(self, chunks: Chunks, n: int, make: Callable[[range], Tensor | SampleResult], stage: str) -> bool:
@@ -147,7 +147,7 @@ class SampleWriter:
                 raise Failed(str(error)) from None
             chunks.put(rows, pixels, took, warm=self.warm, nfe=nfe)
             self.warm = True
-            self.tell(stage, rows[-1] + 1, n)
+            self.progress(stage, rows[-1] + 1, n)
         return True
 
     def column(self, folder: Path, column: Column, sampler: str, n: int, stage: str) -> dict[str, Any] | None:

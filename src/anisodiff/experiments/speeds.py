@@ -6,6 +6,7 @@ An evaluation of the network counts as a third of a training step: the backward 
 forward pass.
 """
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -28,11 +29,13 @@ _PUBLISHED = {"inception": 11.4e9, "dinov2": 162e9}
 
 @dataclass(frozen=True, kw_only=True)
 class Speed:
-    """Of one network on this device."""
+    """Of one network and process on this device."""
 
     parameters: int
     training: float
     """Seconds per image."""
+    timed_process: bool = True
+    """False: the forward process is counted as that of the run this one is scaled from."""
 
     @property
     def evaluation(self) -> float:
@@ -43,7 +46,8 @@ class Speed:
 @dataclass(frozen=True, kw_only=True)
 class _Timed:
     speed: Speed
-    operations: float | None
+    process: str
+    operations: float
     took: float
 
 
@@ -52,59 +56,54 @@ class Speeds:
 
     def __init__(self, device: torch.device, clock: Callable[[], float] = time.perf_counter) -> None:
         self.device, self._clock, self._begun = device, clock, clock()
-        self._timed: dict[str, _Timed] = {}
-        self._scaled: dict[str, Speed] = {}
+        self._timed: list[_Timed] = []
+        self._known: dict[str, Speed] = {}
 
     def of(self, config: TrainConfig) -> Speed:
         plan = Plan.of(config)
         key = _key(plan)
-        if key in self._timed:
-            return self._timed[key].speed
-        if key not in self._scaled:
+        if key not in self._known:
             operations, parameters = count(plan)
-            near = self._nearest(operations)
-            if near is None or self._affordable(near, operations):
-                return self._time(key, config, operations).speed
-            assert operations is not None
-            assert near.operations is not None
-            training = near.speed.training * operations / near.operations
-            self._scaled[key] = Speed(parameters=parameters, training=training)
-        return self._scaled[key]
+            if operations is None or self._affordable(operations):
+                self._known[key] = self._time(plan, operations)
+            else:
+                self._known[key] = self._scale(plan, operations, parameters)
+        return self._known[key]
 
-    def _nearest(self, operations: float | None) -> _Timed | None:
-        """The timed network with the most similar arithmetic."""
-        if operations is None:
-            return None
-        known = [one for one in self._timed.values() if one.operations]
-        return min(known, key=lambda one: _ratio(one.operations or 1, operations), default=None)
+    def _affordable(self, operations: float) -> bool:
+        if not self._timed:
+            return True
+        near = self._nearest(operations, self._timed)
+        return self._clock() - self._begun + near.took * max(1.0, operations / near.operations) < ALLOWED
 
-    def _affordable(self, near: _Timed, operations: float | None) -> bool:
-        more = max(1.0, (operations or 0) / (near.operations or 1))
-        return self._clock() - self._begun + near.took * more < ALLOWED
+    def _time(self, plan: Plan, operations: float | None) -> Speed:
+        begin, source, config = self._clock(), torch.Generator().manual_seed(0), plan.config
+        cost = estimate(config, self.device, torch.rand(_SHOWN, *config.state_shape, generator=source))
+        speed = Speed(parameters=cost.parameters, training=cost.seconds_per_thousand / 1000)
+        if operations is not None:
+            took, process = self._clock() - begin, str(plan.process.identity())
+            self._timed.append(_Timed(speed=speed, process=process, operations=operations, took=took))
+        return speed
 
-    def _time(self, key: str, config: TrainConfig, operations: float | None) -> _Timed:
-        begin, source = self._clock(), torch.Generator().manual_seed(0)
-        found = estimate(config, self.device, torch.rand(_SHOWN, *config.state_shape, generator=source))
-        speed = Speed(parameters=found.parameters, training=found.seconds_per_thousand / 1000)
-        self._timed[key] = _Timed(speed=speed, operations=operations, took=self._clock() - begin)
-        return self._timed[key]
+    def _scale(self, plan: Plan, operations: float, parameters: int) -> Speed:
+        """By the arithmetic of the network, from a run with the same forward process where one was timed."""
+        same = [one for one in self._timed if one.process == str(plan.process.identity())]
+        near = self._nearest(operations, same or self._timed)
+        training = near.speed.training * operations / near.operations
+        return Speed(parameters=parameters, training=training, timed_process=bool(same))
 
-
-def _ratio(a: float, b: float) -> float:
-    return max(a / b, b / a)
+    @staticmethod
+    def _nearest(operations: float, timed: list[_Timed]) -> _Timed:
+        """The run whose network has the most similar arithmetic."""
+        return min(timed, key=lambda one: abs(math.log(one.operations / operations)))
 
 
 def _key(plan: Plan) -> str:
     """All that the time of a training step depends on."""
-    config = plan.config
-    settings = [
-        config.state_shape,
-        config.batch // config.accumulation,
-        config.precision,
-        config.compile,
-        config.recompute,
-    ]
-    return f"{plan.network.name} {dict(plan.network.arguments)} {settings} {config.learns} {plan.process.identity()}"
+    config, network = plan.config, plan.network
+    batch = config.batch // config.accumulation
+    settings = (config.state_shape, batch, config.precision, config.compile, config.recompute, config.learns)
+    return f"{network.name} {dict(network.arguments)} {settings} {plan.process.identity()}"
 
 
 def count(plan: Plan) -> tuple[float | None, int]:

@@ -1,6 +1,5 @@
 """A study: its settings, its runs with their seeds, and the resources they share."""
 
-import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -17,6 +16,7 @@ from anisodiff.experiments.runs import FEWEST, Run
 from anisodiff.generation import PRIORS
 from anisodiff.io.checkpoint import find
 from anisodiff.io.hub import is_hub
+from anisodiff.metrics.weights import file_hash
 from anisodiff.pretrained import shipped
 from anisodiff.registry import build_sampler, own_prior
 from anisodiff.runtime.progress import StageProgress
@@ -170,8 +170,7 @@ def _code(path: str | None) -> str | None:
     if path is None or not (is_hub(path) or Path(path).exists() or shipped(path) is not None):
         return None
     if Path(path).is_file():
-        with Path(path).open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
+        return file_hash(Path(path))
     return find(path).codes["model.safetensors"]
 
 
@@ -186,7 +185,7 @@ class Study:
     """Called when something is to be measured: loading a feature network takes time."""
     deadline: Deadline
     say: Callable[[str], None]
-    tell: StageProgress
+    progress: StageProgress
     pinned: Sequence[str] = ()
     """Fields of the config that the user has set."""
     compiled: set[str] = field(default_factory=set)

@@ -16,25 +16,14 @@ from anisodiff import notation
 from anisodiff.experiments.budget import Budget
 from anisodiff.experiments.compare import missing, run_study
 from anisodiff.experiments.layout import read_study
-from anisodiff.experiments.results import Row, read_rows
+from anisodiff.experiments.results import HIGHER, METRICS, Row, read_rows
 from anisodiff.experiments.runs import OWN, Run, parse_run, slug, split_outside
 from anisodiff.experiments.study import SeededRun, Study, seed_runs
 from anisodiff.training import TrainConfig
 
-HIGHER = ("precision", "recall", "density", "coverage")
-METRICS = ("fid", "fid_infinity", "kid", *HIGHER, "edges", "spectrum_error")
 
-
-@dataclass(frozen=True, kw_only=True)
-class Axis:
-    """A field and its values, as texts."""
-
-    key: str
-    values: tuple[str, ...]
-
-
-def parse_axis(text: str) -> Axis:
-    """``KEY=V1,V2`` or ``KEY=V1|V2``; separators within brackets are part of a value."""
+def parse_axis(text: str) -> tuple[str, tuple[str, ...]]:
+    """The key and the values of ``KEY=V1,V2`` or ``KEY=V1|V2``; separators within brackets are part of a value."""
     key, equals, rest = text.partition("=")
     if not equals or not key.strip():
         raise ValueError(f"--grid: got {text!r}, expected KEY=V1,V2,… such as lr=1e-4,2e-4")
@@ -42,7 +31,7 @@ def parse_axis(text: str) -> Axis:
     values = parts if len(parts) > 1 else split_outside(rest, ",")
     if not values or len(set(values)) < len(values):
         raise ValueError(f"--grid {key.strip()}: got {values}, expected different values, one at least")
-    return Axis(key=key.strip(), values=tuple(values))
+    return key.strip(), tuple(values)
 
 
 def check_metric(name: str) -> None:
@@ -51,15 +40,15 @@ def check_metric(name: str) -> None:
         raise ValueError(f"unknown --metric {name!r}; {notation.nearest(name, METRICS)}")
 
 
-def points(base: str, axes: Sequence[Axis]) -> list[tuple[Run, dict[str, str]]]:
+def points(base: str, axes: Sequence[tuple[str, tuple[str, ...]]]) -> list[tuple[Run, dict[str, str]]]:
     """Every combination of the values as a run, with its values by key."""
     if not axes:
         raise ValueError("say what to sweep over: --grid KEY=V1,V2,…, once or several times")
-    keys = [axis.key for axis in axes]
+    keys = [key for key, _ in axes]
     if len(set(keys)) < len(keys):
         raise ValueError("--grid: a field is given twice; put all its values into one")
     found, names = [], set[str]()
-    for values in itertools.product(*(axis.values for axis in axes)):
+    for values in itertools.product(*(values for _, values in axes)):
         chosen = dict(zip(keys, values))
         words = ";".join(f"{key}={value}" for key, value in chosen.items())
         name = slug(words)
@@ -78,14 +67,18 @@ def survivors(scores: Mapping[str, float | None], eta: int, *, higher: bool = Fa
     return ranked[: max(1, -(-len(scores) // eta))]
 
 
-def rungs(count: int, first: Budget, eta: int) -> list[tuple[int, Budget]]:
-    """Points and budget of every round: (n, b), (⌈n/η⌉, η b), … as long as there are two or more points."""
+def rungs(count: int, budget: Budget, eta: int | None) -> list[tuple[str, int, Budget]]:
+    """Tag, points and budget of every round: (n, b), (⌈n/η⌉, η b), … as long as there are two or more points.
+
+    A plain grid (no η) has one round, without a tag.
+    """
+    if eta is None:
+        return [("", count, budget)]
     if eta < 2:
         raise ValueError(f"halving: got {eta}, expected 2 or more: the best 1 in N continues")
-    found: list[tuple[int, Budget]] = []
-    budget = first
+    found: list[tuple[str, int, Budget]] = []
     while count > 1 or not found:
-        found.append((count, budget))
+        found.append((f"rung-{len(found)}", count, budget))
         count, budget = -(-count // eta), budget.times(eta)
     return found
 
@@ -98,13 +91,6 @@ class Halving:
     metric: str = "fid"
 
 
-def tags(count: int, budget: Budget, halving: Halving | None) -> list[str]:
-    """The rounds of a sweep over ``count`` points; one without a name on a plain grid."""
-    if halving is None:
-        return [""]
-    return [f"rung-{k}" for k in range(len(rungs(count, budget, halving.eta)))]
-
-
 def run_sweep(
     study: Study, runs: Sequence[Run], configs: Sequence[TrainConfig | None], out: Path, halving: Halving | None
 ) -> bool:
@@ -112,13 +98,12 @@ def run_sweep(
     if halving is None:
         return _round(study, seed_runs(runs, configs, study.settings, out))
     alive = [one.name for one in runs]
-    for number, (count, budget) in enumerate(rungs(len(runs), study.settings.budget, halving.eta)):
-        tag = f"rung-{number}"
+    for number, (tag, count, budget) in enumerate(rungs(len(runs), study.settings.budget, halving.eta)):
         study.say(f"round {number + 1}: {len(alive)} points, {budget} each")
         assert len(alive) <= count
         staged = replace(study, settings=replace(study.settings, budget=budget))
-        everyone = seed_runs(runs, configs, study.settings, out, tag)  # of all: they share trainings as before
-        if not _round(staged, [entry for entry in everyone if entry.run.name in alive]):
+        entries = seed_runs(runs, configs, study.settings, out, tag)  # of all: they share trainings as before
+        if not _round(staged, [entry for entry in entries if entry.run.name in alive]):
             return False
         rows = read_rows(out, read_study(out, "sweep"), tag, alive)
         scores = {row.name: score_of(row, study.settings.priors[0], halving.metric) for row in rows}

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from anisodiff.experiments.plots import tidy
-from anisodiff.experiments.results import Number, Row, Summary, best, cell, text
-from anisodiff.experiments.sweep import HIGHER, METRICS, ranked
+from anisodiff.experiments.results import HIGHER, METRICS, Number, Row, Summary, best, cell, text
+from anisodiff.experiments.sweep import ranked
 from anisodiff.io.atomic import replacing
 from anisodiff.io.figures import canvas, save_figure
 from anisodiff.io.records import write_json
@@ -29,9 +29,9 @@ def write_sweep(out: Path, held: Mapping[str, Any], rounds: Sequence[str], prior
     head = [*keys, *(["round"] if halved else []), *shown, "images seen", "optimizer steps", "training, s", "nfe"]
     table = [head]
     for row, number, values in found:
-        rivals = [numbers[other.name][0] for other, n, _ in found if n == number]
+        others = [numbers[other.name][0] for other, n, _ in found if n == number]
         first, *rest = numbers[row.name]
-        lowest = None if metric in HIGHER else best(rivals)
+        lowest = None if metric in HIGHER else best(others)
         facts = [row.fact("train", key) for key in ("images", "steps", "seconds")]
         facts.append(row.nfe(columns[row.name]))
         score = "failed" if row.failure(columns[row.name]) else cell(first, lowest)

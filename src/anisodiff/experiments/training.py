@@ -1,7 +1,7 @@
 """One training under a budget: it can be interrupted and continued, and keeps EMA weights during training."""
 
 import gc
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from anisodiff.data import Dataset
-from anisodiff.experiments.budget import Budget, Meter
+from anisodiff.experiments.budget import Meter
 from anisodiff.experiments.layout import FRESH, TRAINED, Place, read_json
 from anisodiff.experiments.study import Study
 from anisodiff.io.checkpoint import find
@@ -26,29 +26,14 @@ from anisodiff.training.slim import slim
 LOG_STEPS, FOREVER = 20, 2**50
 
 
-@dataclass(frozen=True, kw_only=True)
-class Pace:
-    """The length of a training, and the weights that are kept."""
-
-    budget: Budget
-    track: int = 0
-    """Parts of the budget after which the EMA weights are kept."""
-    keep_weights: bool = False
-    """Put a copy in half precision among the results."""
-    pinned: Collection[str] = ()
-    """Fields of the config that the user has set."""
-
-    def paced(self, config: TrainConfig) -> TrainConfig:
-        """The config with the length and the intervals of a study, which do not change the trained weights."""
-        log = config.log_every if "log_every" in self.pinned else LOG_STEPS * config.batch
-        often = config.checkpoint_every
-        if "checkpoint_every" not in self.pinned:  # with a record of the log, so that no interval is lost
-            often = -(-often // log) * log
-        length = FOREVER if self.budget.images is None else self.budget.images
-        watched = log if self.track > 1 else 0
-        return config.changed(
-            {"images": length, "log_every": log, "checkpoint_every": often, "sample_every": watched}
-        )
+def paced(config: TrainConfig, study: Study) -> TrainConfig:
+    """The config with the length and the intervals of a study, which do not change the trained weights."""
+    log = config.log_every if "log_every" in study.pinned else LOG_STEPS * config.batch
+    often = config.checkpoint_every
+    if "checkpoint_every" not in study.pinned:  # with a record of the log, so that no interval is lost
+        often = -(-often // log) * log
+    length, every = study.settings.budget.images or FOREVER, log if study.settings.track > 1 else 0
+    return config.changed({"images": length, "log_every": log, "checkpoint_every": often, "sample_every": every})
 
 
 @dataclass
@@ -57,7 +42,6 @@ class _Watch:
 
     place: Place
     config: TrainConfig
-    pace: Pace
     study: Study
     begun: float
     enough: bool = False
@@ -75,8 +59,8 @@ class _Watch:
             self.meter = Meter(read_log(self.place.run), self._fresh)
         self._since += 1
         images = self.meter.images + self._since * self.config.batch
-        seconds, budget = self.meter.seconds(images), self.pace.budget
-        self.study.tell(f"train {self.place.training}", int(budget.spent(images, seconds)), int(budget.amount))
+        seconds, budget = self.meter.seconds(images), self.study.settings.budget
+        self.study.progress(f"train {self.place.training}", int(budget.spent(images, seconds)), int(budget.amount))
         self.enough = budget.seconds is not None and budget.reached(images, seconds)
         return self.enough or deadline.over()
 
@@ -92,10 +76,10 @@ class _Watch:
     def on_interval(self, model: Model, step: int, prior: Mapping[str, Tensor] | None) -> None:
         """Keep the EMA weights whenever another part of the budget is used up."""
         assert self.meter is not None
-        images, track = step * self.config.batch, self.pace.track
+        images, track = step * self.config.batch, self.study.settings.track
         seconds = self.meter.seconds(images)
         for number in range(1, track):
-            due = self.pace.budget.times(number / track).reached(images, seconds)
+            due = self.study.settings.budget.times(number / track).reached(images, seconds)
             if (self.place.trained.parent / f"track-{number}.json").is_file():
                 continue  # measured during training, and its weights removed
             if due and newest(self.place.track(number)) is None:
@@ -110,12 +94,13 @@ class _Watch:
         Store(folder).save(Snapshot(step=step, meta=meta, model=tensors, state={}, prior=prior))
 
 
-def train_under(config: TrainConfig, place: Place, pace: Pace, study: Study, *, start: str | None) -> bool:
+def train_under(config: TrainConfig, place: Place, study: Study, *, start: str | None) -> bool:
     """Train until the budget is used up, or the deadline is over; whether it is finished.
 
     A training that diverges is finished, too, and train.json says why.
     """
     deadline, device, dataset, say = study.deadline, study.device, study.dataset, study.say
+    settings = study.settings
     if read_json(place.trained, TRAINED) is not None:
         return True
     if deadline.over(deadline.start):
@@ -123,14 +108,14 @@ def train_under(config: TrainConfig, place: Place, pace: Pace, study: Study, *, 
             say(f"{place.training}: not started: the last training took {span(deadline.start)} to its first step")
         return False
     config, _ = with_latents(config, dataset, device)
-    paced = pace.paced(config)
-    watch = _Watch(place, paced, pace, study, deadline.now())
+    config = paced(config, study)
+    watch = _Watch(place, config, study, deadline.now())
     hooks = Hooks(
         say=lambda line: say(f"{place.training}: {line}"), on_log=watch.on_log, stop=watch.stop, fit_prior=fit_prior,
-        on_interval=watch.on_interval if pace.track > 1 else None,
+        on_interval=watch.on_interval if settings.track > 1 else None,
     )  # fmt: skip
     try:
-        outcome = train(paced, dataset, place.run, device=device, start=start, hooks=hooks, track=())
+        outcome = train(config, dataset, place.run, device=device, start=start, hooks=hooks, track=())
     except Diverged as error:
         write_json(place.trained, {"failed": str(error)})
         say(f"{place.training}: {error}")
@@ -143,25 +128,25 @@ def train_under(config: TrainConfig, place: Place, pace: Pace, study: Study, *, 
         if not deadline.over():
             raise KeyboardInterrupt  # a signal: the trainer has saved
         return False
-    if start is not None and pace.track:
+    if start is not None and settings.track:
         try:
-            keep_start(paced, dataset, place, start)
+            keep_start(config, dataset, place, start)
         except (ValueError, OSError) as error:  # the training itself is done
             say(f"{place.training}: no FID before training: {error}")
     meter = watch.meter or Meter(read_log(place.run), (read_json(place.fresh, FRESH) or {}).get("steps", []))
     seconds = meter.seconds(outcome.images) or None  # a log of one interval has no rate
-    if pace.keep_weights and newest(place.weights) is None:
+    if settings.keep_weights and newest(place.weights) is None:
         slim(place.run, place.weights)
     write_json(
         place.trained,
         {
             "images": outcome.images, "steps": outcome.step, "seconds": seconds, "loss": outcome.loss,
             "skipped": outcome.skipped, "device": machine(device), "torch": torch.__version__,
-            "budget": str(pace.budget),
+            "budget": str(settings.budget),
         },
     )  # fmt: skip
-    told = "" if seconds is None else f" in {span(seconds)} of training"
-    say(f"{place.training}: {outcome.images} images{told}")
+    spent = "" if seconds is None else f" in {span(seconds)} of training"
+    say(f"{place.training}: {outcome.images} images{spent}")
     return True
 
 

@@ -5,7 +5,6 @@ A TorchScript file is a program: `torchscript` runs it. `inception` reads only t
 `inception_v3`, and no other network can have the name of the published one.
 """
 
-import hashlib
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -14,10 +13,10 @@ import torch
 from torch import Tensor
 
 from anisodiff.extras import need
-from anisodiff.metrics.cache import Say
 from anisodiff.metrics.features import FeatureNetwork, Forward, float32_arithmetic, precision_label
 from anisodiff.metrics.resize import IMAGENET_INPUT, INCEPTION_INPUT, Preprocess
-from anisodiff.metrics.weights import INCEPTION, PublishedWeights, find_weights, storage_of, weights_hash
+from anisodiff.metrics.statistics import Say
+from anisodiff.metrics.weights import INCEPTION, PublishedWeights, file_hash, find_weights, storage_of, weights_hash
 
 
 def probe_image(size: tuple[int, int] = (299, 299)) -> Tensor:
@@ -29,11 +28,6 @@ def probe_image(size: tuple[int, int] = (299, 299)) -> Tensor:
 def probe_values(features: Tensor) -> tuple[float, float, float]:
     """Mean, norm and maximum of features ``[1,D]``."""
     return float(features.mean()), float(features.norm()), float(features.max())
-
-
-def _file_hash(path: Path) -> str:
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def _module_forward(module: torch.nn.Module, preprocess: Preprocess, *, tf32: bool) -> Forward:
@@ -114,7 +108,7 @@ def torchscript(
     module = _load_script(path)
     storage = storage_of(module.state_dict())  # before the module's own tensors change
     return FeatureNetwork(
-        name=name, weights=_file_hash(path), resize=preprocess.describe(),  # its code counts as well as its tensors
+        name=name, weights=file_hash(path), resize=preprocess.describe(),  # its code counts as well as its tensors
         precision=precision_label(storage, tf32=tf32), device=torch.device(device),
         forward=_module_forward(module.float().to(device), preprocess, tf32=tf32),
     )  # fmt: skip
@@ -137,7 +131,7 @@ def onnx(file: str | Path, *, name: str | None = None, preprocess: Preprocess = 
         return out[0].flatten(1), out[1] if len(out) > 1 else None
 
     return FeatureNetwork(
-        name=_own_name(path, name), weights=_file_hash(path), resize=preprocess.describe(),
+        name=_own_name(path, name), weights=file_hash(path), resize=preprocess.describe(),
         precision="as the ONNX file", forward=forward,
     )  # fmt: skip
 

@@ -14,10 +14,10 @@ import torch
 from torch import Tensor
 
 from anisodiff.generation import Generator
-from anisodiff.metrics.images import ImageSet, Source, fingerprint_of, image_digests, image_set, walk
+from anisodiff.metrics.images import ImageSet, Source, fingerprint_of, image_digests, read_batches
 from anisodiff.metrics.protocol import HELDOUT, Protocol, Report, Value
-from anisodiff.metrics.references import Reference
-from anisodiff.metrics.survey import Context, Survey
+from anisodiff.metrics.references import Reference, as_reference
+from anisodiff.metrics.statistics import Context, ImageStatistics
 from anisodiff.noise import combine
 from anisodiff.path_bound import LEVELS, PathBound, last_time, obstacle
 from anisodiff.priors import GaussianPrior
@@ -64,10 +64,10 @@ def _choose(images: ImageSet, settings: BitsSettings, context: Context) -> _Chos
     """The images with the least keys."""
     held: list[tuple[int, int, Tensor]] = []  # a heap of (−key, number, image)
     digests, number = list[bytes](), itertools.count()
-    for batch in walk(images, settings.batch_size):
+    for batch in read_batches(images, settings.batch_size):
         found = image_digests(batch)
-        words = torch.tensor([int.from_bytes(d[:8], "little", signed=True) for d in found])
-        for key, image in zip(combine(settings.seed, words).tolist(), batch):
+        keys = torch.tensor([int.from_bytes(d[:8], "little", signed=True) for d in found])
+        for key, image in zip(combine(settings.seed, keys).tolist(), batch):
             heapq.heappush(held, (-key, next(number), image.clone()))
             if len(held) > settings.images:
                 heapq.heappop(held)
@@ -111,7 +111,7 @@ def mean_and_error(each: Tensor) -> tuple[float, float]:
 def _values(found: dict[str, Tensor], t_min: float, ending: str) -> list[Value]:
     total = torch.stack([found[part] for part in PARTS]).sum(0)
     mean, error = mean_and_error(total)
-    note = f"at most, for each number of an image; {len(total)} images; path ends at t = {t_min:.4g}"
+    note = f"upper bound, per pixel and channel; {len(total)} images; path ends at t = {t_min:.4g}"
     out = [Value(name=f"bits{ending}", value=mean, error=error, note=note, each=tuple(total.tolist()))]
     notes = {"path": "of which the path", "prior": "of which the prior", "last": "of which the last step"}
     for part in PARTS:
@@ -131,7 +131,7 @@ def path_bound_of(generator: Generator, settings: BitsSettings) -> PathBound:
     if generator.codec is not None:
         raise ValueError("bits does not apply: the model is one of latents, and what an image costs is not known")
     if generator.classes and not generator.plan.config.label_dropout:
-        raise ValueError("bits does not apply: trained with label_dropout=0 the model knows no law of all classes")
+        raise ValueError("bits does not apply: with label_dropout=0 the model has no unconditional distribution")
     prior = generator.prior("gaussian")
     assert isinstance(prior, GaussianPrior)
     t_min = last_time(generator.model, generator.plan.config.t_min)
@@ -155,8 +155,9 @@ def bits_per_dimension(
     for source, ending in ((images, ""), (heldout, HELDOUT)):
         if source is None:
             continue
-        reference = _reference(source)
-        assert isinstance(reference.content, ImageSet)
+        reference = as_reference(source)
+        if isinstance(reference.content, ImageStatistics):
+            raise ValueError(f"{reference.name}: bits need the images, not their statistics")
         chosen = _choose(replace(reference.content, name=reference.name), settings, context)
         if tuple(chosen.images.shape[2:]) != generator.size:
             got, want = ("×".join(map(str, size)) for size in (chosen.images.shape[2:], generator.size))
@@ -175,15 +176,6 @@ def bits_per_dimension(
         bits=settings.describe(),
     )  # fmt: skip
     return Report(protocol=protocol, values=tuple(values))
-
-
-def _reference(source: Source | Reference) -> Reference:
-    if isinstance(source, Reference):
-        if isinstance(source.content, Survey):
-            raise ValueError(f"{source.name}: bits need the images, not their statistics")
-        return source
-    found = image_set(source)
-    return Reference(name=found.name, split="", content=found)
 
 
 def with_bits(report: Report, bits: Report) -> Report:

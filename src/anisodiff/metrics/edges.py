@@ -58,18 +58,27 @@ def _histogram(position: Tensor, bins: int, weights: Tensor | None) -> Tensor:
     return counts.double()
 
 
+def to_gray(images: Tensor) -> Tensor:
+    """Luma ``[B,1,H,W]`` of ``[B,C,H,W]``, C = 1 or 3."""
+    luma = images.new_tensor([0.299, 0.587, 0.114])
+    return (
+        (images * luma.view(3, 1, 1)).sum(1, keepdim=True) if images.shape[1] == 3 else images.mean(1, keepdim=True)
+    )
+
+
+def sobel(gray: Tensor) -> tuple[Tensor, Tensor]:
+    """∂x and ∂y ``[B,1,H−2,W−2]``: central differences, halved, smoothed across."""
+    smooth, slope = gray.new_tensor([1.0, 2, 1]) / 4, gray.new_tensor([-1.0, 0, 1]) / 2
+    return conv2d(gray, torch.outer(smooth, slope)[None, None]), conv2d(gray, torch.outer(slope, smooth)[None, None])
+
+
 def edge_statistics(images: Tensor) -> EdgeStatistics:
     """uint8 ``[B,C,H,W]``, C = 1 or 3, H, W ≥ 7 → statistics."""
     if min(images.shape[-2:]) < SMALLEST:
         least = f"{SMALLEST}×{SMALLEST}"
         raise ValueError(f"edge statistics need images of at least {least} pixels, got {tuple(images.shape[-2:])}")
-    u = images.double() / 255
-    luma = u.new_tensor([0.299, 0.587, 0.114])
-    gray = (u * luma.view(3, 1, 1)).sum(dim=1, keepdim=True) if u.shape[1] == 3 else u.mean(1, keepdim=True)
-    smooth, slope = u.new_tensor([1.0, 2, 1]) / 4, u.new_tensor([-1.0, 0, 1]) / 2
-    gx = conv2d(gray, torch.outer(smooth, slope)[None, None])
-    gy = conv2d(gray, torch.outer(slope, smooth)[None, None])
-    binomial = u.new_tensor([1.0, 4, 6, 4, 1]) / 16
+    gx, gy = sobel(to_gray(images.double() / 255))
+    binomial = gx.new_tensor([1.0, 4, 6, 4, 1]) / 16
     window = torch.outer(binomial, binomial)[None, None]
     j11, j22, j12 = (conv2d(product, window) for product in (gx * gx, gy * gy, gx * gy))
     trace, gap = j11 + j22, torch.hypot(j11 - j22, 2 * j12)

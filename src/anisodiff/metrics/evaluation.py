@@ -5,13 +5,13 @@ from dataclasses import replace
 import torch
 
 from anisodiff.io.images import Fit
+from anisodiff.metrics.cache import cached_statistics
 from anisodiff.metrics.features import FeatureNetwork, no_network
 from anisodiff.metrics.images import ImageSet, Labeled, Source, image_set, peek
 from anisodiff.metrics.memorization import Gallery, Memorization, look_for_copies
 from anisodiff.metrics.protocol import HELDOUT, Generation, Protocol, Report, Settings, Value
-from anisodiff.metrics.references import Reference
-from anisodiff.metrics.statistics import cached_survey
-from anisodiff.metrics.survey import Context, Survey, survey
+from anisodiff.metrics.references import Reference, as_reference
+from anisodiff.metrics.statistics import Context, ImageStatistics, image_statistics
 from anisodiff.metrics.values import MEASURE, METRICS, OF_FEATURES, OF_MODELS, ONLY_NAMED, Pair, obstacle
 from anisodiff.version import __version__
 
@@ -22,25 +22,23 @@ WORDS = {
 
 
 def _opened(
-    source: Source | Survey | Reference, batch_size: int, size: tuple[int, int]
+    source: Source | ImageStatistics | Reference, batch_size: int, size: tuple[int, int]
 ) -> tuple[Reference, tuple[int, int]]:
     """A set to compare with, and its height and width; images of a path are brought to ``size``."""
-    if isinstance(source, Survey):
-        source = Reference(name=source.name, split=source.split, content=source)
-    elif not isinstance(source, Reference):
-        images = image_set(source, fit=Fit(size=size, channels=3))
-        source = Reference(name=images.name, split="", content=images)
-    if isinstance(source.content, Survey):
-        return source, source.content.size
-    size, images = peek(replace(source.content, name=source.name), batch_size)
-    return replace(source, content=images), size
+    reference = as_reference(source, Fit(size=size, channels=3))
+    if isinstance(reference.content, ImageStatistics):
+        return reference, reference.content.size
+    size, images = peek(replace(reference.content, name=reference.name), batch_size)
+    return replace(reference, content=images), size
 
 
-def _survey(known: Reference, role: str, network: FeatureNetwork, settings: Settings, context: Context) -> Survey:
-    if isinstance(known.content, Survey):
+def _statistics(
+    known: Reference, role: str, network: FeatureNetwork, settings: Settings, context: Context
+) -> ImageStatistics:
+    if isinstance(known.content, ImageStatistics):
         return known.content
     images = known.content
-    found = cached_survey(images, network, settings=settings, role=role, split=known.split, context=context)
+    found = cached_statistics(images, network, settings=settings, role=role, split=known.split, context=context)
     if images.fitting is not None and images.fitting.changed:
         shape = "×".join(map(str, found.size)) + ("" if images.fitting.fit.channels == 3 else " in gray")
         number = f"{images.fitting.changed} of {found.count}"
@@ -77,7 +75,7 @@ def _chosen(
     return metrics
 
 
-def _sources(generation: Generation, ours: Survey, theirs: Survey) -> torch.Tensor | None:
+def _sources(generation: Generation, ours: ImageStatistics, theirs: ImageStatistics) -> torch.Tensor | None:
     if generation.sources is None:
         return None
     if len(generation.sources) < ours.count:
@@ -90,8 +88,8 @@ def _sources(generation: Generation, ours: Survey, theirs: Survey) -> torch.Tens
     return torch.tensor(generation.sources[: ours.count])
 
 
-def _classes(images: ImageSet | None, found: Survey) -> Labeled | None:
-    """The classes of the images that were surveyed; unknown where some could not be read, or there are too few."""
+def _classes(images: ImageSet | None, found: ImageStatistics) -> Labeled | None:
+    """The classes of the images that were measured; unknown where some could not be read, or there are too few."""
     known = None if images is None or images.skipped else images.classes
     if known is None or len(known.labels) < found.count:
         return None
@@ -113,10 +111,10 @@ def _against_heldout(named: tuple[str, ...], pair: Pair, context: Context) -> li
 
 def evaluate(
     samples: Source,
-    reference: Source | Survey | Reference,
+    reference: Source | ImageStatistics | Reference,
     *,
     network: FeatureNetwork | None = None,
-    heldout: Source | Survey | Reference | None = None,
+    heldout: Source | ImageStatistics | Reference | None = None,
     metrics: tuple[str, ...] | None = None,
     generation: Generation | None = None,
     settings: Settings | None = None,
@@ -143,9 +141,7 @@ def evaluate(
     known = [(role, *_opened(source, settings.batch_size, size)) for role, source in roles.items()]
     expected, others = known[0][1], None if heldout is None else known[1][1]
     if search and expected.images is not None and expected.images.once:
-        raise ValueError(
-            "a search for copies walks over the reference several times: give a folder, zip, npz or array"
-        )
+        raise ValueError("a search for copies reads the reference several times: give a folder, zip, npz or array")
     if sheet is not None and expected.images is None:
         raise ValueError(f"{expected.name}: a sheet needs the images, not their statistics")
     for role, other, found in known:
@@ -164,10 +160,10 @@ def evaluate(
         leave_out("is", "Inception score", f"{network.name} has no logits (it needs a classifier)")
         named = tuple(m for m in named if m != "is")
 
-    theirs = _survey(expected, "reference", network, settings, context)
-    held = None if others is None else _survey(others, "held-out", network, settings, context)
+    theirs = _statistics(expected, "reference", network, settings, context)
+    held = None if others is None else _statistics(others, "held-out", network, settings, context)
     keep = settings.inspected if search else 0
-    ours = survey(measured, network, settings=settings, keep=keep, context=context)
+    ours = image_statistics(measured, network, settings=settings, keep=keep, context=context)
     if measured.skipped and generation.sources is not None:
         say(f"recovery of sources is not measured: {len(measured.skipped)} samples cannot be decoded")
         generation = replace(generation, sources=None)
@@ -175,13 +171,13 @@ def evaluate(
         say(f"{measured.name}: {ours.count} images, fewer than the {settings.limit} asked for")
     copies: Memorization | None = None
     if search:
-        apart: Gallery | None = None
+        held_gallery: Gallery | None = None
         if others is not None and held is not None:
-            apart = Gallery(features=held.features, images=others.images)
+            held_gallery = Gallery(features=held.features, images=others.images)
         say(f"looking for copies of {expected.name} among the samples")
         copies = look_for_copies(
             ours.kept, ours.features, Gallery(features=theirs.features, images=expected.images),
-            generator=settings.generator(), batch_size=settings.batch_size, heldout=apart,
+            generator=settings.generator(), batch_size=settings.batch_size, heldout=held_gallery,
         )  # fmt: skip
         if sheet is not None and copies.sheet is not None:
             sheet(copies.sheet)
@@ -192,21 +188,23 @@ def evaluate(
         classes=(known_classes, _classes(expected.images, theirs)),
     )  # fmt: skip
     values: list[Value] = []
+    taken: list[str] = []
     for name in named:
         if reason := obstacle(name, pair):
             leave_out(name, WORDS[name], reason)
         else:
             values += MEASURE[name](pair)
+            taken.append(name)
     if held is not None:
-        apart_classes = None if others is None else _classes(others.images, held)
-        against = replace(pair, reference=held, classes=(known_classes, apart_classes))
+        heldout_classes = None if others is None else _classes(others.images, held)
+        against = replace(pair, reference=held, classes=(known_classes, heldout_classes))
         values += _against_heldout(named, against, context)
     protocol = Protocol(
         samples=measured.name, samples_fingerprint=ours.fingerprint, samples_count=ours.count,
         reference=expected.name, reference_split=expected.split, reference_fingerprint=theirs.fingerprint,
         reference_count=theirs.count, size="×".join(map(str, ours.size)), network=network.name,
         weights=network.weights, resize=network.resize, precision=network.precision,
-        settings=settings.describe(), heldout_fingerprint=None if held is None else held.fingerprint,
+        settings=settings.describe(taken), heldout_fingerprint=None if held is None else held.fingerprint,
         nfe=generation.nfe, prior=generation.prior, seed=generation.seed, version=__version__,
         classes=generation.classes,
         reference_resize=theirs.resize,

@@ -15,7 +15,6 @@ import torch
 from torch import Tensor
 
 from anisodiff.io.archives import one_line
-from anisodiff.metrics.frechet import require_features
 from anisodiff.metrics.protocol import NO_NETWORK
 
 CPU = torch.device("cpu")
@@ -129,19 +128,3 @@ def no_network(device: torch.device | str = "cpu") -> FeatureNetwork:
         name=NO_NETWORK, weights=UNKNOWN, resize="none", precision="none", empty=True, device=torch.device(device),
         forward=lambda images: (images.new_zeros(len(images), 0, dtype=torch.float32), None),
     )  # fmt: skip
-
-
-def extract(network: FeatureNetwork, batches: Iterator[Tensor]) -> tuple[Tensor, Tensor | None]:
-    """Features ``[N,D]`` float32 and logits of all batches, on the network's device; NaN is refused."""
-    features, logits = [], []
-    full = 0
-    for batch in batches:
-        f, p = network(batch, pad_to=full)
-        full = max(full, len(batch))
-        features.append(f)
-        if p is not None:
-            logits.append(p)
-    if not features:
-        raise ValueError("no images to extract features from")
-    joined = require_features(torch.cat(features), f"features of {network.name}")
-    return joined, torch.cat(logits) if logits else None

@@ -126,17 +126,12 @@ def extrapolate(
     *,
     generator: torch.Generator,
     blocks: int = 10,
-    draws: int = 1,
-    smallest: int = 3,
 ) -> Extrapolation:
     """FID_∞ by regression over 1/N (Chong & Forsyth 2020); the reference's own finite size is not corrected.
 
     The features are shuffled and cut into ``blocks`` of equal size; a point is the FID of m random blocks
-    merged, m = ``smallest`` … ``blocks``, ``draws`` times each m, so all points together cost one pass over
-    the features.
+    merged, m = 3 … ``blocks``, so all points together cost one pass over the features.
     """
-    if not 2 <= smallest < blocks or draws < 1:
-        raise ValueError(f"need 2 <= smallest < blocks and draws >= 1, got {smallest=}, {blocks=}, {draws=}")
     size = len(require_features(features)) // blocks
     if size < 2:
         raise ValueError(f"{len(features)} features are too few for {blocks} blocks of at least 2")
@@ -144,12 +139,11 @@ def extrapolate(
     parts = [gaussian_statistics(features[i]) for i in torch.split(order[: size * blocks], size)]
     root = covariance_root(reference)
     sizes, values = [], []
-    for m in range(smallest, blocks + 1):
-        for _ in range(draws if m < blocks else 1):
-            chosen = torch.randperm(blocks, generator=generator)[:m].tolist()
-            merged = reduce(GaussianStatistics.merge, [parts[i] for i in chosen])
-            sizes.append(merged.count)
-            values.append(frechet_distance(merged, reference, root=root))
+    for m in range(3, blocks + 1):
+        chosen = torch.randperm(blocks, generator=generator)[:m].tolist()
+        merged = reduce(GaussianStatistics.merge, [parts[i] for i in chosen])
+        sizes.append(merged.count)
+        values.append(frechet_distance(merged, reference, root=root))
     limit, slope, error = _fit(sizes, values)
     return Extrapolation(
         limit=limit, slope=slope, standard_error=error, bias=slope / len(features), sizes=tuple(sizes),

@@ -1,4 +1,4 @@
-"""Walking over a set of images in uint8 batches ``[B,3,H,W]``, never all of it in memory.
+"""Sets of images, read in uint8 batches ``[B,3,H,W]``, never all of it in memory.
 
 A set is a folder, a zip, an npz (one array, see `data.arrays`), a prepared dataset, an array or
 tensor, or an iterable of uint8 batches. Gray images are repeated to three channels. All images of a set must have one
@@ -34,7 +34,7 @@ UNCHANGED = "none"
 class Fitting:
     """Brings pictures to one shape by the rule of `data prepare`, and counts those that had another.
 
-    ``changed`` and ``steps``: their number in the last walk over the whole set, and what was done. A picture that has
+    ``changed`` and ``steps``: their number in the last pass over the whole set, and what was done. A picture that has
     the size already is not cropped.
     """
 
@@ -59,10 +59,10 @@ class Fitting:
         pictures = [np.ascontiguousarray(row[..., 0] if flat else row) for row, flat in zip(rows, gray.tolist())]
         return torch.from_numpy(np.stack([self(Image.fromarray(picture)) for picture in pictures]))
 
-    def counted(self, walk: Iterator[T]) -> Iterator[T]:
-        """The walk, whose changed pictures count once it is complete."""
+    def counted(self, batches: Iterator[T]) -> Iterator[T]:
+        """The batches of one pass; its changed pictures count once it is complete."""
         self._changed = self._grayed = self._resized = 0
-        yield from walk
+        yield from batches
         crop = "center crop" if self.fit.crop is None else f"center crop {self.fit.crop}"
         steps = ["luma"] if self._grayed else []
         steps += [crop, self.fit.resample.replace("lanczos", "Lanczos")] if self._resized else []
@@ -83,11 +83,11 @@ class Labeled:
 
 @dataclass(frozen=True, kw_only=True)
 class ImageSet:
-    """A named set of images; ``open(batch_size)`` walks it. ``once``: it can be walked only one time.
+    """A named set of images; ``open(batch_size)`` reads it. ``once``: it can be read only one time.
 
-    ``count`` includes files that turn out unreadable: each walk leaves them out and names them in ``skipped``.
+    ``count`` includes files that turn out unreadable: each pass leaves them out and names them in ``skipped``.
     ``fitting``: what brings the images to one shape, where that was asked for. ``classes``: of all images, in the
-    order of the walk, where they are known.
+    order they are read, where they are known.
     """
 
     name: str
@@ -100,7 +100,7 @@ class ImageSet:
 
     @property
     def resize(self) -> str:
-        """How the images were brought to their shape; known after a walk over all of them."""
+        """How the images were brought to their shape; known after a pass over all of them."""
         return UNCHANGED if self.fitting is None else self.fitting.steps
 
 
@@ -212,7 +212,7 @@ def _checked(batch: Tensor, name: str) -> Tensor:
     return batch.expand(-1, 3, -1, -1).contiguous()
 
 
-def walk(images: ImageSet, batch_size: int, *, limit: int | None = None) -> Iterator[Tensor]:
+def read_batches(images: ImageSet, batch_size: int, *, limit: int | None = None) -> Iterator[Tensor]:
     """Yield checked uint8 batches ``[B,3,H,W]``, at most ``limit`` images; refuses an empty or mixed set."""
     if batch_size < 1:
         raise ValueError(f"batch_size must be at least 1, got {batch_size}")
@@ -247,18 +247,13 @@ def fingerprint_of(digests: Iterable[bytes]) -> str:
     return hashlib.sha256(b"".join(sorted(digests))).hexdigest()
 
 
-def fingerprint(images: ImageSet, *, batch_size: int = 256, limit: int | None = None) -> str:
-    """Fingerprint of a whole set, by its pixels."""
-    return fingerprint_of(d for batch in walk(images, batch_size, limit=limit) for d in image_digests(batch))
-
-
 def peek(images: ImageSet, batch_size: int) -> tuple[tuple[int, int], ImageSet]:
-    """Height and width of the first image, and the set to walk from now on.
+    """Height and width of the first image, and the set to read from now on.
 
-    Of a set that can be walked only once the first batch is made now and handed out again later.
+    Of a set that can be read only once, the first batch is read now and yielded again later.
     """
     if not images.once:
-        first = next(walk(images, 1, limit=1))
+        first = next(read_batches(images, 1, limit=1))
         return (first.shape[2], first.shape[3]), images
     rest = images.open(batch_size)
     batch = next(rest, None)

@@ -24,8 +24,8 @@ from torch.nn import functional
 from anisodiff import notation
 from anisodiff.io.archives import LARGEST_BLOB, blobs, open_regular, read_regular
 from anisodiff.io.pickled_arrays import PickledArray, load_arrays
-from anisodiff.metrics.cache import Say
 from anisodiff.metrics.features import float32_arithmetic
+from anisodiff.metrics.statistics import Say
 from anisodiff.metrics.weights import PublishedWeights, find_weights
 
 _SHIFT, _SCALE = (-0.030, -0.088, -0.188), (0.458, 0.448, 0.450)

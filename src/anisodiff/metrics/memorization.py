@@ -11,14 +11,16 @@ depend on how the sets are cut into batches.
 """
 
 from dataclasses import dataclass
+from itertools import product
 
 import torch
 from PIL import Image, ImageDraw
 from torch import Tensor
 
+from anisodiff.io.grids import tiled
 from anisodiff.metrics.feature_metrics import distance_rows
 from anisodiff.metrics.frechet import require_features
-from anisodiff.metrics.images import ImageSet, walk
+from anisodiff.metrics.images import ImageSet, read_batches
 
 MARGIN, CAPTION = 8, 16
 TITLES = ("sample", "features", "pixels")
@@ -45,16 +47,16 @@ def nearest(queries: Tensor, base: Tensor) -> Neighbors:
 def nearest_pixels(
     samples: Tensor, images: ImageSet, *, keep: Tensor | None = None, batch_size: int = 256
 ) -> Neighbors:
-    """Nearest image by pixels for uint8 samples ``[n,3,H,W]``, in one walk; distance is the RMS of pixels in
+    """Nearest image by pixels for uint8 samples ``[n,3,H,W]``, in one pass; distance is the RMS of pixels in
     [0,1].
 
-    ``keep``, a bool mask over the images in walking order, restricts the search. No more than ``batch_size`` of
-    either side are in float64 at a time.
+    ``keep``, a bool mask over the images in the order they are read, restricts the search. No more than
+    ``batch_size`` of either side are in float64 at a time.
     """
     best = torch.full((len(samples),), torch.inf, dtype=torch.float64, device=samples.device)
     index = torch.full((len(samples),), -1, device=samples.device)
     start = 0
-    for batch in walk(images, batch_size):
+    for batch in read_batches(images, batch_size):
         if batch.shape[1:] != samples.shape[1:]:
             sizes = f"{tuple(samples.shape[2:])} and {tuple(batch.shape[2:])}"
             raise ValueError(f"samples and {images.name} have different sizes: {sizes}")
@@ -74,11 +76,11 @@ def nearest_pixels(
 
 
 def pick(images: ImageSet, indices: Tensor, *, batch_size: int = 256) -> Tensor:
-    """The images ``[n,3,H,W]`` at ``indices``, in one walk."""
+    """The images ``[n,3,H,W]`` at ``indices``, in one pass."""
     wanted = indices.cpu()
     found: dict[int, Tensor] = {}
     start = 0
-    for batch in walk(images, batch_size):
+    for batch in read_batches(images, batch_size):
         for i in wanted[(wanted >= start) & (wanted < start + len(batch))].tolist():
             found[i] = batch[i - start].cpu().clone()  # a view would hold its whole batch
         start += len(batch)
@@ -234,19 +236,14 @@ def neighbor_sheet(samples: Tensor, *neighbors: Tensor, columns: int = 4) -> Ima
         shapes = ", ".join(str(tuple(t.shape)) for t in (samples, *neighbors))
         raise ValueError(f"expected equal sets of images, got {shapes}")
     columns = min(columns, len(samples))
-    rows = -(-len(samples) // columns)
     zoom = max(1, -(-64 // min(samples.shape[2:])))
     groups = torch.cat([samples, *neighbors], dim=3).permute(0, 2, 3, 1)
-    groups = groups.repeat_interleave(zoom, dim=1).repeat_interleave(zoom, dim=2)
-    height, group = groups.shape[1], groups.shape[2] + MARGIN
-    titles = (TITLES[0], *TITLES[-len(neighbors) :])
-    sheet = Image.new("RGB", (MARGIN + columns * group, MARGIN + CAPTION + rows * (height + MARGIN)), (255, 255, 255))
-    draw = ImageDraw.Draw(sheet)
-    for column in range(columns):
-        for place, title in enumerate(titles):
-            left = MARGIN + column * group + place * groups.shape[2] // len(titles)
-            draw.text((left, 2), title, fill=(0, 0, 0))
-    for n, images in enumerate(groups.cpu().numpy()):
-        top = CAPTION + MARGIN + n // columns * (height + MARGIN)
-        sheet.paste(Image.fromarray(images), (MARGIN + n % columns * group, top))
+    groups = groups.repeat_interleave(zoom, dim=1).repeat_interleave(zoom, dim=2).cpu()
+    grid = Image.fromarray(tiled(list(groups.numpy()), columns, MARGIN))
+    sheet = Image.new("RGB", (grid.width, CAPTION + grid.height), "white")
+    sheet.paste(grid, (0, CAPTION))
+    titles, draw = (TITLES[0], *TITLES[-len(neighbors) :]), ImageDraw.Draw(sheet)
+    for column, (place, title) in product(range(columns), enumerate(titles)):
+        left = MARGIN + column * (groups.shape[2] + MARGIN) + place * groups.shape[2] // len(titles)
+        draw.text((left, 2), title, fill="black")
     return sheet

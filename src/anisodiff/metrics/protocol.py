@@ -5,8 +5,9 @@ Comparing reports of different protocols is refused unless forced.
 """
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 import torch
@@ -21,11 +22,7 @@ OPEN = frozenset({"heldout_fingerprint", "bits"})  # differs only where both rep
 NO_NETWORK, WARNING = "none", "warning: "
 HELDOUT = "_heldout"
 """Ends the names of values against the held-out set."""
-
-PRDC, COPIES = ("precision",), ("nearest_", "closer_", "source_")
-CONCERNS = (PRDC, PRDC, ("kid",), ("fid_infinity",), ("is[",), ("sliced",), COPIES)
-"""How the names of values begin that each part of `Settings.describe` is about; the last part, the seed, is about
-whichever of them are there."""
+_RAISED = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,13 +52,16 @@ class Settings:
             if getattr(self, name) < least:
                 raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
 
-    def describe(self) -> str:
-        """One phrase for the protocol: one part for each entry of `CONCERNS`."""
-        return (
-            f"k={self.neighbors}, PRDC on at most {self.prdc_limit}, KID blocks of {self.kid_block}, "
-            f"{self.fid_blocks} FID blocks, {self.score_splits} splits, {self.projections} projections, "
-            f"{self.inspected} inspected, seed {self.seed}"
-        )
+    def describe(self, metrics: Collection[str] | None = None) -> str:
+        """One phrase for the protocol: the settings that these metrics use, or all of them."""
+        used = {
+            f"k={self.neighbors}": "prdc", f"PRDC on at most {self.prdc_limit}": "prdc",
+            f"KID blocks of {self.kid_block}": "kid", f"{self.fid_blocks} FID blocks": "fid",
+            f"{self.score_splits} splits": "is", f"{self.projections} projections": "sliced",
+            f"{self.inspected} inspected": "memorization",
+        }  # fmt: skip
+        parts = [part for part, metric in used.items() if metrics is None or metric in metrics]
+        return ", ".join([*parts, f"seed {self.seed}"] if parts else [])
 
     def generator(self) -> torch.Generator:
         """A fresh generator for each metric, so that leaving one out changes no other."""
@@ -89,10 +89,9 @@ class Generation:
 
 
 def _short(name: str, value: object) -> str:
-    """A value for people: of a hash its beginning, and what is not known."""
-    if value is None:
-        return "unknown"
-    return str(value)[:12] if name in HASHES else str(value)
+    """A value for people: of a hash its beginning; None is not known."""
+    text = "unknown" if value is None else str(value)
+    return text[:12] if name in HASHES else text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,7 +128,6 @@ class Protocol:
 
     def phrases(self) -> tuple[str, ...]:
         """For people: samples and reference, network, settings, version."""
-        unknown = "unknown"
         split = f"/{self.reference_split}" if self.reference_split else ""
         resized = "" if self.reference_resize == "none" else f", resized: {self.reference_resize}"
         heldout = f", held-out {self.heldout_fingerprint[:8]}" if self.heldout_fingerprint else ""
@@ -144,8 +142,8 @@ class Protocol:
             return f"{model} on {compared}", *bits, f"anisodiff {self.version}"
         return (
             f"{self.samples_count} samples {self.samples} ({self.samples_fingerprint[:8]}, {self.size}; "
-            f"NFE {self.nfe or unknown}, prior {self.prior or unknown}, "
-            f"seed {unknown if self.seed is None else self.seed}{classes}) against {compared}",
+            f"NFE {_short('', self.nfe)}, prior {_short('', self.prior)}, seed {_short('', self.seed)}{classes}) "
+            f"against {compared}",
             "no feature network" if self.network == NO_NETWORK else network,
             *filter(None, [self.settings]),
             *bits,
@@ -159,14 +157,22 @@ class Protocol:
     def differences(self, other: "Protocol") -> tuple[str, ...]:
         """``name: mine ≠ theirs`` for every field that must agree and does not.
 
-        The name of a reference, and how it got its size, do not matter while its pixels are the same.
+        The name of a reference, and how it got its size, do not matter while its pixels are the same. Of the
+        settings, those matter that both have.
         """
         same = self.reference_fingerprint == other.reference_fingerprint
         free = WHICH_SAMPLES | LABELS if same else WHICH_SAMPLES
         names = [f.name for f in fields(self) if f.name not in free]
         pairs = [(n, getattr(self, n), getattr(other, n)) for n in names]
         pairs = [(n, *both) for n, *both in pairs if n not in OPEN or None not in both]
+        pairs = [(n, *(_shared_settings(*both) if n == "settings" else both)) for n, *both in pairs]
         return tuple(f"{n}: {_short(n, mine)} ≠ {_short(n, theirs)}" for n, mine, theirs in pairs if mine != theirs)
+
+
+def _shared_settings(*texts: str) -> list[str]:
+    """Of two phrases of `Settings.describe` the parts that are the same but for their numbers."""
+    first, second = ({re.sub(r"\d+", "", part): part for part in text.split(", ")} for text in texts)
+    return [", ".join(part for kind, part in own.items() if kind in first.keys() & second) for own in (first, second)]
 
 
 def aligned(rows: Sequence[Sequence[str]], widest: int = 40) -> str:
@@ -191,6 +197,10 @@ class Value:
     note: str = ""
     each: tuple[float, ...] = ()
 
+    def notes(self, *, warnings: bool) -> list[str]:
+        """The parts of the note that are warnings, or the others."""
+        return [part for part in self.note.split("; ") if part and part.startswith(WARNING) == warnings]
+
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
@@ -205,25 +215,20 @@ class Report:
                 return value
         raise KeyError(f"no {name} in this report; it has {', '.join(v.name for v in self.values)}")
 
-    def phrases(self) -> tuple[str, ...]:
-        """The protocol for people: of its settings those that concern a value of this report."""
-        *parts, seed = self.protocol.settings.split(", ")
-        if len(parts) != len(CONCERNS):
-            return self.protocol.phrases()
-        told = [part for part, names in zip(parts, CONCERNS) if any(v.name.startswith(names) for v in self.values)]
-        return replace(self.protocol, settings=", ".join([*told, seed] if told else [])).phrases()
-
-    def line(self) -> str:
-        """`phrases` in one line."""
-        return "; ".join(self.phrases())
+    def warnings(self) -> dict[str, str]:
+        """Each warning once, with the raised number that marks it."""
+        texts = dict.fromkeys(part for value in self.values for part in value.notes(warnings=True))
+        return {text: str(number).translate(_RAISED) for number, text in enumerate(texts, 1)}
 
     def table(self) -> str:
-        """Markdown table, aligned for a terminal, with the protocol line below."""
-        rows = [["metric", "value", "error", "note"]]
-        rows += [
-            [v.name, f"{v.value:.6g}", "" if v.error is None else f"± {v.error:.2g}", v.note] for v in self.values
-        ]
-        return f"{aligned(rows)}\n\n{self.line()}"
+        """Markdown table, with each warning once and the protocol below."""
+        rows, warnings = [["metric", "value", "error", "note"]], self.warnings()
+        for v in self.values:
+            marks = [warnings[text] for text in v.notes(warnings=True)]
+            note = " ".join(["; ".join(v.notes(warnings=False)), *marks]).strip()
+            rows.append([v.name, f"{v.value:.6g}", "" if v.error is None else f"± {v.error:.2g}", note])
+        below = "\n".join(f"{mark} {text}" for text, mark in warnings.items())
+        return "\n\n".join(filter(None, [aligned(rows), below, self.protocol.line()]))
 
     @staticmethod
     def of(values: Mapping[str, Any]) -> "Report":

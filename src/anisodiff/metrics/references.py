@@ -14,11 +14,11 @@ from typing import Any
 from anisodiff.data import NAMED, is_dataset, named_source, open_dataset, prepare
 from anisodiff.data.dataset import read_meta
 from anisodiff.io.images import Fit
+from anisodiff.metrics.cache import is_statistics, load_statistics
 from anisodiff.metrics.features import FeatureNetwork
-from anisodiff.metrics.images import ImageSet, image_set
+from anisodiff.metrics.images import ImageSet, Source, image_set
 from anisodiff.metrics.protocol import Settings
-from anisodiff.metrics.statistics import is_statistics, load_statistics
-from anisodiff.metrics.survey import Context, Survey
+from anisodiff.metrics.statistics import Context, ImageStatistics
 from anisodiff.training import run_folder
 
 REFUSED = "another resolution is refused"
@@ -31,12 +31,21 @@ class Reference:
 
     name: str
     split: str
-    content: ImageSet | Survey
+    content: ImageSet | ImageStatistics
     path: Path | None = None
 
     @property
     def images(self) -> ImageSet | None:
         return self.content if isinstance(self.content, ImageSet) else None
+
+
+def as_reference(source: Source | ImageStatistics | Reference, fit: Fit | None = None) -> Reference:
+    """Any images, or their statistics; ``fit`` brings images of a path to a shape."""
+    if isinstance(source, Reference):
+        return source
+    content = source if isinstance(source, ImageStatistics) else image_set(source, fit=fit)
+    split = content.split if isinstance(content, ImageStatistics) else ""
+    return Reference(name=content.name, split=split, content=content)
 
 
 def _run_of(model: Path) -> tuple[Path, run_folder.RunDescription | None]:
@@ -71,11 +80,6 @@ def fit_like(meta: Mapping[str, Any] | None, size: tuple[int, int], channels: in
     known = (meta or {}).get("identity", {}).get("fit", {})
     rule = {key: known[key] for key in ("crop", "resample") if key in known}
     return Fit(size=size, channels=1 if channels == 1 else 3, **rule)
-
-
-def is_named(text: str) -> bool:
-    """Whether ``text`` is a well-known set, with or without its split."""
-    return text.startswith("hf:") or text.split("/")[0] in NAMED
 
 
 def _name_and_split(text: str) -> tuple[str, str]:
@@ -140,8 +144,8 @@ def _named(text: str, data: Path | None, fit: Fit, context: Context) -> Referenc
 
 def check_reference(text: str, data: Path | None) -> bool:
     """Whether ``text`` is to be taken as a name; refuses what is neither that nor a path."""
-    there = Path(text).exists()
-    if is_named(text) and (data is not None or not there):
+    there, named = Path(text).exists(), text.startswith("hf:") or text.split("/")[0] in NAMED
+    if named and (data is not None or not there):
         return True
     if data is not None:
         raise ValueError(f"--data is the path of a named set; {text} is not one ({', '.join(NAMED)}, hf:NAME)")
@@ -166,8 +170,5 @@ def open_reference(
     if check_reference(text, data):
         return _named(text, data, fit, context or Context())
     path = Path(text)
-    if is_statistics(path):
-        held = load_statistics(path, network, settings)
-        return Reference(name=held.name, split=held.split, content=held, path=path)
-    images = image_set(path, fit=fit)
-    return Reference(name=images.name, split="", content=images, path=path)
+    known = load_statistics(path, network, settings) if is_statistics(path) else path
+    return replace(as_reference(known, fit), path=path)

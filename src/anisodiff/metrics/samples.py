@@ -24,10 +24,9 @@ from anisodiff.io.archives import open_zip, read_member
 from anisodiff.io.hub import is_hub
 from anisodiff.io.images import to_bytes
 from anisodiff.io.records import parse_json, read_json
-from anisodiff.metrics.cache import Say, silent
-from anisodiff.metrics.images import ImageSet, Labeled, image_set, peek, walk
+from anisodiff.metrics.images import ImageSet, Labeled, image_set, peek, read_batches
 from anisodiff.metrics.protocol import Generation
-from anisodiff.metrics.survey import Context
+from anisodiff.metrics.statistics import Context, Say, silent
 from anisodiff.models.guidance import Guidance
 from anisodiff.noise import KeyedNoise
 from anisodiff.pretrained import shipped
@@ -44,10 +43,10 @@ def generated(
     make: Callable[[Sequence[int]], Tensor], count: int, *, name: str, seed: int = 0, batch: int | None = None,
     distributed: Distributed | None = None,
 ) -> ImageSet:  # fmt: skip
-    """``count`` samples of the seeds ``seed`` … ``seed + count − 1``; it can be walked only once.
+    """``count`` samples of the seeds ``seed`` … ``seed + count − 1``; the set can be read only once.
 
-    ``make`` turns seeds into images [n, C, H, W] in [0, 1], independent of the batch. Of W processes each generates
-    every W-th batch, in the order of the seeds; ``batch``: at most this many images.
+    ``make`` turns seeds into images ``[n,C,H,W]`` in [0,1], at most ``batch`` at a time. Of W processes each makes
+    every W-th batch, in the order of the seeds.
     """
     rank, world = (0, 1) if distributed is None else (distributed.rank, distributed.world)
     if count < world:
@@ -57,8 +56,7 @@ def generated(
     def generate(size: int) -> Iterator[Tensor]:
         size = min(size, batch or size, count // world)  # every process gets a batch
         for start in range(seed + rank * size, end, world * size):
-            seeds = range(start, min(start + size, end))
-            yield to_bytes(make(seeds))
+            yield to_bytes(make(range(start, min(start + size, end))))
 
     return ImageSet(name=name, open=generate, count=-(-count // world), once=True)
 
@@ -131,7 +129,7 @@ def ordered_fingerprint(images: ImageSet, path: Path, channels: int) -> tuple[st
         dataset = open_dataset(path)
         return dataset.fingerprint, len(dataset)
     total, count, size = hashlib.sha256(), 0, (0, 0)
-    for batch in walk(images, 1024):
+    for batch in read_batches(images, 1024):
         total.update(batch[:, :channels].contiguous().numpy().tobytes())
         count, size = count + len(batch), (batch.shape[2], batch.shape[3])
     total.update(shape_line((count, channels, *size)))

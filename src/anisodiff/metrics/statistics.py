@@ -1,153 +1,203 @@
-"""Surveys of references kept on disk, found again by their content, never by a name.
+"""One pass over a set of images that collects all that the metrics need.
 
-The key of a file holds the fingerprint of the pixels and everything that fixes the numbers; a file of another key or
-with a wrong checksum is computed again. The fingerprint ignores the order of the images, so a hash of each is stored
-too, and the rows come back in the order of the container that asks.
+images ──network──▶ features, logits;   images ──▶ pixel statistics, fingerprint
+
+Of W processes, process r handles the batches r, r+W, r+2W, …; all gather the results in the order of the batches, so
+every process ends with the numbers that a single one would have found.
 """
 
-import hashlib
-from dataclasses import replace
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from itertools import zip_longest
 from pathlib import Path
+from typing import Any
 
-import numpy as np
 import torch
+from PIL import Image
+from torch import Tensor
 
-from anisodiff.metrics.cache import load_arrays, read_key, store_arrays
-from anisodiff.metrics.features import UNKNOWN, FeatureNetwork
-from anisodiff.metrics.frechet import GaussianStatistics
-from anisodiff.metrics.images import ImageSet, fingerprint_of, image_digests, walk
-from anisodiff.metrics.pixel_metrics import PixelStatistics
+from anisodiff.metrics.features import FeatureNetwork
+from anisodiff.metrics.frechet import GaussianStatistics, gaussian_statistics, require_features
+from anisodiff.metrics.images import UNCHANGED, ImageSet, fingerprint_of, image_digests, read_batches
+from anisodiff.metrics.pixel_metrics import PixelStatistics, directions, pixel_statistics
 from anisodiff.metrics.protocol import Settings
-from anisodiff.metrics.survey import Context, Survey, survey
+from anisodiff.runtime.distributed import Distributed
+from anisodiff.runtime.progress import no_stage_progress
 
-FORMAT, SEPARATOR = "survey 3", " | "
-PIXELS = ("spectrum", "orientation", "coherence", "magnitude", "projections")
-ROWS = ("features", "projections", "digests")  # one row an image
-
-
-def _key(fingerprint: str, network: FeatureNetwork, settings: Settings) -> str:
-    fields = (FORMAT, fingerprint, network.name, network.weights, network.resize, network.precision)
-    return SEPARATOR.join((*fields, f"{settings.projections} projections, seed {settings.seed}"))
+Say = Callable[[str], None]
 
 
-def _to_arrays(made: Survey) -> dict[str, np.ndarray]:
-    return {
-        **{name: tensor.cpu().numpy() for name, tensor in vars(made.pixels.edges).items()},
-        "spectrum": made.pixels.spectrum.total.cpu().numpy(), "projections": made.pixels.projections.cpu().numpy(),
-        "features": made.features.cpu().numpy(), "mean": made.gaussian.mean.cpu().numpy(),
-        "scatter": made.gaussian.scatter.cpu().numpy(), "size": np.array(made.size),
-        "digests": np.frombuffer(b"".join(made.digests), dtype=np.uint8).reshape(-1, 32),
-        "name": np.array(made.name), "split": np.array(made.split), "resize": np.array(made.resize),
-    }  # fmt: skip
+def silent(message: str) -> None:
+    """Say nothing."""
 
 
-def _whole(arrays: dict[str, np.ndarray]) -> bool:
-    """Whether all arrays of a survey are there, of the right kind, and of one number of rows and columns."""
-    kinds = {"features": ("f", 2), "mean": ("f", 1), "scatter": ("f", 2), "size": ("i", 1), "digests": ("u", 2)}
-    kinds |= dict.fromkeys(("name", "split", "resize"), ("U", 1))
-    if not all(name in arrays and (arrays[name].dtype.kind, arrays[name].ndim) == kinds[name] for name in kinds):
-        return False
-    if not all(name in arrays and arrays[name].dtype.kind == "f" and 1 <= arrays[name].ndim <= 2 for name in PIXELS):
-        return False
-    count, columns = arrays["features"].shape
-    shapes = {"mean": (columns,), "scatter": (columns, columns), "size": (2,), "digests": (count, 32)}
-    shapes |= dict.fromkeys(("name", "split", "resize"), (1,))
-    return all(arrays[name].shape == shape for name, shape in shapes.items()) and len(arrays["projections"]) == count
+def cache_folder() -> Path:
+    """``$XDG_CACHE_HOME/anisodiff``, or ``~/.cache/anisodiff``."""
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "anisodiff"
 
 
-def _from_arrays(arrays: dict[str, np.ndarray], device: torch.device) -> Survey:
-    digests = tuple(row.tobytes() for row in arrays["digests"])
-    height, width = (int(v) for v in arrays["size"])
-    on = {n: torch.from_numpy(arrays[n]).to(device) for n in ("features", "mean", "scatter")}
-    return Survey(
-        name=str(arrays["name"].item()), size=(height, width), digests=digests, features=on["features"], logits=None,
-        gaussian=GaussianStatistics(count=len(on["features"]), mean=on["mean"], scatter=on["scatter"]),
-        pixels=PixelStatistics.of({n: torch.from_numpy(arrays[n]) for n in PIXELS}),
-        kept=torch.empty(0, 3, height, width, dtype=torch.uint8), split=str(arrays["split"].item()),
-        resize=str(arrays["resize"].item()),
-    )  # fmt: skip
+@dataclass(frozen=True, kw_only=True)
+class Context:
+    """Where statistics are cached, how progress is reported, and which processes share the work."""
+
+    cache: Path = field(default_factory=cache_folder)
+    say: Say = silent
+    progress: Callable[[str, int, int | None], None] = no_stage_progress
+    """Gets (stage, done, total)."""
+    sheet: Callable[[Image.Image], None] | None = None
+    """Receives a picture of samples beside their nearest reference images; their statistics alone allow none."""
+    distributed: Distributed | None = None
+
+    @property
+    def rank(self) -> int:
+        return 0 if self.distributed is None else self.distributed.rank
+
+    @property
+    def world(self) -> int:
+        return 1 if self.distributed is None else self.distributed.world
+
+    def gather(self, value: Any) -> list[Any]:
+        return [value] if self.distributed is None else self.distributed.gather(value)
 
 
-def _in_order(arrays: dict[str, np.ndarray], wanted: tuple[bytes, ...]) -> dict[str, np.ndarray]:
-    """The rows in the order of the digests ``wanted``; equal images are interchangeable."""
-    stored = [row.tobytes() for row in arrays["digests"]]
-    if tuple(stored) == wanted:
-        return arrays
-    rows = np.empty(len(stored), dtype=np.int64)
-    rows[sorted(range(len(wanted)), key=wanted.__getitem__)] = sorted(range(len(stored)), key=stored.__getitem__)
-    return arrays | {name: arrays[name][rows] for name in ROWS}
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ImageStatistics:
+    """Statistics of N images of one size; features ``[N,D]`` on the network's device.
+
+    Rows are in the order in which the images are read. ``digests``: one hash per image; ``kept``: the first images,
+    uint8 ``[n,3,H,W]`` on the CPU. ``split``: the part of a named set, where known. ``resize``: how the images were
+    brought to their size.
+    """
+
+    name: str
+    size: tuple[int, int]
+    digests: tuple[bytes, ...]
+    features: Tensor
+    logits: Tensor | None
+    gaussian: GaussianStatistics
+    pixels: PixelStatistics
+    kept: Tensor
+    split: str = ""
+    resize: str = UNCHANGED
+
+    @property
+    def count(self) -> int:
+        return len(self.features)
+
+    def by_digest(self, rows: Tensor) -> Tensor:
+        """Rows ``[N,…]``, one an image, in the order of the digests: names change no draw."""
+        order = sorted(range(len(self.digests)), key=self.digests.__getitem__)
+        return rows[torch.tensor(order, device=rows.device)]
+
+    @property
+    def fingerprint(self) -> str:
+        """The same for the same pixels in any container, in any order."""
+        return fingerprint_of(self.digests)
 
 
-def cached_survey(
+class _Rows:
+    """Rows ``[n,…]`` in one growing tensor.
+
+    A small tensor kept from every batch would pin the heap between the large ones that come and go.
+    """
+
+    def __init__(self, expected: int) -> None:
+        self._expected, self._count = expected, 0
+        self._held = torch.empty(0)
+
+    def add(self, part: Tensor) -> None:
+        end = self._count + len(part)
+        if end > len(self._held):
+            length = max(end, self._expected, 2 * self._count)
+            grown = part.new_empty(length, *part.shape[1:])
+            if self._count:
+                grown[: self._count] = self._held[: self._count]
+            self._held = grown
+        self._held[self._count : end] = part
+        self._count = end
+
+    def join(self) -> Tensor:
+        return self._held if self._count == len(self._held) else self._held[: self._count].clone()
+
+
+def _interleave(parts: Sequence[Sequence[Tensor]]) -> list[Tensor]:
+    """Batch k of all is batch k // W of process k mod W."""
+    return [piece for batches in zip_longest(*parts) for piece in batches if piece is not None]
+
+
+def image_statistics(
     images: ImageSet,
     network: FeatureNetwork,
     *,
     settings: Settings | None = None,
-    role: str = "reference",
-    split: str = "",
+    keep: int = 0,
+    stage: str = "",
     context: Context | None = None,
-) -> Survey:
-    """As :func:`survey`, from the cache where the same pixels were surveyed before (without logits).
+) -> ImageStatistics:
+    """Read at most ``settings.limit`` images, and keep the first ``keep``.
 
-    A set that can be walked only once is surveyed first and stored under the fingerprint found on the way. ``split``
-    is kept with the name.
+    A set that can be read only once is taken as each process's own part of the whole.
     """
-    settings, context = replace(settings or Settings(), limit=None), context or Context()
+    settings, context = settings or Settings(), context or Context()
+    batch_size, limit, world = settings.batch_size, settings.limit, context.world
+    total = images.count if limit is None or images.count is None else min(limit, images.count)
+    device = torch.device("cpu") if world > 1 else network.device  # gathered results travel by the CPU
+    expected = (total or 0) if world == 1 or images.once or not total else total // world + batch_size
+    rows: dict[str, _Rows] = {}
+    sizes: list[int] = []
+    kept: list[Tensor] = []
+    theta: Tensor | None = None
+    size, done, stage = (0, 0), 0, stage or f"samples {images.name}"
+    context.progress(stage, 0, total)  # so that the first batch counts for the remaining time
+    for order, batch in enumerate(read_batches(images, batch_size, limit=limit)):
+        done += len(batch)
+        size = (batch.shape[2], batch.shape[3])
+        if images.once or order % world == context.rank:
+            if theta is None:
+                theta = directions(3 * size[0] * size[1], settings.projections, generator=settings.generator())
+                theta = theta.to(network.device)
+            if done - len(batch) < keep:
+                kept.append(batch.cpu())
+            found = {"digests": torch.frombuffer(bytearray(b"".join(image_digests(batch))), dtype=torch.uint8)}
+            found["digests"] = found["digests"].view(len(batch), -1)
+            batch = batch.to(network.device)
+            features, logits = network(batch, pad_to=batch_size if sizes else 0)
+            sums = pixel_statistics(batch, theta)
+            found |= {"features": features.to(device), "projections": sums.pop("projections")}
+            if logits is not None:
+                found["logits"] = logits.to(device)
+            for name, tensor in found.items():
+                rows.setdefault(name, _Rows(expected)).add(tensor)
+            for name, tensor in sums.items():
+                rows.setdefault(name, _Rows(-(-expected // len(batch)))).add(tensor[None])
+            sizes.append(len(batch))
+        context.progress(stage, done, total)
+    parts = context.gather(({name: held.join() for name, held in rows.items()}, sizes, kept))
+    held = _merged([(tensors, counts) for tensors, counts, _ in parts if counts])
+    first = _interleave([pieces for _, _, pieces in parts])
+    joined, logits = held["features"].to(network.device), held.get("logits")
+    sums = {name: held[name].sum(dim=0) for name in ("spectrum", "orientation", "coherence", "magnitude")}
+    return ImageStatistics(
+        name=images.name, size=size, digests=tuple(row.tobytes() for row in held["digests"].numpy()),
+        features=require_features(joined, f"{network.name} features of {images.name}"),
+        logits=None if logits is None else logits.to(network.device), gaussian=gaussian_statistics(joined),
+        pixels=PixelStatistics.of({**sums, "projections": held["projections"]}),
+        kept=torch.cat(first)[:keep] if first else torch.empty(0, 3, *size, dtype=torch.uint8),
+        resize=images.resize,
+    )  # fmt: skip
 
-    def place(key: str) -> Path:
-        name = hashlib.sha256(key.encode()).hexdigest()[:32]
-        return context.cache / "statistics" / f"{name}.npz"
 
-    known = network.weights != UNKNOWN  # else its name does not say what it computes
-    if known and not images.once:
-        digests: list[bytes] = []
-        for batch in walk(images, settings.batch_size):
-            digests += image_digests(batch)
-            context.progress(f"reading {images.name}", len(digests), images.count)
-        fingerprint = fingerprint_of(digests)
-        key = _key(fingerprint, network, settings)
-        arrays = load_arrays(place(key), key, say=context.say)
-        arrays = arrays if arrays is not None and _whole(arrays) else None
-        # all processes must take the same way
-        if all(context.gather(arrays is not None)) and arrays is not None:
-            context.say(f"{images.name}: statistics from the cache ({fingerprint[:12]})")
-            found = _from_arrays(_in_order(arrays, tuple(digests)), network.device)
-            return replace(found, name=images.name, split=split, resize=images.resize)
-    made = survey(images, network, settings=settings, stage=f"{role} {images.name}", context=context)
-    if context.rank or not known:
-        return made
-    key = _key(made.fingerprint, network, settings)
-    try:
-        store_arrays(place(key), key, _to_arrays(replace(made, split=split)))
-        context.say(f"{images.name}: statistics kept in {place(key)}")
-    except OSError as error:  # a full or read-only disk costs time next time, not the result of this time
-        context.say(f"statistics of {images.name} were not cached ({error})")
-    return made
+def _merged(parts: Sequence[tuple[dict[str, Tensor], list[int]]]) -> dict[str, Tensor]:
+    """The rows of all processes in the order of the batches; pixel sums have one row per batch."""
+    if len(parts) == 1:
+        return parts[0][0]
 
+    def pieces(tensor: Tensor, sizes: list[int]) -> tuple[Tensor, ...]:
+        return torch.split(tensor, sizes if len(tensor) == sum(sizes) else 1)
 
-def is_statistics(path: Path) -> bool:
-    """Whether a file says that it holds statistics kept by :func:`cached_survey`."""
-    return path.is_file() and (read_key(path) or "").startswith("survey ")
-
-
-def load_statistics(path: Path, network: FeatureNetwork, settings: Settings | None = None) -> Survey:
-    """The survey in a file of :func:`cached_survey`; refused unless it was made with this network and settings.
-
-    Where no network is used, that of the file does not matter.
-    """
-    key = read_key(path) or ""
-    parts = key.split(SEPARATOR)
-    fingerprint = parts[1] if len(parts) > 1 else ""
-    expected = _key(fingerprint, network, settings or Settings()).split(SEPARATOR)
-    if network.empty and len(parts) == len(expected):
-        expected[2:-1] = parts[2:-1]
-    pairs = zip_longest(parts, expected)
-    differ = [f"{theirs} ≠ {ours}" for theirs, ours in pairs if theirs != ours]
-    if differ:
-        raise ValueError(f"{path}: statistics of another protocol ({'; '.join(differ)}); give the images instead")
-    arrays = load_arrays(path, key)
-    known = arrays is not None and _whole(arrays)
-    if arrays is None or not known or fingerprint_of(row.tobytes() for row in arrays["digests"]) != fingerprint:
-        raise ValueError(f"{path}: damaged statistics; delete the file and give the images instead")
-    return _from_arrays(arrays, network.device)
+    return {
+        name: torch.cat(_interleave([pieces(tensors[name], sizes) for tensors, sizes in parts]))
+        for name in parts[0][0]
+    }

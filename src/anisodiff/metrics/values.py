@@ -1,4 +1,4 @@
-"""The metrics as values of a report: from two surveyed sets to numbers with notes."""
+"""The metrics as values of a report: from the statistics of two sets to numbers with notes."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -14,15 +14,15 @@ from anisodiff.metrics.images import Labeled
 from anisodiff.metrics.memorization import Memorization, binomial_error, source_recovery
 from anisodiff.metrics.pixel_metrics import sliced_wasserstein, spectrum_error
 from anisodiff.metrics.protocol import ENOUGH, Settings, Value, few_samples_note
-from anisodiff.metrics.survey import Survey
+from anisodiff.metrics.statistics import ImageStatistics
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Pair:
-    """Two surveyed sets; the search for copies and the sources of the samples ``[n]`` where there are any."""
+    """Two sets; the search for copies and the sources of the samples ``[n]`` where there are any."""
 
-    samples: Survey
-    reference: Survey
+    samples: ImageStatistics
+    reference: ImageStatistics
     network: FeatureNetwork
     settings: Settings
     copies: Memorization | None = None
@@ -49,7 +49,7 @@ def _fid(pair: Pair) -> list[Value]:
     features = pair.samples.by_digest(pair.samples.features)
     line = extrapolate(features, pair.reference.gaussian, generator=pair.settings.generator(), blocks=blocks)
     dimension = pair.samples.features.shape[1]  # Σ of fewer points than that has no full rank: another regime
-    rough = f"the law 1/N does not hold below {dimension} samples" if line.sizes[0] < dimension else ""
+    rough = f"the 1/N fit does not hold below {dimension} samples" if line.sizes[0] < dimension else ""
     note = _notes("extrapolated to infinitely many samples; error of the fit", rough, few)
     out.append(Value(name="fid_infinity", value=line.limit, error=line.standard_error, note=note))
     out.append(
@@ -110,7 +110,7 @@ def _score(pair: Pair) -> list[Value]:
 def _prdc(pair: Pair) -> list[Value]:
     generator, limit = pair.settings.generator(), pair.settings.prdc_limit
 
-    def some(side: Survey) -> Tensor:
+    def some(side: ImageStatistics) -> Tensor:
         features, order = side.features, torch.randperm(side.count, generator=generator)[:limit]
         return features if side.count <= limit else side.by_digest(features)[order.to(features.device)]
 
@@ -152,12 +152,13 @@ def _memorization(pair: Pair) -> list[Value]:
     inspected, gallery = len(pair.samples.kept), pair.reference.count
     note = f"median over {inspected} samples, nearest of {gallery} reference images"
     found: list[Value] = []
-    if copies.by_feature is not None:
-        value = float(copies.by_feature.distance.median())
-        found.append(Value(name="nearest_features", value=value, note=note))
-    if copies.by_pixel is not None:
-        value = float(copies.by_pixel.distance.median())
-        found.append(Value(name="nearest_pixels", value=value, note=f"{note}, RMS of pixels in [0,1]"))
+    for name, near, unit in (
+        ("features", copies.by_feature, ""),
+        ("pixels", copies.by_pixel, ", RMS of pixels in [0,1]"),
+    ):
+        if near is not None:
+            value = float(near.distance.median())
+            found.append(Value(name=f"nearest_{name}", value=value, note=f"{note}{unit}"))
     for name, share in (("features", copies.feature_share), ("pixels", copies.pixel_share)):
         if share is not None:
             note = f"0.5 means none; {share.matched} images a side; error for independent samples"

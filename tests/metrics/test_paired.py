@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from anisodiff.metrics.edits import diversity, edge_f1, edges, rms_distance
+from anisodiff.metrics.paired import diversity, edge_f1, edge_map, rms_distance
 
 
 def square(side: int = 24, low: int = 7, high: int = 17, shift: int = 0, height: float = 0.6) -> torch.Tensor:
@@ -18,20 +18,20 @@ def test_edges_of_a_step_are_one_pixel_wide_and_beside_it():
     for turn in (False, True):
         x = torch.full((1, 3, 12, 12), 0.1)
         x[..., 5:] = 0.9
-        found = edges(x.mT if turn else x)[0]
+        found = edge_map(x.mT if turn else x)[0]
         found = found.mT if turn else found
         assert found.sum() == 12
         assert found[:, 5].all()  # of the two pixels beside the step the latter
-    assert not edges(torch.full((1, 1, 8, 8), 0.5)).any()
+    assert not edge_map(torch.full((1, 1, 8, 8), 0.5)).any()
 
 
 def test_contrast_is_the_height_of_a_step():
     for height, counts in ((0.2, True), (0.11, True), (0.09, False)):
-        assert edges(square(height=height), contrast=0.1).any() == counts
+        assert edge_map(square(height=height), contrast=0.1).any() == counts
 
 
 def test_a_square_has_its_outline():
-    found = edges(square())[0]
+    found = edge_map(square())[0]
     rows, columns = found.nonzero().unbind(1)
     off = torch.minimum(
         (rows - 7).abs().minimum((rows - 16).abs()), (columns - 7).abs().minimum((columns - 16).abs())
@@ -79,8 +79,8 @@ def test_diversity_of_gaussian_seeds():
 def test_mistakes():
     x = square()
     for call, words in (
-        (lambda: edges(x[0]), r"got \[1, 24, 24\]"),
-        (lambda: edges(x, contrast=0), "contrast: got 0"),
+        (lambda: edge_map(x[0]), r"got \[1, 24, 24\]"),
+        (lambda: edge_map(x, contrast=0), "contrast: got 0"),
         (lambda: edge_f1(x, x[..., 1:]), "expected equal shapes"),
         (lambda: edge_f1(x, x, tolerance=-1), "tolerance: got -1"),
         (lambda: diversity(x[None]), "two seeds or more"),

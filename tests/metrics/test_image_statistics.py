@@ -8,13 +8,21 @@ import numpy as np
 import pytest
 import torch
 
-from anisodiff.metrics import Context, FeatureNetwork, Settings, Survey, cached_survey, image_set, survey
-from anisodiff.metrics.cache import cache_folder, load_arrays, store_arrays
-from anisodiff.metrics.images import fingerprint
-from tests.metrics.conftest import random_images, save_folder
+from anisodiff.metrics import (
+    Context,
+    FeatureNetwork,
+    ImageStatistics,
+    Settings,
+    cached_statistics,
+    image_set,
+    image_statistics,
+)
+from anisodiff.metrics.cache import load_arrays, store_arrays
+from anisodiff.metrics.statistics import cache_folder
+from tests.metrics.conftest import fingerprint, random_images, save_folder
 
 
-def same(a: Survey, b: Survey) -> bool:
+def same(a: ImageStatistics, b: ImageStatistics) -> bool:
     return (
         torch.equal(a.features, b.features)
         and torch.equal(a.gaussian.scatter, b.gaussian.scatter)
@@ -42,8 +50,8 @@ def test_batches_do_not_matter_and_progress_is_told(pooled: FeatureNetwork) -> N
     images = image_set(random_images(20))
     told: list[tuple[str, int, int | None]] = []
     context = Context(progress=lambda *step: told.append(step))
-    a = survey(images, pooled, settings=Settings(batch_size=6), context=context)
-    b = survey(images, pooled, settings=Settings(batch_size=20))
+    a = image_statistics(images, pooled, settings=Settings(batch_size=6), context=context)
+    b = image_statistics(images, pooled, settings=Settings(batch_size=20))
     torch.testing.assert_close(a.features, b.features)
     torch.testing.assert_close(a.gaussian.scatter, b.gaussian.scatter)
     torch.testing.assert_close(a.pixels.projections, b.pixels.projections)
@@ -58,9 +66,9 @@ def test_batches_do_not_matter_and_progress_is_told(pooled: FeatureNetwork) -> N
 def test_second_time_comes_from_the_cache_also_from_another_container(pooled: FeatureNetwork, tmp_path: Path) -> None:
     images, counted = random_images(12), Counting(pooled)
     folder = save_folder(images, tmp_path / "set")
-    first = cached_survey(image_set(folder), counted.network, context=Context(cache=tmp_path / "cache"))
+    first = cached_statistics(image_set(folder), counted.network, context=Context(cache=tmp_path / "cache"))
     assert counted.seen == 12
-    again = cached_survey(image_set(images), counted.network, context=Context(cache=tmp_path / "cache"))
+    again = cached_statistics(image_set(images), counted.network, context=Context(cache=tmp_path / "cache"))
     assert counted.seen == 12
     assert same(first, again)
 
@@ -68,11 +76,11 @@ def test_second_time_comes_from_the_cache_also_from_another_container(pooled: Fe
 def test_rows_from_the_cache_stand_in_the_order_of_the_container(pooled: FeatureNetwork, tmp_path: Path) -> None:
     images, counted = random_images(12), Counting(pooled)
     images[5] = images[2]  # a set may hold an image twice
-    cached_survey(image_set(images), counted.network, context=Context(cache=tmp_path))
+    cached_statistics(image_set(images), counted.network, context=Context(cache=tmp_path))
     order = torch.randperm(12, generator=torch.Generator().manual_seed(1))
-    other = cached_survey(image_set(images[order]), counted.network, context=Context(cache=tmp_path))
+    other = cached_statistics(image_set(images[order]), counted.network, context=Context(cache=tmp_path))
     assert counted.seen == 12
-    fresh = survey(image_set(images[order]), pooled)
+    fresh = image_statistics(image_set(images[order]), pooled)
     assert torch.equal(other.features, fresh.features)
     assert torch.equal(other.pixels.projections, fresh.pixels.projections)
     assert other.digests == fresh.digests
@@ -81,24 +89,24 @@ def test_rows_from_the_cache_stand_in_the_order_of_the_container(pooled: Feature
 def test_the_first_images_are_kept(pooled: FeatureNetwork) -> None:
     images = random_images(12)
     for keep in (0, 3, 5, 12, 20):
-        made = survey(image_set(images), pooled, settings=Settings(batch_size=4), keep=keep)
+        made = image_statistics(image_set(images), pooled, settings=Settings(batch_size=4), keep=keep)
         assert torch.equal(made.kept, images[:keep])
-    made = survey(image_set(images), pooled, settings=Settings(batch_size=4, limit=6), keep=9)
+    made = image_statistics(image_set(images), pooled, settings=Settings(batch_size=4, limit=6), keep=9)
     assert torch.equal(made.kept, images[:6])
 
 
 def test_other_images_networks_or_settings_never_share_a_file(pooled: FeatureNetwork, tmp_path: Path) -> None:
     images, counted = random_images(12), Counting(pooled)
-    cached_survey(image_set(images), counted.network, context=Context(cache=tmp_path))
+    cached_statistics(image_set(images), counted.network, context=Context(cache=tmp_path))
     changed = images.clone()
     changed[0, 0, 0, 0] += 1
-    cached_survey(image_set(changed), counted.network, context=Context(cache=tmp_path))
+    cached_statistics(image_set(changed), counted.network, context=Context(cache=tmp_path))
     for field in ("name", "weights", "resize", "precision"):
-        cached_survey(
+        cached_statistics(
             image_set(images), replace(counted.network, **{field: "other"}), context=Context(cache=tmp_path)
         )
-    cached_survey(image_set(images), counted.network, settings=Settings(seed=1), context=Context(cache=tmp_path))
-    cached_survey(
+    cached_statistics(image_set(images), counted.network, settings=Settings(seed=1), context=Context(cache=tmp_path))
+    cached_statistics(
         image_set(images), counted.network, settings=Settings(projections=7), context=Context(cache=tmp_path)
     )
     assert counted.seen == 12 * 8
@@ -109,7 +117,7 @@ def test_a_damaged_cache_file_is_noticed_and_computed_again(
     damage: str, pooled: FeatureNetwork, tmp_path: Path
 ) -> None:
     images, counted = image_set(random_images(12)), Counting(pooled)
-    first = cached_survey(images, counted.network, context=Context(cache=tmp_path))
+    first = cached_statistics(images, counted.network, context=Context(cache=tmp_path))
     (file,) = (tmp_path / "statistics").iterdir()
     content = bytearray(file.read_bytes())
     if damage == "cut":
@@ -122,15 +130,15 @@ def test_a_damaged_cache_file_is_noticed_and_computed_again(
     elif damage == "words":
         file.write_bytes(b"words")
     else:  # whole, but of other images
-        cached_survey(image_set(random_images(12, seed=5)), pooled, context=Context(cache=tmp_path / "other"))
+        cached_statistics(image_set(random_images(12, seed=5)), pooled, context=Context(cache=tmp_path / "other"))
         (other,) = (tmp_path / "other" / "statistics").iterdir()
         os.replace(other, file)
     said: list[str] = []
-    again = cached_survey(images, counted.network, context=Context(cache=tmp_path, say=said.append))
+    again = cached_statistics(images, counted.network, context=Context(cache=tmp_path, say=said.append))
     assert counted.seen == 24
     assert any("computing again" in s for s in said)
     assert same(first, again)
-    cached_survey(images, counted.network, context=Context(cache=tmp_path))
+    cached_statistics(images, counted.network, context=Context(cache=tmp_path))
     assert counted.seen == 24
 
 
@@ -148,14 +156,14 @@ def test_a_forged_array_with_valid_zip_fails_the_checksum(tmp_path: Path) -> Non
 def test_failed_surveys_leave_nothing(pooled: FeatureNetwork, tmp_path: Path) -> None:
     bad = replace(pooled, forward=lambda x: (x.float().mean((2, 3)) * torch.nan, None))
     with pytest.raises(ValueError, match="quadrants features of array: 12 of 12 rows hold NaN"):
-        cached_survey(image_set(random_images(12)), bad, context=Context(cache=tmp_path))
+        cached_statistics(image_set(random_images(12)), bad, context=Context(cache=tmp_path))
     assert not any(p.is_file() for p in tmp_path.rglob("*"))
 
 
 def test_an_iterator_is_surveyed_once_and_then_known(pooled: FeatureNetwork, tmp_path: Path) -> None:
     images, counted = random_images(12), Counting(pooled)
-    first = cached_survey(image_set(iter(images.split(5))), counted.network, context=Context(cache=tmp_path))
-    again = cached_survey(image_set(images), counted.network, context=Context(cache=tmp_path))
+    first = cached_statistics(image_set(iter(images.split(5))), counted.network, context=Context(cache=tmp_path))
+    again = cached_statistics(image_set(images), counted.network, context=Context(cache=tmp_path))
     assert counted.seen == 12
     assert same(first, again)
 
@@ -163,7 +171,7 @@ def test_an_iterator_is_surveyed_once_and_then_known(pooled: FeatureNetwork, tmp
 def test_an_unwritable_cache_costs_only_time(pooled: FeatureNetwork, tmp_path: Path) -> None:
     (tmp_path / "statistics").write_text("a file where the folder should be")
     said: list[str] = []
-    made = cached_survey(image_set(random_images(5)), pooled, context=Context(cache=tmp_path, say=said.append))
+    made = cached_statistics(image_set(random_images(5)), pooled, context=Context(cache=tmp_path, say=said.append))
     assert made.count == 5
     assert any("were not cached" in s for s in said)
 
