@@ -22,7 +22,7 @@ from torch import Tensor
 
 from anisodiff.dct import dct2, radial_bands
 from anisodiff.processes import Process
-from anisodiff.tensors import precise
+from anisodiff.tensors import to_float64
 
 Progress = Callable[[int, int], None]
 
@@ -153,7 +153,7 @@ def forgetting(
     generator = torch.Generator(images.device).manual_seed(seed)
     first = _terminal(process, images, generator, tick)
     second = _terminal(process, images, generator, tick)
-    modes0, modes1, modes2 = (precise(dct2(v)) for v in (images, first, second))
+    modes0, modes1, modes2 = (to_float64(dct2(v)) for v in (images, first, second))
 
     centered1, centered2 = modes1 - modes1.mean(0), modes2 - modes2.mean(0)
     signal = (centered1 * centered2).mean((0, 1)).cpu()
@@ -164,11 +164,11 @@ def forgetting(
         s, p = float(signal[band == k].sum().clamp(min=0)), float(power[band == k].sum())
         snr.append(s / max(p - s, 1e-300) if s < p else math.inf)
 
-    x, u = (precise(v) - precise(v).mean() for v in (images, first))
+    x, u = (to_float64(v) - to_float64(v).mean() for v in (images, first))
     correlation = float((x * u).mean() / (x.square().mean() * u.square().mean()).sqrt().clamp(min=1e-300))
 
     repeated = images[:probes].repeat_interleave(replicates, 0)
-    runs = precise(_terminal(process, repeated, generator, tick))
+    runs = to_float64(_terminal(process, repeated, generator, tick))
     standard = runs.reshape(probes, replicates, -1).cpu().numpy()
     noisy = standard.std(1) > 1e-9
     if noisy.any():
@@ -179,13 +179,13 @@ def forgetting(
         rejected, excess = 0.0, 0.0
     channel_means = runs.mean((-2, -1)).reshape(probes, replicates, -1)
     mean_noise = float(channel_means.std(1).mean())
-    shift1, shift2 = (precise(v - images).mean((-2, -1)).flatten() for v in (first, second))
+    shift1, shift2 = (to_float64(v - images).mean((-2, -1)).flatten() for v in (first, second))
     product = shift1 * shift2  # independent noise: its mean is the squared systematic part
     mean_drift = math.sqrt(max(0.0, float(product.mean())))
     sigma = float(product.mean() / (product.std() / math.sqrt(len(product))).clamp(min=1e-300))
 
     found = _found_again(modes0.flatten(1), modes1.flatten(1), modes2.flatten(1))
-    nearest = torch.cdist(precise(second).flatten(1), precise(images).flatten(1)).argmin(1).cpu()
+    nearest = torch.cdist(to_float64(second).flatten(1), to_float64(images).flatten(1)).argmin(1).cpu()
     pixels = float((nearest == torch.arange(count)).double().mean())
     forgets, verdict, advice = _verdict(
         snr, max(found, pixels), count, drifts=sigma > 4 and mean_drift > 1e-6,

@@ -1,6 +1,6 @@
-"""Keyed randomness on a GPU (Triton): dropout masks of `networks.layers`, and normals of `noise` as one kernel.
+"""Triton kernels for keyed dropout masks (`networks.layers`) and keyed normals (`noise`).
 
-Both come from the same words, bit by bit; normals are the same numbers up to rounding.
+Masks equal the plain form bit by bit, normals up to rounding.
 """
 
 import math

@@ -6,12 +6,12 @@ from scipy.optimize import brentq
 
 import anisodiff
 from anisodiff.dct import dct2, frequencies, idct2
-from anisodiff.noise import Silence
+from anisodiff.noise import ZeroNoise
 from anisodiff.processes.removal import removed_share, strength_for
 from anisodiff.stencils.flux import edge_weights
 from tests.support.oracles import F64, at, gaussian_images
 
-SILENT = Silence(torch.zeros(4, dtype=torch.int64))
+SILENT = ZeroNoise(torch.zeros(4, dtype=torch.int64))
 LAW = {"diffusivity": 1.0, "intensity": "geometric(0.05, 2)", "drift_anisotropy": 0.05}
 
 

@@ -41,7 +41,7 @@ ROWS = [(name, text) for name, texts in TEXTS.items() for text in texts]
 
 
 def allowed(name: str) -> int:
-    """Evaluations enough for every sampler with corrector: single steps have twenty cells."""
+    """Evaluations enough for every sampler with corrector: single steps have twenty intervals."""
     return 64 if name in ("one step", "anisotropic noise") else 24
 
 

@@ -49,7 +49,7 @@ from anisodiff.registry import build_sampler, default_sampler, fit_sampler
 from anisodiff.runtime.devices import pick_device
 from anisodiff.runtime.progress import bar
 from anisodiff.samplers import Sampler, SampleResult
-from anisodiff.tensors import place, wide
+from anisodiff.tensors import highest_precision, move_module
 from anisodiff.training.hooks import TrainingOutcome
 from anisodiff.training.model import Plan, Trained, load_model
 from anisodiff.training.run_folder import data_of
@@ -120,7 +120,7 @@ class Generator(Shareable):
         """Move the model to another device; ``precision`` as in `load`, where it is to change."""
         where = pick_device(device)
         self.model.wrap_network(lambda _: self._network)
-        place(self.model, where)
+        move_module(self.model, where)
         if self.codec is not None:
             self.codec.to(where)
         self._starts.clear()
@@ -411,7 +411,7 @@ class Generator(Shareable):
         law, flow = self.prior("gaussian"), flow_of(self.plan.provided)
         assert isinstance(law, GaussianPrior)
         ends = self.invert(torch.stack([first, second]), steps=steps, batch=batch).to(self.device)
-        places = torch.linspace(0, 1, count, dtype=wide(self.device), device=self.device)
+        places = torch.linspace(0, 1, count, dtype=highest_precision(self.device), device=self.device)
         start, end = law.whitened(ends)
         way = spherical(start, end, places)
         states = law.colored(way.to(law.mean.dtype))

@@ -36,7 +36,7 @@ from anisodiff.io.tensor_files import Observe, unobserved
 from anisodiff.models.guidance import Guidance
 from anisodiff.runtime.distributed import Distributed
 from anisodiff.runtime.progress import Progress, no_progress
-from anisodiff.tensors import wide
+from anisodiff.tensors import highest_precision
 
 _PART = ".part"
 
@@ -262,7 +262,7 @@ def write_samples(
                 if seed in todo:
                     folder.put(seed, pixels)
             done += len(part) * route.nfe
-        own = torch.tensor(spent, dtype=wide(distributed.device), device=distributed.device)
+        own = torch.tensor(spent, dtype=highest_precision(distributed.device), device=distributed.device)
         spent = float(distributed.total(own))  # and all have written
         if join is not None and distributed.leads:
             clear_orphans(out)

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from anisodiff.models.guidance import Guidance
 from anisodiff.processes.base import Process, TrainingPair
 from anisodiff.statistics import SpectralStatistics
-from anisodiff.tensors import precise, widened
+from anisodiff.tensors import to_float64, to_highest_precision
 
 Weighting = Literal["state", "noise"]
 Learns = Literal["score_and_drift", "reverse_drift", "score"]
@@ -49,13 +49,13 @@ class ModelOptions:
 
 
 def noise_level(statistics: SpectralStatistics) -> Tensor:
-    """ln(σ/σ_d) on (cell, phase), [K, P]: σ is the white noise that alone would leave as much of an image as the
+    """ln(σ/σ_d) on (interval, phase), [K, P]: σ is the white noise that alone would leave as much of an image as the
     process does, in the sense of information, Σ_k ln(1 + D_k/σ²) = Σ_k ln(1 + S_k/N_k); σ_d² is a pixel's variance.
 
     For `ve` this is its own noise level. Processes that smooth as well are compared by what they have destroyed.
     """
-    known = torch.log1p(precise(statistics.log_signal - statistics.log_noise).exp()).sum((-2, -1))
-    return equivalent_level(known, precise(statistics.data).flatten()).float().to(statistics.data.device)
+    known = torch.log1p(to_float64(statistics.log_signal - statistics.log_noise).exp()).sum((-2, -1))
+    return equivalent_level(known, to_float64(statistics.data).flatten()).float().to(statistics.data.device)
 
 
 def equivalent_level(known: Tensor, data: Tensor, modes: Tensor | None = None) -> Tensor:
@@ -136,7 +136,7 @@ class Model(nn.Module, ABC):
         view.labels, view.guidance = labels, guidance
         return view
 
-    def ask(
+    def evaluate_network(
         self, x: Tensor, noise_level: Tensor, t: Tensor, labels: Tensor | None = None,
         dropout_key: Tensor | None = None,
     ) -> Tensor:  # fmt: skip
@@ -231,7 +231,7 @@ class Model(nn.Module, ABC):
     def level_at(self, t: Tensor) -> Tensor:
         """The noise level at times ``t`` (float64 [M]), float64 [M], where they are."""
         here = self.statistics.to(t.device)
-        return widened(here.at(self.level.to(t.device), *here.locate(t)))
+        return to_highest_precision(here.at(self.level.to(t.device), *here.locate(t)))
 
     def network_state(self) -> dict[str, Tensor]:
         """Weights and buffers of the network alone, as a checkpoint stores them."""

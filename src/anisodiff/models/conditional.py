@@ -23,12 +23,12 @@ _FIXED = ("parameterization", "learns", "channel_pca")
 class ConditionalModel(Model, Generic[ProcessT]):
     """A network that is shown states and times as they are."""
 
-    answers: ClassVar[str]
+    predicts: ClassVar[str]
     """What the network's output is: one of `samplers.base.CAPABILITIES`."""
 
     def __init__(self, network: nn.Module, process: ProcessT, statistics: SpectralStatistics) -> None:
         super().__init__(network, statistics)
-        self.process, self.provided = process, frozenset({self.answers})
+        self.process, self.provided = process, frozenset({self.predicts})
 
     @classmethod
     def check(cls, process: Process, options: ModelOptions) -> None:
@@ -40,7 +40,7 @@ class ConditionalModel(Model, Generic[ProcessT]):
 
     @classmethod
     def provides(cls, process: Process, options: ModelOptions) -> frozenset[str]:
-        return frozenset({cls.answers})
+        return frozenset({cls.predicts})
 
     @classmethod
     def build(
@@ -57,23 +57,25 @@ class ConditionalModel(Model, Generic[ProcessT]):
         times = torch.linspace(0, self.T, 1001, dtype=torch.float64)
         return times, times / self.T
 
-    def answer(self, z: Tensor, t: Tensor, dropout_key: Tensor | None = None, labels: Tensor | None = None) -> Tensor:
+    def predict(
+        self, z: Tensor, t: Tensor, dropout_key: Tensor | None = None, labels: Tensor | None = None
+    ) -> Tensor:
         """The network's output for states ``z`` of `to_coordinates` at times ``t`` ([1] or [B]), [B, C, H, W].
 
         A copy: a replayed network writes its next answer over this one, and solvers need several at a time.
         """
         condition = t.to(z.dtype).expand(len(z)).contiguous()
-        out = self.ask(z, condition, t, labels, dropout_key)
+        out = self.evaluate_network(z, condition, t, labels, dropout_key)
         return out.to(z.dtype, copy=True)
 
     @abstractmethod
-    def wanted(self, pair: TrainingPair) -> Tensor:
+    def regression_target(self, pair: TrainingPair) -> Tensor:
         """What the network's output is compared with, [B, C, H, W]."""
 
     def loss(self, pair: TrainingPair, t: Tensor, dropout_key: Tensor | None = None) -> Tensor:
         """Mean squared error over an image's numbers, [B]."""
-        found = self.answer(self.to_coordinates(pair.state), t, dropout_key, pair.labels)
-        return (found - self.wanted(pair)).square().mean((-3, -2, -1))
+        found = self.predict(self.to_coordinates(pair.state), t, dropout_key, pair.labels)
+        return (found - self.regression_target(pair)).square().mean((-3, -2, -1))
 
 
 class Signed(ConditionalModel[ProcessT]):
@@ -85,6 +87,6 @@ class Signed(ConditionalModel[ProcessT]):
     def from_coordinates(self, z: Tensor) -> Tensor:
         return 0.5 * (z + 1)
 
-    def wanted(self, pair: TrainingPair) -> Tensor:
+    def regression_target(self, pair: TrainingPair) -> Tensor:
         """The target in units of z."""
         return 2 * pair.target

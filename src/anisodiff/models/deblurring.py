@@ -19,7 +19,7 @@ class DeblurringModel(ConditionalModel[HeatDissipation]):
     """A step along the levels; images in [0, 1] as they are."""
 
     default_sampler: ClassVar[str] = "deblurring"
-    answers: ClassVar[str] = "deblurring_step"
+    predicts: ClassVar[str] = "deblurring_step"
 
     def to_coordinates(self, u: Tensor) -> Tensor:
         return u
@@ -27,7 +27,7 @@ class DeblurringModel(ConditionalModel[HeatDissipation]):
     def from_coordinates(self, z: Tensor) -> Tensor:
         return z
 
-    def wanted(self, pair: TrainingPair) -> Tensor:
+    def regression_target(self, pair: TrainingPair) -> Tensor:
         return pair.target
 
     def loss(self, pair: TrainingPair, t: Tensor, dropout_key: Tensor | None = None) -> Tensor:
@@ -38,4 +38,4 @@ class DeblurringModel(ConditionalModel[HeatDissipation]):
         """One step, and the rest of the blur undone where a twentieth of the power is left; no more is known here."""
         below = (t - 1 / self.process.levels).clamp(min=0)
         decay = self.process.decay(below, z).clamp(min=0.05**0.5)
-        return idct2(dct2(z + self.answer(z, t)) / decay)
+        return idct2(dct2(z + self.predict(z, t)) / decay)

@@ -17,11 +17,11 @@ class ScaledNoiseModel(Signed[ScaledGaussian]):
     """A predictor of noise."""
 
     default_sampler: ClassVar[str] = "posterior"
-    answers: ClassVar[str] = "noise"
+    predicts: ClassVar[str] = "noise"
 
     def image(self, z: Tensor, t: Tensor) -> Tensor:
         """E[z0 | z] as the network sees it, in [−1, 1] but for its errors; NFE 1."""
-        return self.image_from(z, t, self.answer(z, t))
+        return self.image_from(z, t, self.predict(z, t))
 
     def image_from(self, z: Tensor, t: Tensor, n: Tensor) -> Tensor:
         """E[z0 | z] from the noise."""

@@ -53,7 +53,7 @@ from anisodiff.models.song_network import SongNetwork
 from anisodiff.models.time_density import level_density
 from anisodiff.processes.base import EquationProcess, Process, TrainingPair
 from anisodiff.statistics import Coefficients, SpectralStatistics, rotate_channels
-from anisodiff.tensors import moved, widened
+from anisodiff.tensors import to_device, to_highest_precision
 
 
 def _provided(drift: bool, options: ModelOptions) -> frozenset[str]:
@@ -140,21 +140,21 @@ class ScoreModel(Model):
     def T(self) -> float:
         return self.equation.T
 
-    def condition(self, cell: Tensor, phase: Tensor) -> Tensor:
+    def condition(self, interval: Tensor, phase: Tensor) -> Tensor:
         """The network's noise_level input: ¼ of the noise level, with a gap at every edge the drift jumps at."""
-        level = self.statistics.at(self.level, cell, phase)
+        level = self.statistics.at(self.level, interval, phase)
         if not self.learns_drift or len(self.level) == 1:
             return 0.25 * level
         ends = self.level[:, -1]
-        below = torch.where(cell > 0, ends[(cell - 1).clamp(min=0)], self.level[0, 0])
-        return 0.25 * (level + 0.15 * (ends[cell] - below) * (1 - phase).to(level.dtype))
+        below = torch.where(interval > 0, ends[(interval - 1).clamp(min=0)], self.level[0, 0])
+        return 0.25 * (level + 0.15 * (ends[interval] - below) * (1 - phase).to(level.dtype))
 
     def conditions(self) -> Tensor:
         """`condition` on the whole grid of the statistics, [K·P]."""
-        phases = moved(self.statistics.phases.to(self.statistics_edges), self.level.device)
-        cells = len(self.statistics_edges) - 1
-        cell = torch.arange(cells, device=phases.device).repeat_interleave(len(phases))
-        return self.condition(cell, phases.repeat(cells))
+        phases = to_device(self.statistics.phases.to(self.statistics_edges), self.level.device)
+        intervals = len(self.statistics_edges) - 1
+        interval = torch.arange(intervals, device=phases.device).repeat_interleave(len(phases))
+        return self.condition(interval, phases.repeat(intervals))
 
     def network_state(self) -> dict[str, Tensor]:
         network = self.network.network if isinstance(self.network, SongNetwork) else self.network
@@ -172,10 +172,10 @@ class ScoreModel(Model):
         """F̂ and Ĝ of centered DCT states ``z``, unit scale; one evaluation of the network, two where guided."""
         around = c.scalars() if self.scalar else None
         seen = idct2((c.input if around is None else around.input) * z)
-        level = self.condition(c.cell, c.phase).to(seen.dtype).expand(len(z))
+        level = self.condition(c.interval, c.phase).to(seen.dtype).expand(len(z))
         if self.conditional:
             seen = torch.cat([seen, self._condition_input(z)], dim=1)
-        out = self.ask(seen, level, c.t, labels, dropout_key).to(z.dtype)
+        out = self.evaluate_network(seen, level, c.t, labels, dropout_key).to(z.dtype)
         channels = z.shape[1]
         score = dct2(out[:, :channels])
         if self.learns == "reverse_drift":
@@ -245,7 +245,7 @@ class ScoreModel(Model):
     def image(self, z: Tensor, c: Coefficients, f: Tensor) -> Tensor:
         """E[x0 | u] from the residual F."""
         noise_free = z * (1 - c.noise / c.power) + c.noise * c.scale * f
-        return self.from_coordinates(noise_free / c.known.clamp(0.05, 1.0).sqrt())
+        return self.from_coordinates(noise_free / c.kept.clamp(0.05, 1.0).sqrt())
 
     def time_density(self, *, mean: float, std: float, t_min: float) -> tuple[Tensor, Tensor]:
         return level_density(self, mean=mean, std=std, t_min=t_min, gaps=self.learns_drift, times=self.times)
@@ -273,7 +273,7 @@ class ScoreModel(Model):
         off = noise * (self.modes(pair.target) - score)
         if pair.drift is not None:
             off = off - (self.modes(pair.drift) - drift) / noise
-        return 0.5 * widened(off).square().sum((-3, -2, -1))
+        return 0.5 * to_highest_precision(off).square().sum((-3, -2, -1))
 
     def loss(self, pair: TrainingPair, t: Tensor, dropout_key: Tensor | None = None) -> Tensor:
         """Weighted squared error per sample, [B].

@@ -25,16 +25,16 @@ from torch import Tensor, nn
 from anisodiff.dct import dct2, idct2
 from anisodiff.models.base import noise_level
 from anisodiff.statistics import SpectralStatistics
-from anisodiff.tensors import precise
+from anisodiff.tensors import to_float64
 
 _FLOOR = 1e-8  # of the noise: the least signal in the statistics of linear processes
 
 
 def equivalent_noise(statistics: SpectralStatistics) -> Tensor:
-    """ln σ on (cell, phase), [K, P] float64: Σ_k ln(1 + D_k/σ²) = Σ_k ln(1 + S_k/N_k), as `noise_level` but exact."""
-    data = precise(statistics.data)
-    known = torch.log1p(precise(statistics.log_signal - statistics.log_noise).exp()).sum((-2, -1))
-    log = precise(noise_level(statistics)) + 0.5 * data.mean().log()
+    """ln σ on (interval, phase), [K, P] float64: Σ_k ln(1 + D_k/σ²) = Σ_k ln(1 + S_k/N_k), as `noise_level` but exact."""
+    data = to_float64(statistics.data)
+    known = torch.log1p(to_float64(statistics.log_signal - statistics.log_noise).exp()).sum((-2, -1))
+    log = to_float64(noise_level(statistics)) + 0.5 * data.mean().log()
     for _ in range(4):  # Newton's method, from a start that is right to 1e-3
         ratio = data * torch.exp(-2 * log)[..., None, None]
         log = log + 0.5 * (torch.log1p(ratio).sum((-2, -1)) - known) / (ratio / (1 + ratio)).sum((-2, -1))
@@ -54,7 +54,7 @@ class SongNetwork(nn.Module):
         super().__init__()
         self.network = network
         # the model's level is linear between these points, and so is the logarithm of its noise: read back exactly
-        told, order = precise(conditions).sort()
+        told, order = to_float64(conditions).sort()
         for name, value in {
             "mean": statistics.mean,
             "data": statistics.data,

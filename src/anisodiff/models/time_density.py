@@ -14,7 +14,7 @@ def level_density(
 ) -> tuple[Tensor, Tensor]:
     """Times [M] and their cumulative distribution for t with noise level ~ N(mean, std²), cut to [t_min, T].
 
-    ``gaps``: nothing where a cell begins; ``times``: or t itself uniform, or the noise level.
+    ``gaps``: nothing where an interval begins; ``times``: or t itself uniform, or the noise level.
     """
     edges = model.statistics_edges.cpu().double()
     phases = model.statistics.phases.cpu().double()
@@ -30,7 +30,7 @@ def level_density(
     level = statistics.at(model.level.cpu(), *statistics.locate(t))
     density = torch.exp(-0.5 * ((level.double() - mean) / std) ** 2) if times == "level" else torch.ones_like(t)
     speed = t.diff() if times == "uniform" else level.diff().double().abs()
-    if gaps:  # no mass where a cell begins: a target's variance diverges there
+    if gaps:  # no mass where an interval begins: a target's variance diverges there
         speed = speed * (statistics.locate(t)[0][1:] == statistics.locate(t)[0][:-1])
     mass = torch.cat([torch.zeros(1, dtype=torch.float64), (0.5 * (density[1:] + density[:-1]) * speed).cumsum(0)])
     if not math.isfinite(float(mass[-1])) or mass[-1] <= 0:

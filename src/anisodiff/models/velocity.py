@@ -16,7 +16,7 @@ from torch import Tensor
 from anisodiff.models.conditional import Signed
 from anisodiff.processes.base import TrainingPair
 from anisodiff.processes.flow_matching import FlowMatching
-from anisodiff.tensors import widened
+from anisodiff.tensors import to_highest_precision
 
 _MEAN, _STD, _REACH = -1.2, 1.2, 6.0
 """Of ln σ; and how many standard deviations are drawn from."""
@@ -26,7 +26,7 @@ class VelocityModel(Signed[FlowMatching]):
     """A velocity field, in our time: from the image towards the noise."""
 
     default_sampler: ClassVar[str] = "heun"
-    answers: ClassVar[str] = "velocity"
+    predicts: ClassVar[str] = "velocity"
 
     def time_density(self, *, mean: float, std: float, t_min: float) -> tuple[Tensor, Tensor]:
         """Uniform on (0, 1) or skewed, as the process has it, whatever level and t_min the run names."""
@@ -38,7 +38,7 @@ class VelocityModel(Signed[FlowMatching]):
 
     def velocity(self, z: Tensor, t: Tensor) -> Tensor:
         """dz/dt at times ``t`` ([1] or [B]); NFE 1."""
-        return self.answer(z, t)
+        return self.predict(z, t)
 
     @property
     def path_obstacle(self) -> str:
@@ -49,8 +49,8 @@ class VelocityModel(Signed[FlowMatching]):
 
         s = t + σmin(1 − t), and the score is −(z + (1 − t)w)/s.
         """
-        off = self.velocity(self.to_coordinates(pair.state), t) - self.wanted(pair)
-        return (1 - t) / self.process.noise(t) * widened(off).square().sum((-3, -2, -1))
+        off = self.velocity(self.to_coordinates(pair.state), t) - self.regression_target(pair)
+        return (1 - t) / self.process.noise(t) * to_highest_precision(off).square().sum((-3, -2, -1))
 
     def denoised(self, z: Tensor, t: Tensor) -> Tensor:
         """E[x0 | u]."""

@@ -24,7 +24,7 @@ from anisodiff.priors import normal_density
 from anisodiff.processes.base import EquationProcess, TrainingPair, check_increasing
 from anisodiff.processes.spde import describe, describe_condition
 from anisodiff.statistics import SpectralStatistics
-from anisodiff.tensors import check_images, check_state, send, widened
+from anisodiff.tensors import check_images, check_state, to_device_async, to_highest_precision
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +81,7 @@ class ClosedForm(EquationProcess):
 
     def training_pair(self, x0: Tensor, t: Tensor, rng: Randomness = None) -> TrainingPair:
         """The full kernel from 0 to t, target −ξ̂/√φ in the DCT (Song et al. 2021 for `ve`): of least variance."""
-        t, xi = send(t, x0.device), white(x0, rng)
+        t, xi = to_device_async(t, x0.device), white(x0, rng)
         begin = t.new_zeros(t.shape)
         root = grid_variance(self.equation, begin, t, x0).sqrt()
         mode = grid_decay(self.equation, begin, t, x0) * dct2(x0) + root * xi
@@ -94,7 +94,7 @@ class ClosedForm(EquationProcess):
     def draw_with_density(self, x0: Tensor, t: float, rng: Randomness = None) -> tuple[Tensor, Tensor]:
         xi, variance = white(x0, rng), self.variance(x0, 0.0, t)
         state = self.mean(x0, 0.0, t) + idct2(variance.sqrt() * xi)
-        return state, normal_density(xi, x0.shape[1] * widened(variance).log().sum((-3, -2, -1)))
+        return state, normal_density(xi, x0.shape[1] * to_highest_precision(variance).log().sum((-3, -2, -1)))
 
     def _estimate(self, images: Tensor, settings: EstimationSettings) -> SpectralStatistics:
         """From the spectrum of the images and the equation, exactly."""

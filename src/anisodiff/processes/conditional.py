@@ -21,7 +21,7 @@ from anisodiff.noise import Randomness, white
 from anisodiff.processes.base import Process, TrainingPair, check_increasing
 from anisodiff.statistics import SpectralStatistics
 from anisodiff.stencils.gradient import per_sample
-from anisodiff.tensors import check_images, check_state, check_times, precise, send
+from anisodiff.tensors import check_images, check_state, check_times, to_device_async, to_float64
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +65,7 @@ class ConditionalGaussian(Process):
         return states
 
     def training_pair(self, x0: Tensor, t: Tensor, rng: Randomness = None) -> TrainingPair:
-        t, xi = send(t, x0.device), white(x0, rng)
+        t, xi = to_device_async(t, x0.device), white(x0, rng)
         state = self.mean(x0, t) + self.spread(x0, t) * xi
         return TrainingPair(state, self.target(x0, t, xi, state))
 
@@ -79,7 +79,7 @@ class ConditionalGaussian(Process):
         Means over the images at hand [N, C, H, W], exact for them: no noise is drawn. S is about what the process
         makes of ``level`` [C], the channel means.
         """
-        x0 = precise(images)
+        x0 = to_float64(images)
         when = t.to(x0)
         center = self.mean(level.to(x0)[None, :, None, None].expand(1, *x0.shape[1:]), when)
         signal = dct2(self.mean(x0, when.expand(len(x0))) - center).square().mean((0, 1))

@@ -25,16 +25,16 @@ from anisodiff import notation
 from anisodiff.noise import Randomness, white
 from anisodiff.processes.conditional import ScaledGaussian, check_numbers, levels_of
 from anisodiff.stencils.gradient import per_sample
-from anisodiff.tensors import made_once, moved
+from anisodiff.tensors import cached, to_device
 
 BOUNDARIES = {"zeros": "constant", "replicate": "replicate"}
 
 
-@made_once
+@cached
 def _log_kept(levels: int, beta_min: float, beta_max: float, device: torch.device) -> Tensor:
     """ln ᾱ_k, k = 0 … N, float64 [N + 1]."""
     beta = torch.linspace(beta_min, beta_max, levels, dtype=torch.float64)
-    return moved(torch.cat([beta.new_zeros(1), torch.log1p(-beta).cumsum(0)]), device)
+    return to_device(torch.cat([beta.new_zeros(1), torch.log1p(-beta).cumsum(0)]), device)
 
 
 @dataclass(frozen=True, kw_only=True)

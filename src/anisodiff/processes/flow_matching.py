@@ -25,7 +25,7 @@ from anisodiff.noise import Randomness, white
 from anisodiff.priors import GaussianPrior, normal_density
 from anisodiff.processes.conditional import ScaledGaussian, check_numbers
 from anisodiff.stencils.gradient import per_sample
-from anisodiff.tensors import widened
+from anisodiff.tensors import to_highest_precision
 
 DENSITIES = ("skewed", "uniform")
 
@@ -75,7 +75,7 @@ class FlowMatching(ScaledGaussian):
     def draw_with_density(self, x0: Tensor, t: float, rng: Randomness = None) -> tuple[Tensor, Tensor]:
         when, xi = self.times(x0, t), white(x0, rng)
         spread = self.spread(x0, when)
-        determinant = 2 * x0[0].numel() * widened(spread).log().flatten()
+        determinant = 2 * x0[0].numel() * to_highest_precision(spread).log().flatten()
         return self.mean(x0, when) + spread * xi, normal_density(xi, determinant)
 
     def continued(self, x0: Tensor, u: Tensor, s: Tensor, t: Tensor, rng: Randomness) -> Tensor:

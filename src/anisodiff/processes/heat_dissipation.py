@@ -23,7 +23,7 @@ from anisodiff.dct import dct2, idct2
 from anisodiff.noise import Randomness, white
 from anisodiff.processes.conditional import ConditionalGaussian, check_numbers, levels_of
 from anisodiff.stencils.gradient import per_sample
-from anisodiff.tensors import wide
+from anisodiff.tensors import highest_precision
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +68,7 @@ class HeatDissipation(ConditionalGaussian):
         exponent = 0.5 * self.width(t).square()[:, None]
 
         def axis(n: int) -> Tensor:
-            f = math.pi * torch.arange(n, dtype=wide(t.device), device=t.device) / n
+            f = math.pi * torch.arange(n, dtype=highest_precision(t.device), device=t.device) / n
             return torch.exp(-exponent * f.square())
 
         rows, columns = (axis(n) for n in like.shape[-2:])

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from anisodiff.dct import dct2, frequencies
-from anisodiff.noise import Silence
+from anisodiff.noise import ZeroNoise
 from anisodiff.processes.base import Process
 
 _ROUNDS, _MOST = 40, 1e6
@@ -32,7 +32,7 @@ def removed_share(process: Process, images: Tensor, t: float) -> float:
     if reason := process.path_obstacle:
         raise ValueError(f"the noise-free part of a state is not known: {reason}")
     when = torch.full((len(images),), t, dtype=torch.float64)
-    silent = Silence(torch.zeros(len(images), dtype=torch.int64))
+    silent = ZeroNoise(torch.zeros(len(images), dtype=torch.int64))
     return 1.0 - _energy(process.training_pair(images, when, silent).state) / _energy(images)
 
 

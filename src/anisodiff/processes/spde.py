@@ -20,7 +20,7 @@ from anisodiff.priors import normal_density
 from anisodiff.processes.base import EquationProcess, TrainingPair, check_increasing
 from anisodiff.statistics import SpectralStatistics
 from anisodiff.stencils import STENCILS
-from anisodiff.tensors import check_images, check_state, send, wide
+from anisodiff.tensors import check_images, check_state, highest_precision, to_device_async
 
 
 def describe(equation: Equation) -> dict[str, Any]:
@@ -93,7 +93,7 @@ class SPDE(EquationProcess):
         t = self.equation.times(t, len(u), u.device)
         last = float(t.max()) if len(u) else 0.0  # looked at once, before the first step
         pieces = [(s, e) for s, e in pairwise(self.step.nodes(self.equation)) if s < last]
-        walked = self.step.walk(self.equation, self.stencil, u, t, len(pieces), rng)
+        walked = self.step.integrate(self.equation, self.stencil, u, t, len(pieces), rng)
         if walked is not None:
             return walked
         for node, (s, e) in enumerate(pieces):
@@ -143,9 +143,9 @@ class SPDE(EquationProcess):
         if bool((node < 0).any()):
             raise ValueError("the kernel of the last piece needs t > 0 for every sample")
         last, at = int(node.max()), node_times(self.equation, self.step, u.device)
-        when, node = send(when, u.device), send(node, u.device)
+        when, node = to_device_async(when, u.device), to_device_async(node, u.device)
         xi = white(u, rng)  # drawn first: what a sample meets must not depend on how far its neighbors go
-        begin = self.step.walk(self.equation, self.stencil, u, at[node], last, rng)
+        begin = self.step.integrate(self.equation, self.stencil, u, at[node], last, rng)
         if begin is None:
             begin = u
             for k in range(last):
@@ -183,7 +183,7 @@ class SPDE(EquationProcess):
     def _move(self, frozen: Frozen, u: Tensor, s: float, t: float, rng: Randomness) -> Tensor:
         if t == s:
             return u
-        begin, end = (torch.full((1,), value, dtype=wide(u.device), device=u.device) for value in (s, t))
+        begin, end = (torch.full((1,), value, dtype=highest_precision(u.device), device=u.device) for value in (s, t))
         return frozen.advance(u, self._noise(u, rng), begin, end)
 
     @property

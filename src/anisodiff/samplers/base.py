@@ -23,7 +23,7 @@ from anisodiff.noise import Randomness
 from anisodiff.processes.base import Process
 from anisodiff.samplers.corrector import langevin
 from anisodiff.samplers.grids import GRIDS, grid_between, segments
-from anisodiff.tensors import moved, widened
+from anisodiff.tensors import to_device, to_highest_precision
 
 LEARNED = {
     "score": "the score by itself, which this model did not learn (learns=score_and_drift and score do)",
@@ -122,7 +122,7 @@ class Sampler(ABC):
         """
         return (len(times) - 1) * self._per_step + 1
 
-    def asked(self, t: Tensor, t_next: Tensor) -> tuple[Tensor, ...]:
+    def evaluation_times(self, t: Tensor, t_next: Tensor) -> tuple[Tensor, ...]:
         """The times at which a step from ``t`` to ``t_next`` asks the model, ``cost`` of them; all at ``t``, here."""
         return (t,) * self.cost
 
@@ -131,7 +131,7 @@ class Sampler(ABC):
         places = [
             place
             for t, t_next in pairwise(torch.split(times, 1))
-            for place in (*self.asked(t, t_next), *([t_next] if self.corrector > 0 else []))
+            for place in (*self.evaluation_times(t, t_next), *([t_next] if self.corrector > 0 else []))
         ]
         places += [times[-1:]] * (self.nfe(times) - len(places))  # the image at the end
         return int(model.evaluations(torch.cat(places)).sum())
@@ -140,7 +140,7 @@ class Sampler(ABC):
         """With what it takes from the network evaluations that are allowed."""
         return self
 
-    def least(self, model: Any, t_min: float, t_max: float) -> int:
+    def min_nfe(self, model: Any, t_min: float, t_max: float) -> int:
         """The fewest network evaluations that bring a state from ``t_max`` to an image."""
         return segments(model, t_min, t_max) * self._per_step + 1
 
@@ -150,7 +150,7 @@ class Sampler(ABC):
         top = T if t_max is None else float(t_max)
         if not 0 < t_min < top <= T:
             raise ValueError(f"times must obey 0 < t_min < t_max ≤ T = {T:g}, got t_min = {t_min:g}, t_max = {top:g}")
-        least = self.least(model, t_min, top)
+        least = self.min_nfe(model, t_min, top)
         if nfe < least:
             raise ValueError(
                 f"an NFE of {nfe} is too small for {self.name!r} on this process; expected at least {least}"
@@ -176,10 +176,10 @@ class Sampler(ABC):
 
         ``callback(i, u)`` sees the state u [B, C, H, W] at times[i+1] after every step.
         """
-        times = widened(times)
+        times = to_highest_precision(times)
         if times.dim() != 1 or len(times) == 0 or bool((times[1:] >= times[:-1]).any()):
             raise ValueError("times must be a vector that descends")
-        times = moved(times, start.device)
+        times = to_device(times, start.device)
         lacking = (self.required() & LEARNED.keys()) - model.provided
         if lacking:
             raise ValueError(
@@ -194,9 +194,9 @@ class Sampler(ABC):
                 callback(i, model.from_coordinates(z))
         ended = float(times[-1]) == 0.0
         images = model.from_coordinates(z) if ended else model.denoised(z, times[-1:])
-        return SampleResult(images, self.spent(model, times, memory))
+        return SampleResult(images, self.nfe_used(model, times, memory))
 
-    def spent(self, model: Model, times: Tensor, memory: Memory) -> float:
+    def nfe_used(self, model: Model, times: Tensor, memory: Memory) -> float:
         """Network evaluations that a run along ``times`` has made."""
         return self.evaluations(model, times)
 
@@ -223,15 +223,15 @@ class OwnTimes(Sampler):
         """Network evaluations along ``times``: none is needed at the end."""
         return (len(times) - 1) * self.cost
 
-    def least(self, model: Any, t_min: float, t_max: float) -> int:
+    def min_nfe(self, model: Any, t_min: float, t_max: float) -> int:
         return self.cost
 
     @abstractmethod
-    def down(self, model: Any, nfe: int, top: float, t_min: float) -> Tensor:
+    def descending_times(self, model: Any, nfe: int, top: float, t_min: float) -> Tensor:
         """Descending times from ``top``, or the level that stands for it, to 0."""
 
     def times(self, model: Any, nfe: int, *, t_min: float, t_max: float | None = None) -> Tensor:
-        return self.down(model, nfe, self.span(model, nfe, t_min, t_max), t_min)
+        return self.descending_times(model, nfe, self.span(model, nfe, t_min, t_max), t_min)
 
 
 def levels_down(levels: int, top: float, steps: int) -> Tensor:

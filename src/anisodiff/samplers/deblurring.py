@@ -31,11 +31,11 @@ class Deblurring(OwnTimes):
         super().__post_init__()
         object.__setattr__(self, "delta", option(self.delta, "delta", 0.0, 1.0))
 
-    def least(self, model: DeblurringModel, t_min: float, t_max: float) -> int:
+    def min_nfe(self, model: DeblurringModel, t_min: float, t_max: float) -> int:
         """The number of levels passed."""
         return max(1, round(t_max * model.process.levels))
 
-    def down(self, model: DeblurringModel, nfe: int, top: float, t_min: float) -> Tensor:
+    def descending_times(self, model: DeblurringModel, nfe: int, top: float, t_min: float) -> Tensor:
         """All levels from the one nearest to ``top`` to 0."""
         return levels_down(model.process.levels, top, model.process.levels)
 
@@ -43,6 +43,6 @@ class Deblurring(OwnTimes):
         self, model: DeblurringModel, z: Tensor, t: Tensor, t_next: Tensor, rng: Randomness, memory: Memory
     ) -> Tensor:
         """One level down."""
-        mean = z + model.answer(z, t)
+        mean = z + model.predict(z, t)
         noise = self.delta * (t_next > 0).to(z.dtype)  # without waiting for the device
         return mean + noise * white(z, rng)

@@ -13,13 +13,13 @@ from torch import Tensor
 
 from anisodiff.dct import axis_frequencies, dct_matrix
 from anisodiff.stencils.gradient import difference_x, difference_y, noise_scale, per_sample
-from anisodiff.tensors import wide
+from anisodiff.tensors import highest_precision
 
 
 def _axis(n: int, length: float, like: Tensor) -> Tensor:
     """One axis' factor of Q, [n, n], scaled so that its mean over the diagonal is 1."""
-    basis = dct_matrix(n, wide(like.device), like.device)
-    q = torch.exp(-0.5 * length**2 * axis_frequencies(n, wide(like.device), like.device))
+    basis = dct_matrix(n, highest_precision(like.device), like.device)
+    q = torch.exp(-0.5 * length**2 * axis_frequencies(n, highest_precision(like.device), like.device))
     return (basis.mT * (q / q.mean()) @ basis).to(like.dtype)
 
 

@@ -19,7 +19,7 @@ from anisodiff.models.base import Model
 from anisodiff.models.velocity import VelocityModel
 from anisodiff.noise import Randomness
 from anisodiff.samplers.base import Memory, OwnTimes, option
-from anisodiff.tensors import precise, widened
+from anisodiff.tensors import to_float64, to_highest_precision
 
 _C = (1 / 5, 3 / 10, 4 / 5, 8 / 9, 1.0, 1.0)
 _A = (
@@ -79,7 +79,7 @@ def dopri5(
             slopes.append(model.velocity(there, now - c * h))
             cost = cost + model.evaluations(now - c * h)
         wrong = reach * _sum(_ERROR, slopes) / (atol + rtol * torch.maximum(z.abs(), there.abs()))
-        size = widened(wrong.square().mean((-3, -2, -1)).sqrt())
+        size = to_highest_precision(wrong.square().mean((-3, -2, -1)).sqrt())
         good = going & (size <= 1)
         factor = (0.9 * size.clamp(min=1e-10) ** -0.2).clamp(0.2, 5.0)
         # a step that was cut short by ``t_next`` says little of how long the next may be
@@ -119,7 +119,7 @@ class Dopri5(OwnTimes):
         """With the limit, where none is set."""
         return self if self.most else dataclasses.replace(self, most=nfe)
 
-    def least(self, model: VelocityModel, t_min: float, t_max: float) -> int:
+    def min_nfe(self, model: VelocityModel, t_min: float, t_max: float) -> int:
         """One step."""
         return self.cost + 1
 
@@ -127,7 +127,7 @@ class Dopri5(OwnTimes):
         """What is allowed; `SampleResult.nfe` says what was needed."""
         return self.most or _MOST
 
-    def down(self, model: VelocityModel, nfe: int, top: float, t_min: float) -> Tensor:
+    def descending_times(self, model: VelocityModel, nfe: int, top: float, t_min: float) -> Tensor:
         """Ten stops at most, where a path can be seen, or held; the steps between are the solver's."""
         return torch.linspace(top, 0, min(10, max(1, nfe // 30)) + 1, dtype=torch.float64)
 
@@ -141,6 +141,6 @@ class Dopri5(OwnTimes):
         """What is allowed, guidance included."""
         return self.nfe(times)
 
-    def spent(self, model: Model, times: Tensor, memory: Memory) -> float:
+    def nfe_used(self, model: Model, times: Tensor, memory: Memory) -> float:
         """Every sample has its own."""
-        return float(precise(memory["path"].made).mean()) if "path" in memory else 0.0
+        return float(to_float64(memory["path"].made).mean()) if "path" in memory else 0.0

@@ -111,7 +111,7 @@ def exponential_step(
         change = weight * _change(z, f, c, before, wiener)
         if d is not None:
             assert before.d is not None
-            same = before.c.cell == c.cell  # products, not branches: the host need not wait for the device
+            same = before.c.interval == c.interval  # products, not branches: the host need not wait for the device
             taken = 0.0 if model.learns == "reverse_drift" else (step.decay * before.step.decay) ** 4
             change = torch.where(same, 1.0, taken) * change
             change = change - same * drift_weight * (d - before.d)

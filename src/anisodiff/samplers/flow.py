@@ -75,7 +75,7 @@ class _Fixed(OwnTimes):
             return self
         return dataclasses.replace(self, grid=_OF_DENSITY[getattr(process, "density", "uniform")])
 
-    def down(self, model: VelocityModel, nfe: int, top: float, t_min: float) -> Tensor:
+    def descending_times(self, model: VelocityModel, nfe: int, top: float, t_min: float) -> Tensor:
         """From ``top`` to 0; of ``level`` σ = 80 stands for T."""
         steps = nfe // self.cost
         if self.prepared(model.process).grid == "level":
@@ -89,7 +89,7 @@ class Heun(_Fixed):
 
     name: ClassVar[str] = "heun"
 
-    def asked(self, t: Tensor, t_next: Tensor) -> tuple[Tensor, ...]:
+    def evaluation_times(self, t: Tensor, t_next: Tensor) -> tuple[Tensor, ...]:
         return t, t_next
 
     def step(
@@ -104,7 +104,7 @@ class Midpoint(_Fixed):
 
     name: ClassVar[str] = "midpoint"
 
-    def asked(self, t: Tensor, t_next: Tensor) -> tuple[Tensor, ...]:
+    def evaluation_times(self, t: Tensor, t_next: Tensor) -> tuple[Tensor, ...]:
         return t, 0.5 * (t + t_next)
 
     def step(

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from anisodiff.models.score import ScoreModel
-from anisodiff.tensors import precise
+from anisodiff.tensors import to_float64
 
 Clock = Callable[[ScoreModel, Tensor, float], Tensor]
 """(model, ascending times [M], ρ) → readings [M], not descending."""
@@ -51,7 +51,7 @@ GRIDS: dict[str, Clock] = {"uniform": _uniform, "level": _level, "adapted": _ada
 
 
 def _inner_edges(model: ScoreModel, low: float, high: float) -> Tensor:
-    edges = precise(model.statistics_edges).cpu()[1:-1]
+    edges = to_float64(model.statistics_edges).cpu()[1:-1]
     return edges[(edges > low) & (edges < high)] if model.learns_drift else edges[:0]
 
 

@@ -25,9 +25,9 @@ _LARGEST = 1.0  # the weight of X − X_prev; a step twice as long as the one be
 
 
 class Evaluation(NamedTuple):
-    """The evaluation before: the cell it lies in, X, Δϑ of the step that followed, and F."""
+    """The evaluation before: the interval it lies in, X, Δϑ of the step that followed, and F."""
 
-    cell: Tensor
+    interval: Tensor
     slope: Tensor
     angle: Tensor
     f: Tensor
@@ -44,12 +44,12 @@ def multistep_step(
     angle = torch.atan((c.noise / c.signal).sqrt()) - torch.atan((noise / signal).sqrt())
     f, d = predictions(model, z, c)
     slope = f if d is None else f - 2.0 * d / c.scale
-    made = Evaluation(c.cell, slope, angle, f)
+    made = Evaluation(c.interval, slope, angle, f)
     if before is not None:
         # where no signal is left ϑ stands still, and the weight would be 0/0
         weight = 0.5 * angle / before.angle.clamp(min=torch.finfo(angle.dtype).tiny)
         change = weight.clamp(0.0, _LARGEST) * (slope - before.slope)
-        slope = slope + (change if d is None else (before.cell == c.cell) * change)
+        slope = slope + (change if d is None else (before.interval == c.interval) * change)
     return kept.sqrt() * (z + c.power.sqrt() * angle * slope), made
 
 

@@ -39,7 +39,7 @@ def heun_step(model: ScoreModel, z: Tensor, t: Tensor, t_next: Tensor) -> Tensor
 
 def heun_step_upward(model: ScoreModel, z: Tensor, t: Tensor, t_next: Tensor) -> Tensor:
     """The same equation from ``t`` up to ``t_next`` (both [1]): from an image to its noise; NFE 2."""
-    # a time on an edge of the drift belongs to the cell below it; this step lies above
+    # a time on an edge of the drift belongs to the interval below it; this step lies above
     c, above = model.coefficients(torch.nextafter(t, t_next)), model.coefficients(t_next)
     step = reference(model, above, t, t_next).upward()
     return (_learned if model.learns_drift else _known)(model, z, c, above, step)
@@ -63,7 +63,7 @@ def _known(model: ScoreModel, z: Tensor, c: Coefficients, below: Coefficients, s
 def _learned(model: ScoreModel, z: Tensor, c: Coefficients, below: Coefficients, step: Reference) -> Tensor:
     """û' = √(V'/V) û + m·φ(½ ln(V'/V))·(ρ/2 − D), ρ = s + û/V.
 
-    A step that ends on an edge of the drift sees D of the cell below it there, which is not its own: the value at
+    A step that ends on an edge of the drift sees D of the interval below it there, which is not its own: the value at
     ``t`` stands for both ends. The score does not jump.
     """
     kept = step.back(c.power, below.power)  # V'/V
@@ -75,7 +75,7 @@ def _learned(model: ScoreModel, z: Tensor, c: Coefficients, below: Coefficients,
     f_low, d_low = predictions(model, there, below)
     assert d_low is not None
     push_low = 0.5 * (there / (kept * c.power) - there / below.power + below.scale * f_low)
-    d_low = torch.where(below.cell == c.cell, d_low, d)
+    d_low = torch.where(below.interval == c.interval, d_low, d)
     return linear + 0.5 * weight * (push - d + push_low - d_low)
 
 
@@ -89,7 +89,7 @@ class Ode(Sampler):
         {"equation", "isotropic_noise", "white_noise", "score", "reverse_drift"}
     )
 
-    def asked(self, t: Tensor, t_next: Tensor) -> tuple[Tensor, ...]:
+    def evaluation_times(self, t: Tensor, t_next: Tensor) -> tuple[Tensor, ...]:
         return t, t_next
 
     def step(

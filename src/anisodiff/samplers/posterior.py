@@ -47,7 +47,7 @@ class Posterior(OwnTimes):
         super().__post_init__()
         object.__setattr__(self, "clip", notation.switch(self.clip, "clip"))
 
-    def down(self, model: Any, nfe: int, top: float, t_min: float) -> Tensor:
+    def descending_times(self, model: Any, nfe: int, top: float, t_min: float) -> Tensor:
         """Evenly among the levels."""
         return levels_down(model.process.levels, top, nfe)
 

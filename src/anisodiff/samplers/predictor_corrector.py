@@ -74,7 +74,7 @@ class PredictorCorrector(OwnTimes):
         if self.norms not in get_args(Norms):
             raise ValueError(f"unknown norms {self.norms!r}; {notation.nearest(str(self.norms), get_args(Norms))}")
 
-    def down(self, model: ScoreModel, nfe: int, top: float, t_min: float) -> Tensor:
+    def descending_times(self, model: ScoreModel, nfe: int, top: float, t_min: float) -> Tensor:
         """N = NFE/2 times with geometric noise levels, and 0."""
         equation = model.equation
         ends = noise_variance(equation, torch.tensor([t_min, top], dtype=torch.float64)).sqrt()

@@ -65,11 +65,11 @@ class Reference:
 def reference(model: ScoreModel, c: Coefficients, t_next: Tensor, t: Tensor) -> Reference:
     """B, Q and m of the step from ``t`` (where ``c`` stands) down to ``t_next`` (both [1]).
 
-    w is the mean of its values at the two ends; at an edge of the drift that of the cell above it.
+    w is the mean of its values at the two ends; at an edge of the drift that of the interval above it.
     """
     statistics = model.statistics
     here, phase = statistics.locate(t_next)
-    own = torch.where(t_next == statistics.edges.to(t_next)[c.cell], c.cell, here)
+    own = torch.where(t_next == statistics.edges.to(t_next)[c.interval], c.interval, here)
     low = Powers.at(statistics, own, torch.where(own == here, phase, 0.0), plain_noise=model.plain_noise)
     weight = 0.5 * (low.weight + c.weight)[0]
     rate = weight * frequencies(weight.shape[-2], weight.shape[-1], weight.dtype, weight.device)

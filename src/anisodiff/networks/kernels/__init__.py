@@ -13,7 +13,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from anisodiff.tensors import triton_at_hand
+from anisodiff.tensors import has_triton
 
 devices = {"cuda"}
 """Where the kernels run. Triton's interpreter would also take tensors on the CPU."""
@@ -30,7 +30,7 @@ def fits(x: Tensor) -> bool:
         and x.dtype in (torch.float32, torch.bfloat16)
         and x.numel() > 0
         and math.prod(x.shape[1:]) < 2**29  # of one image, also after doubling its sides
-        and triton_at_hand()
+        and has_triton()
     )
 
 
