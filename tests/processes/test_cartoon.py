@@ -179,5 +179,5 @@ def test_two_evaluations_are_enough_for_the_right_power(text, nfe):
 def test_others_have_no_cartoon_on_their_path():
     for name, overrides in (("ve", {}), ("cartoon", {"step": "exponential"}), ("flow-matching", {})):
         process = anisodiff.process(name, 6, **overrides)
-        with pytest.raises(ValueError, match="law of a state after the smoothing is not known"):
+        with pytest.raises(ValueError, match="distribution of a state after the smoothing is not known"):
             process.after_smoothing(gaussian_images(1, 6), 1.0)

@@ -1,4 +1,4 @@
-"""Edge weights and Chebyshev polynomials of the flux stencil in Triton, one program per channel ("plane") of an image.
+"""Edge weights and Chebyshev polynomials of the flux stencil in Triton, one program per channel (plane).
 
 With one kernel per term, the recurrence T_{j+1} = 2X T_j − T_{j−1} of `integrators.chebyshev` moves two states
 through memory for every term. Here a program keeps its plane in registers for all terms; neighboring pixels are
