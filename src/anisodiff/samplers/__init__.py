@@ -1,4 +1,4 @@
-"""Samplers: from a terminal state to an image. Names are resolved in `registry`."""
+"""Samplers of the reverse process (by name: `registry`)."""
 
 from anisodiff.samplers.ancestral import Ancestral
 from anisodiff.samplers.base import OwnTimes, Sampler, SampleResult

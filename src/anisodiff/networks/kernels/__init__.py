@@ -41,7 +41,7 @@ def normalize(
     """D swish GN(x + shift), and x itself: [B,C,H,W], ``shift`` [B,C] → twice [B,C,H,W].
 
     The first is in the precision of autocast, where that is on. Whoever goes on with x takes the second: its
-    gradient is then added inside the kernel. ``key`` int64 [B] turns dropout on, as in `layers.keyed_mask`.
+    gradient is then added inside the kernel. ``key`` int64 [B] turns dropout on, as in `dropout.keyed_mask`.
     """
     from anisodiff.networks.kernels import normalization
 

@@ -10,7 +10,7 @@ large, their pixels are shared among programs: then one launch makes the sums of
     s' = Σ x' = ρ(wb' − NA − Q Σ n)                                 over N pixels: no further pass
 
 The variance is that of deviations from the mean of the first pixels, channel by channel, and groups are joined by
-their means (Chan et al. 1983): no difference of two large numbers. The mask is that of `layers.keyed_mask`, bit by
+their means (Chan et al. 1983): no difference of two large numbers. The mask is that of `dropout.keyed_mask`, bit by
 bit.
 """
 
