@@ -9,7 +9,7 @@
     heldout       as simulate, from images outside the training set
 
 A prior that starts from images carries them into the samples as far as the terminal state depends on its source.
-This dependence is measured (`anisodiff.forgetting`) on some of the same images and reported beside every result.
+This dependence is measured (`anisodiff.diagnosis`) on some of the same images and reported beside every result.
 """
 
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ from anisodiff import notation
 from anisodiff.data import Dataset, is_dataset, open_dataset, open_source, read_images
 from anisodiff.data.dataset import fingerprint
 from anisodiff.dct import dct2
-from anisodiff.forgetting import forgetting
+from anisodiff.diagnosis import diagnose
 from anisodiff.gaussian_kernel import grid_decay
 from anisodiff.latent.codec import Codec
 from anisodiff.noise import KeyedNoise, combine
@@ -171,7 +171,7 @@ class NamedPrior:
         """Measured where samples start from images; None where they do not, or there is only one."""
         if self.pool is None or len(self.pool) < 2 or not self.starts_from_images:
             return None
-        found = forgetting(self.process, self.pool.some(MEASURED_ON, device), progress=progress)
+        found = diagnose(self.process, self.pool.some(MEASURED_ON, device), progress=progress)
         return Leakage(
             images=found.images,
             correlation=found.correlation,
