@@ -117,11 +117,15 @@ def _advice(process: Process, snr: list[float], loud: list[int], *, drifts: bool
                 f"{worst} then falls from {snr[worst]:.2g} to {_TARGET_SNR:g} (SNR ∝ 1/intensity²)"
             )
         if spde and any(k > 0 for k in loud):
-            lines.append("a larger diffusivity also lowers the SNR of bands above 0; the drift conserves band 0")
+            lines.append(
+                "a larger diffusivity lowers the SNR of bands above 0, but not that of the mean color (band 0)"
+            )
         if process.own_prior == "simulate":
-            lines.append("start from terminal states of data images, as published (--prior simulate), and report it")
+            lines.append(
+                "start from terminal states of data images, as published (--prior simulate), and report it"
+            )
         else:
-            lines.append("or keep the process, start from a Gaussian fitted to U_T (--prior gaussian), and report it")
+            lines.append("or keep the process and start from a Gaussian fitted to U_T (--prior gaussian)")
     if spde and drifts and spde.stencil == "paper":
         lines.append("the paper stencil changes the channel means: set stencil=flux, which conserves them")
     stiffness = step_stiffness(process)

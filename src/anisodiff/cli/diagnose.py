@@ -22,12 +22,6 @@ def _ratio(snr: float) -> str:
     return f"{snr:.2g} ({10 * math.log10(snr):.0f} dB)" if 0 < snr < math.inf else f"{snr:.2g}"
 
 
-def _stiffness(result: "Diagnosis", explicit: bool) -> str:
-    if result.stiffness is None:
-        return "no time steps"
-    return f"{result.stiffness:.2g}, stable {'below 2' if explicit else 'for any value'}"
-
-
 def _table(title: str, result: "Diagnosis", explicit: bool) -> Table:
     chance = f"(chance {100 * result.found_by_chance:.1f} %)"
     rows = {
@@ -44,8 +38,10 @@ def _table(title: str, result: "Diagnosis", explicit: bool) -> Table:
         "systematic change of the channel means":
             f"{result.mean_drift:.4f} ({result.mean_drift_sigma:.1f} standard errors)",
         "standard deviation of the channel means": f"{result.mean_noise:.4f}",
-        "stiffness of a time step, 8 ∫α1": _stiffness(result, explicit),
     }  # fmt: skip
+    if result.stiffness is not None:
+        stable = "below 2" if explicit else "for any value"
+        rows["stiffness of a time step, 8 ∫α1"] = f"{result.stiffness:.2g}, stable {stable}"
     table = Table(title=title, title_justify="left", show_header=False)
     for row in rows.items():
         table.add_row(*row)
