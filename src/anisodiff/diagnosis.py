@@ -121,9 +121,7 @@ def _advice(process: Process, snr: list[float], loud: list[int], *, drifts: bool
                 "a larger diffusivity lowers the SNR of bands above 0, but not that of the mean color (band 0)"
             )
         if process.own_prior == "simulate":
-            lines.append(
-                "start from terminal states of data images, as published (--prior simulate), and report it"
-            )
+            lines.append("start from terminal states of data images, as published (--prior simulate), and report it")
         else:
             lines.append("or keep the process and start from a Gaussian fitted to U_T (--prior gaussian)")
     if spde and drifts and spde.stencil == "paper":

@@ -103,14 +103,15 @@ def _tabulate(
 ) -> SpectralStatistics:
     """Tables of ``row``(t, index of the entry) on (interval, phase); the signal is at least ``floor``·noise."""
     device, bounds = images.pixels.device, torch.tensor(edges, dtype=torch.float64)
-    entries = []
+    entries = list[Tensor]()
     for k in range(len(edges) - 1):
         for phase in phases:
             values = row(bounds[k] + phase * (bounds[k + 1] - bounds[k]), len(entries))
             entries.append(torch.stack([value.cpu().double() for value in values]))
             if settings.progress:
                 settings.progress(len(entries), (len(edges) - 1) * len(phases))
-    noise, signal, weight, target, residual = torch.stack(entries, 1).unflatten(1, (len(edges) - 1, len(phases)))
+    shape = (len(_Row._fields), len(edges) - 1, len(phases), *images.pixels.shape[-2:])
+    noise, signal, weight, target, residual = torch.stack(entries, 1).reshape(shape)
     signal = torch.maximum(signal, floor * noise)
     tables = {
         "log_noise": noise.log(), "log_signal": signal.log(), "weight": weight, "log_target": target.log(),

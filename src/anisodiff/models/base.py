@@ -55,7 +55,8 @@ def noise_level(statistics: SpectralStatistics) -> Tensor:
 
         Σ_k ln(1 + D_k/σ²) = Σ_k ln(1 + S_k/N_k),      σ_d² the variance of a pixel
 
-    For `ve` this is its own noise level. It makes the times of processes with and without smoothing comparable.
+    For `ve` this is its own noise level. It makes the times of processes with and without smoothing comparable. It is
+    clamped to [−9, 9], a mean SNR of e^{±18}.
     """
     information = torch.log1p(to_float64(statistics.log_signal - statistics.log_noise).exp()).sum((-2, -1))
     return equivalent_level(information, to_float64(statistics.data).flatten()).float().to(statistics.data.device)

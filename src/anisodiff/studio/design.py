@@ -146,7 +146,7 @@ def described(keys: dict[str, Any]) -> dict[str, Any]:
 def _curve(text: str) -> dict[str, Any]:
     found = transition(text)
     kind = "constant" if isinstance(found, Constant) else text.partition("(")[0]
-    return {"kind": kind, "values": asdict(found)}  # type: ignore[call-overload]
+    return {"kind": kind, "values": asdict(found)}
 
 
 def times_of(process: Process, count: int = FRAMES) -> list[float]:
