@@ -36,15 +36,6 @@ class Filter(ABC):
     def __call__(self, images: Tensor) -> Tensor: ...
 
 
-def _number(item: object, name: str, low: float, high: float, *, whole: bool = False) -> None:
-    """Read a number of a frozen dataclass and refuse one outside [low, high]."""
-    value = notation.number(getattr(item, name), name)
-    if not low <= value <= high or (whole and value != int(value)):
-        kind = "a whole number" if whole else "a number"
-        raise ValueError(f"{name} must be {kind} from {low:g} to {high:g}, got {value:g}")
-    object.__setattr__(item, name, int(value) if whole else value)
-
-
 @dataclass(frozen=True)
 class PeronaMalik(Filter):
     """``perona-malik(smoothing=10, edge=0.05, steps=8)``: edge weights are updated at every step."""
@@ -54,9 +45,9 @@ class PeronaMalik(Filter):
     steps: int = 8
 
     def __post_init__(self) -> None:
-        _number(self, "smoothing", 1e-6, 1e4)
-        _number(self, "edge", 1e-6, math.inf)
-        _number(self, "steps", 1, 1000, whole=True)
+        notation.check_number(self, "smoothing", 1e-6, 1e4)
+        notation.check_number(self, "edge", 1e-6, math.inf)
+        notation.check_number(self, "steps", 1, 1000, whole=True)
 
     @cached_property
     def _flow(self) -> tuple[Equation, Exponential]:
@@ -96,9 +87,9 @@ class Bilateral(Filter):
     color: float = 0.1
 
     def __post_init__(self) -> None:
-        _number(self, "radius", 1, LARGEST_RADIUS, whole=True)
-        _number(self, "space", 1e-3, 1e3)
-        _number(self, "color", 1e-3, math.inf)
+        notation.check_number(self, "radius", 1, LARGEST_RADIUS, whole=True)
+        notation.check_number(self, "space", 1e-3, 1e3)
+        notation.check_number(self, "color", 1e-3, math.inf)
 
     def __call__(self, images: Tensor) -> Tensor:
         near = _shifts(check_state(images), self.radius)
@@ -119,7 +110,7 @@ class Median(Filter):
     radius: int = 2
 
     def __post_init__(self) -> None:
-        _number(self, "radius", 1, LARGEST_RADIUS, whole=True)
+        notation.check_number(self, "radius", 1, LARGEST_RADIUS, whole=True)
 
     def __call__(self, images: Tensor) -> Tensor:
         return _shifts(check_state(images), self.radius).median(2).values

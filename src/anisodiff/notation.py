@@ -43,6 +43,22 @@ def number(value: Any, what: str) -> float:
     return result
 
 
+def check_number(item: Any, name: str, low: float, high: float, *, whole: bool = False, what: str = "") -> None:
+    """Convert the field ``name`` of a frozen dataclass to a number in [low, high]; else a ValueError."""
+    what = what or name
+    value = number(getattr(item, name), what)
+    if not low <= value <= high or (whole and value != int(value)):
+        kind = "a whole number" if whole else "a number"
+        raise ValueError(f"{what} must be {kind} from {low:g} to {high:g}, got {value:g}")
+    object.__setattr__(item, name, int(value) if whole else value)
+
+
+def check_choice(value: Any, valid: Iterable[str], what: str) -> None:
+    """Raise a ValueError unless ``value`` is one of ``valid``."""
+    if not isinstance(value, str) or value not in valid:
+        raise ValueError(f"unknown {what} {value!r}; {nearest(str(value), valid)}")
+
+
 def setting(text: str) -> Any:
     """The VALUE of KEY=VALUE as YAML; text that is not YAML is returned unchanged."""
     try:

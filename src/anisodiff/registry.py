@@ -123,8 +123,7 @@ def build_process(name: str, size: int, overrides: Mapping[str, Any], what: str)
 
     ``what`` begins the error message for an unknown key.
     """
-    if name not in PROCESS_NAMES:
-        raise ValueError(f"unknown process {name!r}; {notation.nearest(str(name), PROCESS_NAMES)}")
+    notation.check_choice(name, PROCESS_NAMES, "process")
     pixels = _pixels(size)
     built: Process
     if name not in PROCESSES:

@@ -172,20 +172,11 @@ class Exponential(TimeStep):
     """Take the edge weights of the state rotated by 180°."""
 
     def __post_init__(self) -> None:
-        blur = notation.number(self.blur, "blur of a step")
-        if not 0 <= blur <= 1e4:
-            raise ValueError(f"blur of a step must lie from 0 to 10,000 pixels, got {blur:g}")
-        object.__setattr__(self, "blur", blur)
-        object.__setattr__(self, "turned", notation.switch(self.turned, "turned"))
-        windows = notation.number(self.windows, "windows of a step")
-        if not 1 <= windows <= 100_000 or windows != int(windows):
-            raise ValueError(f"windows must be a whole number from 1 to 100,000, got {windows:g}")
-        tolerance = notation.number(self.tolerance, "tolerance of a step")
-        if not 1e-11 <= tolerance <= 0.1:
-            raise ValueError(f"tolerance of a step must lie in [1e-11, 0.1], got {tolerance:g}")
-        object.__setattr__(self, "windows", int(windows))
-        object.__setattr__(self, "compile", notation.switch(self.compile, "compile"))
-        object.__setattr__(self, "tolerance", tolerance)
+        notation.check_number(self, "windows", 1, 100_000, whole=True)
+        notation.check_number(self, "tolerance", 1e-11, 0.1, what="tolerance of a step")
+        notation.check_number(self, "blur", 0, 1e4, what="blur of a step in pixels")
+        for name in ("turned", "compile"):
+            object.__setattr__(self, name, notation.switch(getattr(self, name), name))
 
     def check(self, equation: Equation, stencil: str) -> None:
         require_flux(equation, stencil, "exponential")

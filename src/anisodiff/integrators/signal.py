@@ -123,12 +123,9 @@ class Signal(TimeStep):
     """As in `exponential`."""
 
     def __post_init__(self) -> None:
-        steps, whole = notation.number(self.steps, "steps of a window"), self._windows(1)
-        if not 1 <= steps <= 1000 or steps != int(steps):
-            raise ValueError(f"steps of a window must be a whole number from 1 to 1000, got {steps:g}")
-        object.__setattr__(self, "steps", int(steps))
+        notation.check_number(self, "steps", 1, 1000, whole=True, what="steps of a window")
         for name in ("windows", "tolerance", "compile", "blur", "turned"):
-            object.__setattr__(self, name, getattr(whole, name))
+            object.__setattr__(self, name, getattr(self._windows(1), name))
 
     def _windows(self, steps: int) -> Exponential:
         return Exponential(

@@ -130,8 +130,7 @@ class TamedEuler(TimeStep):
             if not math.isfinite(value) or value <= 0:
                 raise ValueError(f"{name} of the tamed step must be finite and > 0, got {value:g}")
             object.__setattr__(self, name, value)
-        if self.norm not in NORMS:
-            raise ValueError(f"unknown taming norm {self.norm!r}; {notation.nearest(str(self.norm), NORMS)}")
+        notation.check_choice(self.norm, NORMS, "taming norm")
 
     def check(self, equation: Equation, stencil: str) -> None:
         if equation.smoothing_end is not None:

@@ -211,8 +211,7 @@ def ncsnpp_config(
     image_size    side of the images; the published sizes have their own and take no other
     out_channels  default: as many as in_channels
     """
-    if name not in SIZES:
-        raise ValueError(f"unknown NCSN++ {name!r}; {notation.nearest(name, SIZES)}")
+    notation.check_choice(name, SIZES, "NCSN++")
     if name in _SCALABLE:
         config = _fit(_SCALABLE[name], image_size or _BASE.image_size)
     else:

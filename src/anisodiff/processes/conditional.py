@@ -120,13 +120,7 @@ def check_numbers(
 ) -> None:
     """Convert the fields of ``process`` to numbers; a ValueError for one outside its range."""
     for name, (low, high) in ranges.items():
-        value = notation.number(getattr(process, name), f"{process.name}: {name}")
-        if not low <= value <= high or (name in whole and value != int(value)):
-            kind = "a whole number" if name in whole else "a number"
-            raise ValueError(
-                f"{process.name}: {name} must be {kind} from {low:g} to {high:g}, got {getattr(process, name)!r}"
-            )
-        object.__setattr__(process, name, int(value) if name in whole else value)
+        notation.check_number(process, name, low, high, whole=name in whole, what=f"{process.name}: {name}")
 
 
 def levels_of(t: Tensor, levels: int) -> Tensor:

@@ -50,8 +50,7 @@ class ProcessConfig:
             correlation_length=self.correlation_length,
             T=self.T,
         )
-        if not isinstance(self.stencil, str) or self.stencil not in STENCILS:
-            raise ValueError(f"unknown stencil {self.stencil!r}; {notation.nearest(str(self.stencil), STENCILS)}")
+        notation.check_choice(self.stencil, STENCILS, "stencil")
         condition = None if self.condition in ("none", None) else read_filter(self.condition, "condition")
         step = self.step
         if not isinstance(step, TimeStep | Exact):

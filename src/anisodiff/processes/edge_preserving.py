@@ -66,9 +66,7 @@ class EdgePreserving(ScaledGaussian):
                 f"{self.name}: β and λ must not fall, got β {self.beta_min:g} → {self.beta_max:g} and "
                 f"λ {self.lambda_min:g} → {self.lambda_max:g}"
             )
-        if self.boundary not in BOUNDARIES:
-            hint = notation.nearest(str(self.boundary), BOUNDARIES)
-            raise ValueError(f"{self.name}: unknown boundary {self.boundary!r}; {hint}")
+        notation.check_choice(self.boundary, BOUNDARIES, "boundary")
 
     @property
     def capabilities(self) -> frozenset[str]:

@@ -42,9 +42,7 @@ class FlowMatching(ScaledGaussian):
 
     def __post_init__(self) -> None:
         check_numbers(self, {"sigma_min": (0.0, 0.5)})
-        if self.density not in DENSITIES:
-            hint = notation.nearest(str(self.density), DENSITIES)
-            raise ValueError(f"{self.name}: unknown density {self.density!r}; {hint}")
+        notation.check_choice(self.density, DENSITIES, "density")
 
     def signal_power(self, t: Tensor) -> Tensor:
         """(1 − t)²."""

@@ -50,8 +50,7 @@ class SPDE(EquationProcess):
     condition: Filter | None = None
 
     def __post_init__(self) -> None:
-        if self.stencil not in STENCILS:
-            raise ValueError(f"unknown stencil {self.stencil!r}; {notation.nearest(str(self.stencil), STENCILS)}")
+        notation.check_choice(self.stencil, STENCILS, "stencil")
         self.step.check(self.equation, self.stencil)
 
     @property

@@ -7,7 +7,6 @@ are in the coordinates of the model (`Model.to_coordinates`): for a score, the D
 means. A grid that ends at t = 0 needs no denoising.
 """
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -57,22 +56,6 @@ class SampleResult(NamedTuple):
     nfe: float
 
 
-def option(value: float, what: str, low: float, high: float) -> float:
-    """``value`` as a number in [low, high]; else a ValueError."""
-    number = notation.number(value, what)
-    if not low <= number <= high:
-        raise ValueError(f"{what} must lie in [{low:g}, {high:g}], got {number:g}")
-    return number
-
-
-def whole(value: float, what: str, valid: tuple[int, ...]) -> int:
-    """``value`` as one of the ``valid`` integers; else a ValueError."""
-    number = notation.number(value, what)
-    if not math.isfinite(number) or int(number) != number or int(number) not in valid:
-        raise ValueError(f"{what} must be {' or '.join(map(str, valid))}, got {number:g}")
-    return int(number)
-
-
 @dataclass(frozen=True, kw_only=True)
 class Sampler(ABC):
     """A sampler; subclasses are frozen dataclasses of its options."""
@@ -92,10 +75,9 @@ class Sampler(ABC):
     """ρ of the grid ``level``: equal steps of (σ/σ_d)^{1/ρ}, of ln σ for ρ = 1."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "corrector", option(self.corrector, "corrector", 0.0, 1.0))
-        object.__setattr__(self, "rho", option(self.rho, "rho", 1.0, 100.0))
-        if self.grid not in GRIDS:
-            raise ValueError(f"unknown grid {self.grid!r}; {notation.nearest(str(self.grid), GRIDS)}")
+        notation.check_number(self, "corrector", 0.0, 1.0)
+        notation.check_number(self, "rho", 1.0, 100.0)
+        notation.check_choice(self.grid, GRIDS, "grid")
 
     @abstractmethod
     def step(self, model: Any, z: Tensor, t: Tensor, t_next: Tensor, rng: Randomness, memory: Memory) -> Tensor:

@@ -20,10 +20,11 @@ from typing import ClassVar
 
 from torch import Tensor
 
+from anisodiff import notation
 from anisodiff.gaussian_kernel import quadrature
 from anisodiff.models.score import ScoreModel
 from anisodiff.noise import Randomness, white
-from anisodiff.samplers.base import Memory, Sampler, option
+from anisodiff.samplers.base import Memory, Sampler
 from anisodiff.samplers.multistep import multistep_step
 from anisodiff.samplers.ode import Ode
 from anisodiff.stencils.gradient import noise_scale
@@ -44,8 +45,8 @@ class Churn(Sampler):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "eta", option(self.eta, "eta", 0.0, 1.0))
-        object.__setattr__(self, "lam", option(self.lam, "lam", 1e-6, math.inf))
+        notation.check_number(self, "eta", 0.0, 1.0)
+        notation.check_number(self, "lam", 1e-6, math.inf)
 
     def step(
         self, model: ScoreModel, z: Tensor, t: Tensor, t_next: Tensor, rng: Randomness, memory: Memory

@@ -11,9 +11,10 @@ from typing import ClassVar
 
 from torch import Tensor
 
+from anisodiff import notation
 from anisodiff.models.deblurring import DeblurringModel
 from anisodiff.noise import Randomness, white
-from anisodiff.samplers.base import Memory, OwnTimes, levels_down, option
+from anisodiff.samplers.base import Memory, OwnTimes, levels_down
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +30,7 @@ class Deblurring(OwnTimes):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "delta", option(self.delta, "delta", 0.0, 1.0))
+        notation.check_number(self, "delta", 0.0, 1.0)
 
     def min_nfe(self, model: DeblurringModel, t_min: float, t_max: float) -> int:
         return max(1, round(t_max * model.process.levels))

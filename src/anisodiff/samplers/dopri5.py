@@ -18,7 +18,7 @@ from anisodiff import notation
 from anisodiff.models.base import Model
 from anisodiff.models.velocity import VelocityModel
 from anisodiff.noise import Randomness
-from anisodiff.samplers.base import Memory, OwnTimes, option
+from anisodiff.samplers.base import Memory, OwnTimes
 from anisodiff.tensors import to_float64, to_highest_precision
 
 _C = (1 / 5, 3 / 10, 4 / 5, 8 / 9, 1.0, 1.0)
@@ -109,11 +109,8 @@ class Dopri5(OwnTimes):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "tolerance", option(self.tolerance, "tolerance", 1e-14, 1.0))
-        most = notation.number(self.most, "most")
-        if not 0 <= most <= _MOST or most != int(most):
-            raise ValueError(f"most must be a whole number from 0 to {_MOST}, got {most:g}")
-        object.__setattr__(self, "most", int(most))
+        notation.check_number(self, "tolerance", 1e-14, 1.0)
+        notation.check_number(self, "most", 0, _MOST, whole=True)
 
     def within(self, nfe: int) -> Self:
         return self if self.most else dataclasses.replace(self, most=nfe)

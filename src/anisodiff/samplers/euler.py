@@ -29,7 +29,7 @@ from anisodiff.integrators.tamed_euler import NORMS, tame
 from anisodiff.models.score import ScoreModel
 from anisodiff.noise import Randomness, correlate, white
 from anisodiff.processes.base import EquationProcess, Process
-from anisodiff.samplers.base import Memory, Sampler, option
+from anisodiff.samplers.base import Memory, Sampler
 from anisodiff.samplers.divergence import divergence
 from anisodiff.stencils import STENCILS
 from anisodiff.stencils.gradient import noise_scale
@@ -115,13 +115,11 @@ class Euler(Sampler):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "gamma", option(self.gamma, "gamma", 1e-3, 10.0))
-        object.__setattr__(self, "dt", option(self.dt, "dt", 0.0, 1e3))
-        for name, value, known in (("drift", self.drift, DRIFTS), ("tames", self.tames, TAMES)):
-            if value not in known:
-                raise ValueError(f"unknown {name} {value!r}; {notation.nearest(str(value), known)}")
-        if self.norm not in ("process", *NORMS):
-            raise ValueError(f"unknown taming norm {self.norm!r}; {notation.nearest(str(self.norm), NORMS)}")
+        notation.check_number(self, "gamma", 1e-3, 10.0)
+        notation.check_number(self, "dt", 0.0, 1e3)
+        notation.check_choice(self.drift, DRIFTS, "drift")
+        notation.check_choice(self.tames, TAMES, "tames")
+        notation.check_choice(self.norm, ("process", *NORMS), "taming norm")
 
     def required(self) -> frozenset[str]:
         return super().required() | {"reverse_drift" if self.drift == PROJECTED else "score"}

@@ -31,11 +31,12 @@ from typing import ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
+from anisodiff import notation
 from anisodiff.equation import Equation
 from anisodiff.gaussian_kernel import quadrature
 from anisodiff.models.score import ScoreModel
 from anisodiff.noise import Randomness, white
-from anisodiff.samplers.base import Memory, Sampler, option, whole
+from anisodiff.samplers.base import Memory, Sampler
 from anisodiff.samplers.reference import Reference, growth, predictions, reference
 from anisodiff.statistics import Coefficients
 
@@ -130,8 +131,8 @@ class Exponential(Sampler):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "order", whole(self.order, "order", (1, 2)))
-        object.__setattr__(self, "wiener", option(self.wiener, "wiener", 0.0, 1.0))
+        notation.check_number(self, "order", 1, 2, whole=True)
+        notation.check_number(self, "wiener", 0.0, 1.0)
 
     def step(
         self, model: ScoreModel, z: Tensor, t: Tensor, t_next: Tensor, rng: Randomness, memory: Memory

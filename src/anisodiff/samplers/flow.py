@@ -23,7 +23,7 @@ from anisodiff import notation
 from anisodiff.models.velocity import VelocityModel
 from anisodiff.noise import Randomness
 from anisodiff.processes.base import Process
-from anisodiff.samplers.base import Memory, OwnTimes, option
+from anisodiff.samplers.base import Memory, OwnTimes
 
 _GRIDS = ("process", "uniform", "level")
 _OF_DENSITY = {"uniform": "uniform", "skewed": "level"}
@@ -63,11 +63,10 @@ class _Fixed(OwnTimes):
     """ρ of the grid ``level``."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "rho", option(self.rho, "rho", 1.0, 100.0))
+        notation.check_number(self, "rho", 1.0, 100.0)
         if self.corrector != 0:
             raise ValueError(f"{self.name!r} has its own times and no corrector: omit corrector")
-        if self.grid not in _GRIDS:
-            raise ValueError(f"unknown grid {self.grid!r}; {notation.nearest(str(self.grid), _GRIDS)}")
+        notation.check_choice(self.grid, _GRIDS, "grid")
 
     def prepared(self, process: Process) -> Self:
         if self.grid != "process":

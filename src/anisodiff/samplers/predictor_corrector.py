@@ -22,7 +22,7 @@ from anisodiff.equation import Equation
 from anisodiff.gaussian_kernel import quadrature
 from anisodiff.models.score import ScoreModel
 from anisodiff.noise import Randomness, white
-from anisodiff.samplers.base import Memory, OwnTimes, option
+from anisodiff.samplers.base import Memory, OwnTimes
 from anisodiff.samplers.corrector import Norms, langevin
 
 _HALVINGS = 60
@@ -69,10 +69,9 @@ class PredictorCorrector(OwnTimes):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "snr", option(self.snr, "snr", 1e-6, 1.0))
-        object.__setattr__(self, "sigma_min", option(self.sigma_min, "sigma_min", 1e-9, 1e6))
-        if self.norms not in get_args(Norms):
-            raise ValueError(f"unknown norms {self.norms!r}; {notation.nearest(str(self.norms), get_args(Norms))}")
+        notation.check_number(self, "snr", 1e-6, 1.0)
+        notation.check_number(self, "sigma_min", 1e-9, 1e6)
+        notation.check_choice(self.norms, get_args(Norms), "norms")
 
     def descending_times(self, model: ScoreModel, nfe: int, top: float, t_min: float) -> Tensor:
         equation = model.equation

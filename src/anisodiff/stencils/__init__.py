@@ -22,8 +22,7 @@ def drift(u: Tensor, diffusivity: Tensor | float, inv_lambda: Tensor | float, st
     is "flux" (conservative) or "paper".
     """
     check_images(u)
-    if stencil not in STENCILS:
-        raise ValueError(f"unknown stencil {stencil!r}; {notation.nearest(stencil, STENCILS)}")
+    notation.check_choice(stencil, STENCILS, "stencil")
     return STENCILS[stencil](u, diffusivity, inv_lambda)
 
 
