@@ -10,7 +10,7 @@ from anisodiff.dct import dct2, frequencies
 from anisodiff.gaussian_kernel import quadrature
 from anisodiff.noise import KeyedNoise, ZeroNoise, combine, spectrum
 from anisodiff.registry import build_sampler
-from anisodiff.samplers import Euler
+from anisodiff.samplers.euler import Euler
 from tests.support.oracles import F64, at, gaussian_images
 from tests.support.oracles import spectrum as data_spectrum
 

@@ -11,10 +11,11 @@ from anisodiff.dct import dct2, idct2
 from anisodiff.integrators.tamed_euler import tame
 from anisodiff.noise import KeyedNoise, spectrum, white
 from anisodiff.registry import build_sampler
-from anisodiff.samplers import Exponential, Ode
 from anisodiff.samplers.corrector import langevin
 from anisodiff.samplers.divergence import divergence
 from anisodiff.samplers.euler import Taming, euler_step, reverse_drift
+from anisodiff.samplers.exponential import Exponential
+from anisodiff.samplers.ode import Ode
 from anisodiff.stencils import drift, noise_scale
 from tests.support.exact_score import F64, Oracle, oracle
 from tests.support.oracles import at, keys

@@ -13,7 +13,7 @@ from anisodiff.dct import dct2, idct2
 from anisodiff.noise import KeyedNoise
 from anisodiff.processes import ClosedForm
 from anisodiff.registry import PROCESSES, build_sampler, default_sampler
-from anisodiff.samplers import Dopri5
+from anisodiff.samplers.dopri5 import Dopri5
 from anisodiff.samplers.posterior import posterior
 from anisodiff.samplers.predictor_corrector import reverse_diffusion
 from tests.support.baselines import exact_model

@@ -5,7 +5,9 @@ import torch
 
 from anisodiff.noise import KeyedNoise
 from anisodiff.registry import SAMPLERS, build_sampler
-from anisodiff.samplers import Euler, Exponential, Sampler
+from anisodiff.samplers import Sampler
+from anisodiff.samplers.euler import Euler
+from anisodiff.samplers.exponential import Exponential
 from anisodiff.samplers.grids import GRIDS
 from tests.samplers.test_own_times import OWN
 from tests.support.oracles import keys

@@ -5,9 +5,13 @@ import torch
 
 import anisodiff
 from anisodiff import Equation
-from anisodiff.samplers import Ancestral, Churn, Euler, Exponential, Multistep, Ode, Sampler
-from anisodiff.samplers.ancestral import ancestral_step
-from anisodiff.samplers.exponential import exponential_step
+from anisodiff.samplers import Sampler
+from anisodiff.samplers.ancestral import Ancestral, ancestral_step
+from anisodiff.samplers.churn import Churn
+from anisodiff.samplers.euler import Euler
+from anisodiff.samplers.exponential import Exponential, exponential_step
+from anisodiff.samplers.multistep import Multistep
+from anisodiff.samplers.ode import Ode
 from tests.support.exact_score import F64, Impulses, Oracle, data, gaps, oracle, propagated
 from tests.support.oracles import slope
 
