@@ -202,5 +202,5 @@ def test_one_time_gives_the_denoised_image():
     noise_free = model.to_coordinates(u) + model.coefficients(t).noise * model.to_coordinates(
         score + model.statistics_mean[:, None, None]
     )
-    decay = model.coefficients(t).known.sqrt()
+    decay = model.coefficients(t).kept.sqrt()
     torch.testing.assert_close(model.to_coordinates(image), noise_free / decay, rtol=1e-4, atol=1e-5)
