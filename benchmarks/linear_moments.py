@@ -16,7 +16,8 @@ from anisodiff.models.score import ScoreModel
 from anisodiff.noise import KeyedNoise, combine, white
 from anisodiff.priors import GaussianPrior
 from anisodiff.processes import SPDE, ClosedForm, Process
-from anisodiff.samplers import Exponential, Sampler
+from anisodiff.samplers import Sampler
+from anisodiff.samplers.exponential import Exponential
 from anisodiff.samplers.reference import reference
 from anisodiff.statistics import SpectralStatistics, channel_axes, window_phases
 from anisodiff.stencils import STENCILS

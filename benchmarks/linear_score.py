@@ -29,7 +29,7 @@ from anisodiff.models.score import ScoreModel
 from anisodiff.noise import KeyedNoise, combine
 from anisodiff.priors import fit_gaussian
 from anisodiff.processes import SPDE, Process
-from anisodiff.samplers import Exponential
+from anisodiff.samplers.exponential import Exponential
 from anisodiff.samplers.grids import grid_between
 from anisodiff.statistics import SpectralStatistics
 from sheets import cifar

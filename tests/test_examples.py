@@ -20,7 +20,7 @@ EXAMPLES = [
     ("01_see_a_process.py", ["--size", "16", "--output", "see.png"]),
     ("02_define_your_own.py", ["--size", "8"]),
     ("03_closed_forms.py", ["--size", "4", "--samples", "400"]),
-    ("04_forgetting.py", ["--images", "16", "--size", "8"]),
+    ("04_terminal_state.py", ["--images", "16", "--size", "8"]),
     ("05_editing.py", ["--size", "8", "--train", "64", "--steps", "4"]),
 ]
 PAGES = [
@@ -72,10 +72,10 @@ def test_closed_forms(example):
     assert out.rstrip().endswith("\nagree")
 
 
-def test_forgetting(example):
+def test_terminal_state(example):
     rows = example(*EXAMPLES[3]).splitlines()[2:]
     assert len(rows) == 5
-    assert rows[0].endswith("remembers")
+    assert rows[0].endswith("dependent on U_0")
     ratios = [float(row.split()[1]) for row in rows]
     assert ratios[0] > 100 * ratios[-1]
 

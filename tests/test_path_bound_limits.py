@@ -143,8 +143,8 @@ def test_the_density_of_a_prior():
 
 
 NO_BOUND = {
-    "several windows": ("anisotropic", {"step": "exponential(windows=4)"}, {}, "known from its last node"),
-    "tamed": ("anisotropic-paper", {"step": "tamed(dt=0.4)"}, {}, "known from its last node"),
+    "several windows": ("anisotropic", {"step": "exponential(windows=4)"}, {}, "kernel from the last node is known"),
+    "tamed": ("anisotropic-paper", {"step": "tamed(dt=0.4)"}, {}, "kernel from the last node is known"),
     "the score alone": (
         "anisotropic", {"step": "exponential(windows=1)", "diffusivity": 1.0}, {"learns": "score"}, "has no drift",
     ),

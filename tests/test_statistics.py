@@ -90,7 +90,7 @@ def rows(statistics, name, t):
 
 
 def test_long_windows_are_resolved(tables):
-    """From two runs, by twenty places in a cell."""
+    """From two runs, by twenty places in an interval."""
     exact, measured = tables
     assert measured.log_noise.shape[:2] == (2, 20)
     for t in (0.05, 0.3, 0.7, 1.3):
@@ -113,23 +113,23 @@ def test_signals_far_below_the_noise_are_seen(tables, low, high, limit):
     assert (error.abs() < 0.7).float().mean() > 0.8
 
 
-@pytest.mark.parametrize("cells", [1, 2, 3, 5, 7, 8, 10, 40])
-def test_phases_rise_to_the_end_of_a_cell(cells):
-    phases = window_phases(cells)
+@pytest.mark.parametrize("intervals", [1, 2, 3, 5, 7, 8, 10, 40])
+def test_phases_rise_to_the_end_of_an_interval(intervals):
+    phases = window_phases(intervals)
     assert (phases.diff() > 0).all()
     assert phases[-1] == 1
     assert phases[0] * 10 <= 0.4
-    assert len(phases) * cells >= 36
+    assert len(phases) * intervals >= 36
 
 
-@pytest.mark.parametrize(("dt", "cells"), [(0.01, 20), (0.05, 20), (0.03, 17), (0.5, 2)])
-def test_single_steps_are_measured_at_their_ends(dt, cells):
+@pytest.mark.parametrize(("dt", "intervals"), [(0.01, 20), (0.05, 20), (0.03, 17), (0.5, 2)])
+def test_single_steps_are_measured_at_their_ends(dt, intervals):
     """Statistics of single steps stand at the times that are learned, whatever Δt."""
     process = anisodiff.process("anisotropic-paper", 8, step=f"tamed(dt={dt})")
-    edges, phases = process.step.cells(process.equation)
+    edges, phases = process.step.statistics_grid(process.equation)
     edges = torch.tensor(edges, dtype=torch.float64)
-    assert len(edges) == cells + 1
-    t = (edges[:-2, None] + phases * edges.diff()[:-1, None]).flatten()  # the last cell may be shorter
+    assert len(edges) == intervals + 1
+    t = (edges[:-2, None] + phases * edges.diff()[:-1, None]).flatten()  # the last interval may be shorter
     assert (process.snap_to_grid(t) - t).abs().max() < 1e-9
     assert step_phases(1).tolist() == [1.0]
 

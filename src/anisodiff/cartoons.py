@@ -1,13 +1,13 @@
-"""Cartoons: filters that keep an image's edges and take away its texture.
+"""Cartoons: edge-preserving smoothing filters, which keep edges and remove texture.
 
 | kind | what it does |
 |---|---|
 | `perona-malik(smoothing, edge, steps)` | Perona–Malik flow with ∫α1 = smoothing pixels² and λ = edge |
-| `bilateral(radius, space, color)` | mean of near pixels of like color (Tomasi & Manduchi 1998) |
+| `bilateral(radius, space, color)` | mean of near pixels of similar color (Tomasi & Manduchi 1998) |
 | `median(radius)` | the median of every channel in a (2·radius + 1)² window |
 
-Each takes images [B, C, H, W] and gives images of the same shape, on any device. `perona-malik` is the noise-free
-part of the process `cartoon` at the end of its smoothing. Beyond the border the outermost pixels are repeated.
+Each maps images [B, C, H, W] to images of the same shape. `perona-malik` is the noise-free part of the process
+`cartoon` at the end of its smoothing. The other two repeat the outermost pixels beyond the border.
 """
 
 import math
@@ -36,31 +36,22 @@ class Filter(ABC):
     def __call__(self, images: Tensor) -> Tensor: ...
 
 
-def _number(item: object, name: str, low: float, high: float, *, whole: bool = False) -> None:
-    """Read a number of a frozen dataclass and refuse one outside [low, high]."""
-    value = notation.number(getattr(item, name), name)
-    if not low <= value <= high or (whole and value != int(value)):
-        kind = "a whole number" if whole else "a number"
-        raise ValueError(f"{name} must be {kind} from {low:g} to {high:g}, got {value:g}")
-    object.__setattr__(item, name, int(value) if whole else value)
-
-
 @dataclass(frozen=True)
 class PeronaMalik(Filter):
-    """``perona-malik(smoothing=10, edge=0.05, steps=8)``: the weights are frozen anew at every step."""
+    """``perona-malik(smoothing=10, edge=0.05, steps=8)``: edge weights are updated at every step."""
 
     smoothing: float = 10.0
     edge: float = 0.05
     steps: int = 8
 
     def __post_init__(self) -> None:
-        _number(self, "smoothing", 1e-6, 1e4)
-        _number(self, "edge", 1e-6, math.inf)
-        _number(self, "steps", 1, 1000, whole=True)
+        notation.check_number(self, "smoothing", 1e-6, 1e4)
+        notation.check_number(self, "edge", 1e-6, math.inf)
+        notation.check_number(self, "steps", 1, 1000, whole=True)
 
     @cached_property
     def _flow(self) -> tuple[Equation, Exponential]:
-        """∫α1 = smoothing·t² until t = T = 1, as in the process."""
+        """∫α1 = smoothing·t² up to t = T = 1, as in the process `cartoon`."""
         edge = Infinite() if self.edge == math.inf else Constant(self.edge)
         rate = Power(0.0, 2 * self.smoothing)
         equation = Equation(diffusivity=rate, intensity=Constant(0.0), drift_anisotropy=edge, T=1.0)
@@ -96,16 +87,16 @@ class Bilateral(Filter):
     color: float = 0.1
 
     def __post_init__(self) -> None:
-        _number(self, "radius", 1, LARGEST_RADIUS, whole=True)
-        _number(self, "space", 1e-3, 1e3)
-        _number(self, "color", 1e-3, math.inf)
+        notation.check_number(self, "radius", 1, LARGEST_RADIUS, whole=True)
+        notation.check_number(self, "space", 1e-3, 1e3)
+        notation.check_number(self, "color", 1e-3, math.inf)
 
     def __call__(self, images: Tensor) -> Tensor:
         near = _shifts(check_state(images), self.radius)
-        place = torch.arange(-self.radius, self.radius + 1, dtype=images.dtype, device=images.device).square()
-        far = (place[:, None] + place).flatten()[:, None, None] / (2 * self.space**2)
-        unlike = (near - images[:, :, None]).square().mean(1) / (2 * self.color**2)
-        weight = torch.exp(-far - unlike)[:, None]
+        offset = torch.arange(-self.radius, self.radius + 1, dtype=images.dtype, device=images.device).square()
+        distance = (offset[:, None] + offset).flatten()[:, None, None] / (2 * self.space**2)
+        difference = (near - images[:, :, None]).square().mean(1) / (2 * self.color**2)
+        weight = torch.exp(-distance - difference)[:, None]
         return (weight * near).sum(2) / weight.sum(2)
 
     def __str__(self) -> str:
@@ -119,7 +110,7 @@ class Median(Filter):
     radius: int = 2
 
     def __post_init__(self) -> None:
-        _number(self, "radius", 1, LARGEST_RADIUS, whole=True)
+        notation.check_number(self, "radius", 1, LARGEST_RADIUS, whole=True)
 
     def __call__(self, images: Tensor) -> Tensor:
         return _shifts(check_state(images), self.radius).median(2).values
@@ -132,8 +123,8 @@ KINDS: dict[str, type[Filter]] = {"perona-malik": PeronaMalik, "bilateral": Bila
 
 
 def read_filter(value: "Filter | str", what: str) -> Filter:
-    """A filter from its notation, or as it is."""
+    """A filter from its notation; a `Filter` is returned unchanged."""
     if isinstance(value, Filter):
         return value
-    found: Filter = notation.read(str(value), KINDS, what)
-    return found
+    result: Filter = notation.read(str(value), KINDS, what)
+    return result

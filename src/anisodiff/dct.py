@@ -9,10 +9,10 @@ import math
 import torch
 from torch import Tensor
 
-from anisodiff.tensors import made_once
+from anisodiff.tensors import cached
 
 
-@made_once
+@cached
 def dct_matrix(n: int, dtype: torch.dtype, device: torch.device) -> Tensor:
     """Orthonormal DCT-II matrix D[k, i] = √(2/n)·c_k·cos(π k (i+½)/n), c_0 = 1/√2: D Dᵀ = 1."""
     k = torch.arange(n, dtype=torch.float64)[:, None]
@@ -36,7 +36,7 @@ def idct2(u: Tensor) -> Tensor:
     return rows.mT @ u @ columns
 
 
-@made_once
+@cached
 def axis_frequencies(n: int, dtype: torch.dtype, device: torch.device) -> Tensor:
     """One axis' share of z: 2 − 2 cos(πk/n) = 4 sin²(πk/2n), k = 0 … n−1."""
     k = torch.arange(n, dtype=torch.float64)

@@ -1,9 +1,9 @@
-"""The stochastic partial differential equation as data.
+"""The forward SPDE (paper, Eq. 3 to 6), independent of its discretization.
 
     dU = ∇·( g1(t,∇U) ∇U ) dt + g2(t,∇U) dW,      g_i(t,p) = α_i(t)/√(1 + |p/λ_i(t)|²)
 
-on a rectangle with zero flux through its boundary, for every channel by itself (paper, Eq. of the forward
-process). It says what happens, not how it is computed: stencils discretize space, integrators time.
+on a rectangle with zero-flux boundary, for each channel separately. Space is discretized in `stencils`, time in
+`integrators`.
 """
 
 import math
@@ -19,7 +19,7 @@ from anisodiff.tensors import check_times
 
 @dataclass(frozen=True, kw_only=True)
 class Equation:
-    """Coefficients over time. Any field may be given as a number or in the notation of `schedules`."""
+    """The coefficients. Any of them may be given as a number or in the notation of `schedules`."""
 
     diffusivity: Transition
     """α1, strength of the smoothing drift."""
@@ -32,7 +32,7 @@ class Equation:
     correlation_length: float = 0.0
     """ℓ of the noise, in pixels; 0 is white."""
     T: float = 2.0
-    """The horizon: time runs from 0 (data) to T (noise)."""
+    """Terminal time: t runs from 0 (data) to T (noise)."""
 
     def __post_init__(self) -> None:
         for name, check in [
@@ -66,27 +66,27 @@ class Equation:
 
     @property
     def smooths(self) -> bool:
-        """Whether there is a drift at all (α1 ≢ 0)."""
+        """Whether there is a drift: α1 ≢ 0."""
         return self.diffusivity != Constant(0.0)
 
     @property
     def smoothing_end(self) -> float | None:
-        """The time after which nothing is smoothed (α1 = 0); None where there is none."""
+        """The time after which α1 = 0 (`Cutoff`); None if α1 > 0 up to T."""
         return self.diffusivity.jump
 
     @property
     def noisy(self) -> bool:
-        """Whether there is noise at all (α2 ≢ 0)."""
+        """Whether there is noise: α2 ≢ 0."""
         return self.intensity != Constant(0.0)
 
     @property
     def linear(self) -> bool:
-        """Isotropic drift: the equation is linear in u, and diagonal in the DCT."""
+        """Isotropic drift, λ1 = ∞: linear in u and diagonal in the DCT."""
         return isinstance(self.drift_anisotropy, Infinite) or not self.smooths
 
     @property
     def additive(self) -> bool:
-        """Isotropic noise: g2 does not depend on the state."""
+        """Isotropic noise, λ2 = ∞: g2 does not depend on the state."""
         return isinstance(self.noise_anisotropy, Infinite) or not self.noisy
 
     def alpha1(self, t: Tensor) -> Tensor:
@@ -106,7 +106,7 @@ class Equation:
         return self.noise_anisotropy.inverse(t, self.T)
 
     def smoothing(self, s: Tensor, t: Tensor) -> Tensor:
-        """ΔA = ∫_s^t α1: how much heat flow happens between s and t."""
+        """ΔA = ∫_s^t α1."""
         return self.diffusivity.integral(s, t, self.T)
 
     def times(self, t: Tensor | float, batch: int, device: torch.device) -> Tensor:

@@ -1,11 +1,11 @@
-"""Optional packages: imported where they are used, and named in one line where they are missing."""
+"""Import of optional packages."""
 
 import importlib
 from types import ModuleType
 
 
 def need(module: str, purpose: str, extra: str | None = None) -> ModuleType:
-    """The optional package, or a ValueError that says what needs it and how to install it."""
+    """Import an optional package; the ValueError if it is missing says what needs it and how to install it."""
     try:
         return importlib.import_module(module)
     except ImportError as error:

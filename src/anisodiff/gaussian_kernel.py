@@ -1,16 +1,17 @@
-"""The transition kernel of the *linear* equation dU = α1(t) L U dt + α2(t) dW with a fixed symmetric L ≤ 0.
+"""The transition kernel of the linear SDE (paper, Eq. 12 for L = Δ)
 
-With z the eigenvalues of −L and A(t) = ∫α1, U_t given U_s is Gaussian with, per eigenvalue,
+    dU = α1(t) L U dt + α2(t) dW,      L ≤ 0 symmetric and fixed.
+
+With z the eigenvalues of −L and A(t) = ∫α1, U_t given U_s is Gaussian; for each eigenvalue
 
     mean factor   e^{−ΔA z},                ΔA = A(t) − A(s)
     variance      φ(z) = ∫_s^t α2(r)² e^{−2(A(t)−A(r)) z} dr,
 
-times q_k where the noise is correlated (on the grid only, where L is the Laplacian and both are diagonal).
+times q_k for correlated noise (only if L is the Laplacian, so that L and Q are both diagonal in the DCT).
 
-The integral is taken by double-exponential (tanh–sinh) quadrature, which resolves both the boundary layer of a
-stiff drift at r = t and the power-law start of a schedule at r = 0 with one fixed set of nodes:
-φ(z) = Σ_q m_q e^{−c_q z}. On the grid of the DCT z is a sum over the two axes, so the sum over q is a product
-of two small matrices.
+The integral is computed by tanh–sinh quadrature. Its fixed nodes resolve both the boundary layer of a stiff drift
+at r = t and a schedule ∝ t^r at r = 0: φ(z) = Σ_q m_q e^{−c_q z}. In the DCT z is a sum over the two axes, so the
+sum over q is a product of two small matrices.
 """
 
 import math
@@ -21,20 +22,20 @@ from torch import Tensor
 from anisodiff.dct import axis_frequencies
 from anisodiff.equation import Equation
 from anisodiff.noise import spectrum
-from anisodiff.tensors import made_once, moved
+from anisodiff.tensors import cached, to_device
 
 _STEP, _REACH = 0.05, 3.5
-"""Spacing and reach of the quadrature: 141 nodes; relative error below 1e-8 for ΔA·z up to 8·10³ (tested)."""
+"""Spacing and range of the quadrature: 141 nodes; relative error below 1e-8 for ΔA·z up to 8·10³ (tested)."""
 
 
-@made_once
+@cached
 def _tanh_sinh(device: torch.device) -> tuple[Tensor, Tensor]:
-    """Nodes (as the fraction of the way from s to t) and weights of the quadrature on [0, 1]."""
+    """Nodes and weights of the quadrature on [0, 1]."""
     count = int(_REACH / _STEP)
     tau = _STEP * torch.arange(-count, count + 1, dtype=torch.float64)
     y = math.pi * torch.sinh(tau)
     left, right = torch.sigmoid(y), torch.sigmoid(-y)
-    return moved(left, device), moved(_STEP * math.pi * torch.cosh(tau) * left * right, device)
+    return to_device(left, device), to_device(_STEP * math.pi * torch.cosh(tau) * left * right, device)
 
 
 def quadrature(equation: Equation, s: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
@@ -42,13 +43,13 @@ def quadrature(equation: Equation, s: Tensor, t: Tensor) -> tuple[Tensor, Tensor
     end = equation.smoothing_end
     if end is None:
         return _piece(equation, s, t, t)
-    between = torch.minimum(torch.maximum(s, torch.full_like(s, end)), t)  # nothing is smooth across the jump of α1
+    between = torch.minimum(torch.maximum(s, torch.full_like(s, end)), t)  # the integrand has a kink where α1 jumps
     pieces = _piece(equation, s, between, t), _piece(equation, between, t, t)
     return torch.cat([mass for mass, _ in pieces], 1), torch.cat([rate for _, rate in pieces], 1)
 
 
 def _piece(equation: Equation, s: Tensor, e: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
-    """The part of the noise from between ``s`` and ``e`` ≤ ``t``."""
+    """The contribution of the noise between ``s`` and ``e`` ≤ ``t``."""
     fraction, weight = _tanh_sinh(t.device)
     length = (e - s)[:, None]
     r = torch.minimum(s[:, None] + length * fraction, e[:, None])
@@ -86,6 +87,6 @@ def grid_variance(equation: Equation, s: Tensor, t: Tensor, u: Tensor) -> Tensor
 
 
 def colored(equation: Equation, x: Tensor) -> Tensor:
-    """``x`` [..., H, W] times the spectrum q of the noise; white noise is left alone."""
+    """``x`` [..., H, W] times the spectrum q of the noise, which is 1 for white noise."""
     length = equation.correlation_length
     return x if length == 0 else x * spectrum(x.shape[-2], x.shape[-1], length, x.dtype, x.device)

@@ -1,6 +1,6 @@
-"""Keyed randomness on a GPU (Triton): dropout masks of `networks.layers`, and normals of `noise` as one kernel.
+"""Triton kernels for keyed dropout masks (`networks.dropout`) and keyed normals (`noise`).
 
-Both come from the same words, bit by bit; normals are the same numbers up to rounding.
+Masks equal the plain form bit by bit, normals up to rounding.
 """
 
 import math
@@ -27,13 +27,13 @@ def mix64(z):
 
 @triton.jit
 def channel_words(key, channel):
-    """32 bits for each channel [C] of a sample: the hash a of `networks.layers.keyed_mask`."""
+    """32 bits for each channel [C] of a sample: the hash a of `networks.dropout.keyed_mask`."""
     return (mix64(mix64(key + _GOLDEN) + channel.to(tl.uint64) * _GOLDEN) >> 32).to(tl.uint32)
 
 
 @triton.jit
 def kept_units(key, by_channel, pixel, width, threshold):
-    """`networks.layers.keyed_mask` [P, C] of some pixels [P] and of the channels with these words [C]."""
+    """`networks.dropout.keyed_mask` [P, C] of some pixels [P] and of the channels with these words [C]."""
     place = ((pixel // width).to(tl.uint64) << 32) + (pixel % width).to(tl.uint64)
     by_pixel = (mix64(mix64(key + _TWICE) + place * _GOLDEN) >> 32).to(tl.uint32)
     z = by_channel[None, :] + by_pixel[:, None]

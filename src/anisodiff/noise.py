@@ -1,14 +1,12 @@
-"""Randomness: stateless keyed words, and increments of the driving noise, white or smoothed in space.
+"""Random numbers: a counter-based generator, and increments of the driving noise, white or correlated in space.
 
-**Keys.** Random words are a hash of a key and a counter (SplitMix64's finalizer, Steele et al. 2014, and Wellons'
-32-bit one, 2018, in wrapping integer arithmetic): the same on every device, in any order, in any batch, after a
-restart, on another number of devices, for one sample alone.
+**Keys.** A random word is a hash of a key and a counter (the finalizer of SplitMix64, Steele et al. 2014, and a
+32-bit one, Wellons 2018). It does not depend on the device, the batch or the order of evaluation.
 
 **Correlated noise.** Q is diagonal in the DCT-II with eigenvalues q_k ∝ exp(−ℓ² z_k/2), scaled so that the variance
 of a pixel, averaged over the image, is 1: Σ_k q_k = H·W. ℓ = 0 is white noise, Q = 1.
 
-Noise comes from a `torch.Generator` (one stream for the whole batch) or from a `KeyedNoise` (one key a sample: what
-a sample meets does not depend on its neighbors, on the batch's size or on the device).
+Noise comes from a `torch.Generator` (one stream for the whole batch) or from a `KeyedNoise` (one key per sample).
 """
 
 import math
@@ -19,10 +17,10 @@ import torch
 from torch import Tensor
 
 from anisodiff.dct import dct2, frequencies, idct2
-from anisodiff.tensors import compiled, precise, triton_at_hand, wide
+from anisodiff.tensors import compiled, has_triton, highest_precision, to_float64
 
 GOLDEN = 0x9E3779B97F4A7C15
-"""2⁶⁴/φ, odd: its multiples are spread evenly."""
+"""2⁶⁴/φ, φ the golden ratio, rounded to an odd number: multiples modulo 2⁶⁴ are evenly spread."""
 
 
 def signed(value: int, bits: int) -> int:
@@ -32,7 +30,7 @@ def signed(value: int, bits: int) -> int:
 
 
 def shift_right(z: Tensor, count: int, bits: int) -> Tensor:
-    """Logical shift: torch's >> repeats the sign bit, which is masked away."""
+    """Logical shift of signed integers; torch's >> is arithmetic."""
     return (z >> count) & ((1 << (bits - count)) - 1)
 
 
@@ -51,7 +49,7 @@ def mix32(z: Tensor) -> Tensor:
 
 
 def _mix64_number(z: int) -> int:
-    """`mix64` of one Python number, for the parts of a key that are no tensors: nothing is sent to a device."""
+    """`mix64` of a Python integer."""
     z %= 1 << 64
     z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9 % (1 << 64)
     z = (z ^ (z >> 27)) * 0x94D049BB133111EB % (1 << 64)
@@ -59,7 +57,7 @@ def _mix64_number(z: int) -> int:
 
 
 def combine(*parts: int | Tensor) -> Tensor:
-    """One int64 key from several: hashed in turn, so that (a, b) and (b, a) differ; tensors broadcast."""
+    """One int64 key from several, which depends on their order; tensors broadcast."""
     key: int | Tensor = 0
     for part in parts:
         inner = mix64(part.to(torch.int64)) if isinstance(part, Tensor) else signed(_mix64_number(part) + GOLDEN, 64)
@@ -76,7 +74,7 @@ def combine(*parts: int | Tensor) -> Tensor:
 
 def keyed_words(stream: Tensor, count: int) -> Tensor:
     """``count`` 64-bit words of every stream [B], [B, count]."""
-    # adding a zero that depends on the stream keeps compilers from treating the counter as a 32-bit loop index
+    # the added zero keeps torch.compile from computing the counter in 32 bits
     index = torch.arange(1, count + 1, dtype=torch.int64, device=stream.device) + (stream[:1] & 0)
     return mix64(stream[:, None] + index * signed(GOLDEN, 64))
 
@@ -92,16 +90,16 @@ def keyed_normal(stream: Tensor, count: int, dtype: torch.dtype) -> Tensor:
 
 
 class KeyedNoise:
-    """Standard normals and uniforms that are a function of (key of the sample, number of the draw, element)."""
+    """Standard normals and uniforms as a function of (key of the sample, index of the draw, element)."""
 
     def __init__(self, keys: Tensor, *, skip: int = 0) -> None:
-        """``skip``: how many draws of each stream were used elsewhere."""
+        """``keys``: int64 [B]; ``skip``: the number of draws to leave out at the start."""
         if keys.dtype != torch.int64 or keys.dim() != 1:
             raise ValueError(f"keys must be int64 [B], one per sample; got {keys.dtype} {list(keys.shape)}")
         self.keys, self.drawn = keys, skip
 
     def _stream(self) -> Tensor:
-        """A fresh stream for every sample, int64 [B]."""
+        """The stream of the next draw for every sample, int64 [B]."""
         self.drawn += 1
         return mix64(self.keys + signed(GOLDEN * self.drawn, 64))
 
@@ -110,7 +108,7 @@ class KeyedNoise:
         if like.shape[0] != len(self.keys):
             raise ValueError(f"noise for {len(self.keys)} keys, but a state of {like.shape[0]} samples")
         stream, count = self._stream(), like[0].numel()
-        if like.is_cuda and like.dtype == torch.float32 and triton_at_hand():
+        if like.is_cuda and like.dtype == torch.float32 and has_triton():
             from anisodiff import keyed_kernels
 
             return keyed_kernels.normal(stream, count).reshape(like.shape)
@@ -118,35 +116,34 @@ class KeyedNoise:
         return drawn.reshape(like.shape)
 
     def uniform(self) -> Tensor:
-        """One uniform number in (0, 1) a sample, float64 [B]; on the CPU, where the device has no float64."""
+        """One uniform number in (0, 1) per sample, float64 [B]; on the CPU if the device has no float64."""
         word = shift_right(keyed_words(self._stream(), 1)[:, 0], 11, 64)
-        return (precise(word) + 0.5) * 2.0**-53
+        return (to_float64(word) + 0.5) * 2.0**-53
 
     def reserve(self, draws: int) -> int:
-        """Number of the first of ``draws`` draws that are made elsewhere, of the same words."""
+        """Leave ``draws`` draws to the caller; the index of the first one."""
         self.drawn += draws
         return self.drawn - draws + 1
 
     def rows(self, index: Tensor | slice) -> "KeyedNoise":
-        """The noise of some of the samples, from the same place in their streams on."""
+        """The same generator for some of the samples, at the same draw."""
         return type(self)(self.keys[index], skip=self.drawn)
 
 
-class Silence(KeyedNoise):
-    """No noise: normals that are zero. What is drawn with it is the mean, where the state is linear in its noise."""
+class ZeroNoise(KeyedNoise):
+    """All normals are 0. A state that is linear in its noise is then its conditional mean."""
 
     def normal(self, like: Tensor) -> Tensor:
-        """Zeros."""
         return torch.zeros_like(like)
 
 
 Randomness = torch.Generator | KeyedNoise | None
 Seed = SupportsIndex | Randomness
-"""What a user gives: a whole number, or a source; None is torch's global generator."""
+"""A seed or a generator; None is torch's global generator."""
 
 
 def source_of(seed: Seed) -> Randomness:
-    """The source that ``seed`` stands for: a whole number is ``torch.Generator().manual_seed(seed)``, on the CPU."""
+    """``seed`` as a generator: a whole number becomes ``torch.Generator().manual_seed(seed)``, on the CPU."""
     if seed is None or isinstance(seed, torch.Generator | KeyedNoise):
         return seed
     try:
@@ -159,24 +156,24 @@ def source_of(seed: Seed) -> Randomness:
 
 
 def white(like: Tensor, source: Randomness) -> Tensor:
-    """Independent standard normals in the shape, precision and place of ``like``.
+    """Independent standard normals with the shape, dtype and device of ``like``.
 
-    A generator of another device draws there: the numbers of one on the CPU are the same everywhere.
+    A generator on another device draws there, so a seed on the CPU gives the same numbers on all devices.
     """
     if isinstance(source, KeyedNoise):
         return source.normal(like)
-    place = like.device if source is None or source.device.type == like.device.type else source.device
-    return torch.randn(like.shape, dtype=like.dtype, device=place, generator=source).to(like.device)
+    device = like.device if source is None or source.device.type == like.device.type else source.device
+    return torch.randn(like.shape, dtype=like.dtype, device=device, generator=source).to(like.device)
 
 
 def spectrum(height: int, width: int, length: float, dtype: torch.dtype, device: torch.device) -> Tensor:
     """q [H, W], the eigenvalues of Q in DCT order for correlation length ``length`` = ℓ."""
-    q = torch.exp(-0.5 * (length * frequencies(height, width, wide(device), device).sqrt()).square())
+    q = torch.exp(-0.5 * (length * frequencies(height, width, highest_precision(device), device).sqrt()).square())
     return (q / q.mean()).to(dtype)
 
 
 def correlate(xi: Tensor, length: float) -> Tensor:
-    """Q^{1/2} ξ: white noise ``xi`` [..., H, W] turned into noise of correlation length ℓ."""
+    """Q^{1/2} ξ for white noise ``xi`` [..., H, W] and correlation length ℓ."""
     if length == 0.0:
         return xi
     q = spectrum(xi.shape[-2], xi.shape[-1], length, xi.dtype, xi.device)

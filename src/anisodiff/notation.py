@@ -1,8 +1,7 @@
 """One text notation for the small objects of a config: ``kind(argument, key=value)``.
 
-``geometric(0.5, 64)``, ``exponential(0.025, k=0.5)``, ``tamed(dt=0.01)``, ``infinite``, ``0.3``: the same words
-stand in a YAML file, on the command line, in a figure's caption and in a process's identity, and reading back
-what was written gives an equal object.
+``geometric(0.5, 64)``, ``exponential(0.025, k=0.5)``, ``tamed(dt=0.01)``, ``infinite``, ``0.3``. YAML files, the
+command line, captions and identities of processes use it. `read` of what `write` returns is an equal object.
 """
 
 import dataclasses
@@ -16,13 +15,11 @@ from typing import Any
 import yaml
 
 _CALL = re.compile(r"^\s*([A-Za-z][\w-]*)\s*(?:\((.*)\))?\s*$", re.DOTALL)
-
-
 _LONGEST = 110
 
 
 def nearest(word: str, valid: Iterable[str]) -> str:
-    """A hint for an error line: the valid name closest to a mistyped one, or all of them; of many the first."""
+    """For an error message: the valid name closest to ``word``, or the list of valid names, cut if it is long."""
     valid = list(valid)
     close = difflib.get_close_matches(word, valid, n=1)
     if close:
@@ -34,7 +31,7 @@ def nearest(word: str, valid: Iterable[str]) -> str:
 
 
 def number(value: Any, what: str) -> float:
-    """``value`` as a float; texts such as ``3e-4`` (which YAML 1.1 leaves as text) are read as numbers."""
+    """``value`` as a float; also text such as ``3e-4``, which is not a number in YAML 1.1."""
     if isinstance(value, bool) or not isinstance(value, numbers.Real | str):
         raise ValueError(f"{what}: expected a number, got {value!r}")
     try:
@@ -46,8 +43,24 @@ def number(value: Any, what: str) -> float:
     return result
 
 
+def check_number(item: Any, name: str, low: float, high: float, *, whole: bool = False, what: str = "") -> None:
+    """Convert the field ``name`` of a frozen dataclass to a number in [low, high]; else a ValueError."""
+    what = what or name
+    value = number(getattr(item, name), what)
+    if not low <= value <= high or (whole and value != int(value)):
+        kind = "a whole number" if whole else "a number"
+        raise ValueError(f"{what} must be {kind} from {low:g} to {high:g}, got {value:g}")
+    object.__setattr__(item, name, int(value) if whole else value)
+
+
+def check_choice(value: Any, valid: Iterable[str], what: str) -> None:
+    """Raise a ValueError unless ``value`` is one of ``valid``."""
+    if not isinstance(value, str) or value not in valid:
+        raise ValueError(f"unknown {what} {value!r}; {nearest(str(value), valid)}")
+
+
 def setting(text: str) -> Any:
-    """The value in KEY=VALUE as YAML reads it; what is no YAML stays text."""
+    """The VALUE of KEY=VALUE as YAML; text that is not YAML is returned unchanged."""
     try:
         return yaml.safe_load(text) if text.strip() else ""
     except (yaml.YAMLError, ValueError):
@@ -57,11 +70,11 @@ def setting(text: str) -> Any:
 
 
 def switch(value: Any, what: str) -> bool:
-    """A yes or no: a bool, 0 or 1, or the words true and false."""
-    found = {"true": True, "1": True, "1.0": True, "false": False, "0": False, "0.0": False}.get(str(value).lower())
-    if found is None:
+    """A bool from a bool, 0 or 1, or the words true and false."""
+    result = {"true": True, "1": True, "1.0": True, "false": False, "0": False, "0.0": False}.get(str(value).lower())
+    if result is None:
         raise ValueError(f"{what}: expected true or false, got {value!r}")
-    return found
+    return result
 
 
 def _literal(text: str) -> float | str:
@@ -72,14 +85,14 @@ def _literal(text: str) -> float | str:
 
 
 def _example(kinds: Mapping[str, type]) -> str:
-    """The form of the kind with the fewest values, one at least: ``constant(a=…)``."""
-    shapes = [(word, [f.name for f in dataclasses.fields(kind)]) for word, kind in kinds.items()]
-    word, names = min((shape for shape in shapes if shape[1]), key=lambda shape: len(shape[1]), default=shapes[0])
+    """How to write the kind with the fewest arguments, at least one: ``constant(a=…)``."""
+    forms = [(word, [f.name for f in dataclasses.fields(kind)]) for word, kind in kinds.items()]
+    word, names = min((form for form in forms if form[1]), key=lambda form: len(form[1]), default=forms[0])
     return f"{word}({', '.join(f'{name}=…' for name in names)})" if names else word
 
 
 def read(text: str, kinds: Mapping[str, type], what: str) -> Any:
-    """Build the object that ``text`` describes; ``kinds`` maps a word to a frozen dataclass."""
+    """The object that ``text`` describes; ``kinds`` maps a word to a frozen dataclass."""
     call = _CALL.match(text)
     if call is None:
         hint = nearest(text.partition("(")[0], kinds)
@@ -113,16 +126,16 @@ def read(text: str, kinds: Mapping[str, type], what: str) -> Any:
 
 
 def write(word: str, item: Any) -> str:
-    """The text that :func:`read` turns back into ``item``; the end points ``a`` and ``b`` stand without a name."""
+    """The text of ``item``, the inverse of `read`; the end points ``a`` and ``b`` are written without a name."""
     parts = []
     for f in dataclasses.fields(item):
         value = getattr(item, f.name)
-        if f.metadata.get("law", True) and not (f.metadata.get("unless_default") and value == f.default):
+        if f.metadata.get("identity", True) and not (f.metadata.get("unless_default") and value == f.default):
             text = plain(value) if isinstance(value, float) else str(value)
             parts.append(text if f.name in ("a", "b") else f"{f.name}={text}")
     return f"{word}({', '.join(parts)})" if parts else word
 
 
 def plain(value: float) -> str:
-    """A float in the fewest digits that read back to it; whole numbers without a point."""
+    """The shortest text that reads back to ``value``; whole numbers without a decimal point."""
     return str(int(value)) if math.isfinite(value) and value == int(value) and abs(value) < 1e15 else repr(value)

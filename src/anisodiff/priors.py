@@ -1,11 +1,11 @@
-"""Where sampling starts: the law of U_T.
+"""Priors: distributions of U_T from which the reverse process starts (paper, Sec. 3.3).
 
-    gaussian      N(mean, covariance) fitted once to simulated terminal states: needs no image when sampling
-    simulate      U_T from a data image: the forward process itself, so each draw knows something of its image
-    conditional   N(g_k û_0, R_k) per DCT mode given a data image: what `simulate` draws from when the process is
-                  linear, its best Gaussian approximation with a linear mean when it is not
+    gaussian      N(mean, covariance) fitted to simulated terminal states; sampling needs no image
+    simulate      U_T of a data image by the forward process, so a draw depends on that image
+    conditional   N(g_k û_0, R_k) per DCT mode given a data image: the distribution of `simulate` for a linear
+                  process, else its best Gaussian approximation with a linear mean
 
-A draw depends on its sample's own key, whatever else is in the batch.
+A draw depends on the key of its sample, not on the rest of the batch.
 """
 
 import math
@@ -21,16 +21,16 @@ from torch import Tensor
 
 from anisodiff.dct import dct2, idct2
 from anisodiff.noise import KeyedNoise, Randomness, white
-from anisodiff.tensors import precise, wide, widened
+from anisodiff.tensors import highest_precision, to_float64, to_highest_precision
 
-_AT_ONCE = 64  # images that are encoded
+_AT_ONCE = 64  # batch size of the encoder
 Pixels = Tensor | NDArray[np.uint8]
-"""[N, C, H, W]: float in [0, 1], or bytes (a memory map will do)."""
+"""[N, C, H, W]: float in [0, 1], or bytes (also memory-mapped)."""
 
 
 @dataclass(frozen=True)
 class Encoded:
-    """Images as states of a latent space, each encoded when it is taken."""
+    """Images in latent space, encoded on access."""
 
     images: Pixels
     encode: Callable[[Tensor], Tensor]
@@ -43,7 +43,7 @@ Images = Pixels | Encoded
 
 
 def take(images: Images, index: Tensor) -> Tensor:
-    """The images at ``index`` [B], float [B, C, H, W], where the index lives."""
+    """The images at ``index`` [B], float [B, C, H, W], on the device of the index."""
     if isinstance(images, Encoded):
         parts = torch.split(index, _AT_ONCE)
         return torch.cat([images.encode(take(images.images, part)) for part in parts]).to(index.device)
@@ -54,12 +54,12 @@ def take(images: Images, index: Tensor) -> Tensor:
 
 def normal_density(xi: Tensor, log_determinant: Tensor | float) -> Tensor:
     """ln of the density of m + C^{1/2} ξ, from ``xi`` [B, …] and ln det C (a number, or [B]), float64 [B]."""
-    xi = widened(xi).flatten(1)
+    xi = to_highest_precision(xi).flatten(1)
     return -0.5 * (xi.square().sum(1) + log_determinant + xi.shape[1] * math.log(2 * math.pi))
 
 
 class Simulates(Protocol):
-    """A forward process, as far as a prior needs it."""
+    """The part of a `Process` that is used here."""
 
     @property
     def T(self) -> float: ...
@@ -67,7 +67,7 @@ class Simulates(Protocol):
 
 
 class Prior(ABC):
-    """The law that the reverse process starts from."""
+    """The distribution that the reverse process starts from."""
 
     @abstractmethod
     def draw(self, count: int, source: Randomness) -> Tensor:
@@ -84,27 +84,28 @@ class GaussianPrior(Prior):
     """[H, W, C, C], Cholesky factors of the covariance across channels."""
 
     def draw(self, count: int, source: Randomness) -> Tensor:
-        """``count`` terminal states [count, C, H, W]."""
         return self.colored(white(self.mean.expand(count, *self.mean.shape), source))
 
     def colored(self, xi: Tensor) -> Tensor:
-        """The states [B, C, H, W] of white vectors ``xi`` [B, C, H, W]."""
+        """States mean + root·ξ for white ``xi``, [B, C, H, W] each."""
         return idct2(self.mean + torch.einsum("hwcd,bdhw->bchw", self.root, xi))
 
     def whitened(self, u: Tensor) -> Tensor:
-        """The inverse of `colored`, in double precision."""
-        inverse = torch.linalg.inv(widened(self.root))
-        return torch.einsum("hwcd,bdhw->bchw", inverse, dct2(widened(u)) - widened(self.mean))
+        """The inverse of `colored`."""
+        inverse = torch.linalg.inv(to_highest_precision(self.root))
+        return torch.einsum(
+            "hwcd,bdhw->bchw", inverse, dct2(to_highest_precision(u)) - to_highest_precision(self.mean)
+        )
 
     def log_density(self, u: Tensor) -> Tensor:
         """ln N(u; mean, covariance) of states [B, C, H, W], float64 [B]."""
-        root = widened(self.root)
+        root = to_highest_precision(self.root)
         return normal_density(self.whitened(u), 2 * root.diagonal(dim1=-2, dim2=-1).log().sum())
 
 
 def fit_gaussian(states: Tensor, low: int = 8) -> GaussianPrior:
-    """The prior of simulated terminal states [N, C, H, W]."""
-    modes = dct2(precise(states))
+    """Fit to simulated terminal states [N, C, H, W]; the mean and channel covariances of modes below ``low`` only."""
+    modes = dct2(to_float64(states))
     count, channels = modes.shape[:2]
     mean = torch.zeros_like(modes[0])
     mean[:, :low, :low] = modes[:, :, :low, :low].mean(0)
@@ -113,20 +114,20 @@ def fit_gaussian(states: Tensor, low: int = 8) -> GaussianPrior:
     covariance = power[:, :, None, None] * torch.eye(channels, dtype=torch.float64, device=modes.device)
     lows = centered[:, :, :low, :low]
     covariance[:low, :low] = torch.einsum("bchw,bdhw->hwcd", lows, lows) / count
-    # of few states it is singular up to rounding: what is added follows its size
+    # with few states the covariance is singular up to rounding
     ridge = 1e-12 * (1 + covariance.diagonal(dim1=-2, dim2=-1).mean(-1))[..., None, None]
     root = torch.linalg.cholesky(covariance + ridge * torch.eye(channels, dtype=torch.float64, device=modes.device))
     return GaussianPrior(mean.float().to(states.device), root.float().to(states.device))
 
 
 def choose(images: Images, count: int, source: Randomness) -> Tensor:
-    """One of the images for every sample, uniformly, float [count, C, H, W] in [0, 1] where the randomness lives."""
+    """Uniform draws of ``images``, float [count, C, H, W] in [0, 1], on the device of ``source``."""
     if isinstance(source, KeyedNoise):
-        where, uniform = source.keys.device, source.uniform()
+        device, uniform = source.keys.device, source.uniform()
     else:
-        where = torch.device("cpu") if source is None else source.device
-        uniform = torch.rand(count, dtype=wide(where), generator=source, device=where)
-    index = (uniform * len(images)).long().clamp(max=len(images) - 1).to(where)
+        device = torch.device("cpu") if source is None else source.device
+        uniform = torch.rand(count, dtype=highest_precision(device), generator=source, device=device)
+    index = (uniform * len(images)).long().clamp(max=len(images) - 1).to(device)
     return take(images, index)
 
 
@@ -138,7 +139,6 @@ class SimulatedPrior(Prior):
     images: Images
 
     def draw(self, count: int, source: Randomness) -> Tensor:
-        """The forward process run to its end, [count, C, H, W]."""
         return self.process.draw(choose(self.images, count, source), self.process.T, source)
 
 
@@ -152,12 +152,11 @@ class ConditionalPrior(Prior):
     variance: Tensor
     """R, [H, W]."""
     before: Tensor
-    """μ_0 [C], a level per channel."""
+    """μ_0, channel means, [C]."""
     after: Tensor
     """μ_T [C]."""
 
     def draw(self, count: int, source: Randomness) -> Tensor:
-        """``count`` terminal states [count, C, H, W]."""
         x0 = choose(self.images, count, source).to(self.gain.dtype)
         mode = self.gain * dct2(x0 - self.before[:, None, None])
         mode = mode + self.variance.sqrt() * white(x0, source)  # white in every orthonormal basis

@@ -1,7 +1,7 @@
-"""The one table of names: processes with their models, samplers, networks. Filled by hand, read by everyone.
+"""The table of names: processes with their models, samplers, networks.
 
-To add one, write its module, add one line here and one row to the test table of its kind (docs/extending.md). Entries
-are paths below `anisodiff`, imported when they are first used: listing names costs nothing.
+To add one, write its module, one line here and one row in the test table of its kind (docs/extending.md). Entries are
+import paths below `anisodiff`, imported on first use.
 """
 
 import dataclasses
@@ -24,19 +24,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Trainable:
-    """A process of a class of its own, whose fields are its keys, and the model that learns it."""
+    """A process with its own class, whose fields are its keys, and the model that learns it."""
 
     process: str
     model: str
     keys: Mapping[str, Any] = field(default_factory=dict)
-    """Keys of the process that the name stands for; they cannot be changed under it."""
+    """Keys of the process that the name fixes."""
     network: Mapping[str, Any] = field(default_factory=dict)
-    """Keys of NCSN++ that belong to the method."""
+    """Keys of NCSN++ that the method sets."""
 
 
 _VELOCITY = ("processes.flow_matching:FlowMatching", "models.velocity:VelocityModel")
 _SMOOTH = {"embedding": "positional"}
-"""Sinusoids of t of frequency 1 at most."""
+"""Sinusoidal time embedding, with frequencies of at most 1."""
 PROCESSES: Mapping[str, Trainable] = MappingProxyType(
     {
         "flow-matching": Trainable(*_VELOCITY, network=_SMOOTH),
@@ -51,9 +51,9 @@ PROCESSES: Mapping[str, Trainable] = MappingProxyType(
 )
 
 PRESETS = ("anisotropic-gentle", "ve", "cartoon", "heat", "anisotropic", "heat-paper", "anisotropic-paper")
-"""Choices of coefficients of the SPDE (`processes.presets`), learned by `models.score.ScoreModel`."""
+"""Coefficients of the SPDE (`processes.presets`), learned by `models.score.ScoreModel`."""
 DEFAULT_PROCESS = "anisotropic-gentle"
-"""What is trained, shown and diagnosed where no process is named: the best anisotropic one known (docs/results)."""
+"""The best anisotropic process in docs/results."""
 FIGURES = (
     *(
         f"gallery-{row}"
@@ -61,7 +61,7 @@ FIGURES = (
     ),
     *(f"design-{row}{column}" for row in "1234" for column in "abc"),
 )
-"""Presets of the paper's figures, which are not trained with."""
+"""Presets of the figures of the paper, not for training."""
 
 SAMPLERS: Mapping[str, str] = MappingProxyType(
     {
@@ -93,23 +93,23 @@ NETWORKS: Mapping[str, str] = MappingProxyType(
         "diffusers:DiTTransformer2DModel": "networks.diffusers_models:diffusers_spec",
     }
 )
-"""A module class, or a function that resolves a name and keys to a `NetworkSpec`. A network of the user's own has the
-import path ``module:Class`` as its name and is not here (`networks.own`)."""
+"""A module class, or a function from a name and keys to a `NetworkSpec`. A user-defined network is named by its
+import path ``module:Class`` instead (`networks.own`)."""
 
 TRAINED = (*PRESETS, *PROCESSES)
-"""Processes that models are trained with."""
+"""Processes for training."""
 PROCESS_NAMES = (*TRAINED, *FIGURES)
 
 
 @functools.cache
 def resolve(path: str) -> Any:
-    """What ``module:name`` below `anisodiff` names."""
+    """Import ``module:name`` below `anisodiff`."""
     module, _, name = path.partition(":")
     return getattr(importlib.import_module(f"anisodiff.{module}"), name)
 
 
 def process_keys(name: str | None = None) -> tuple[str, ...]:
-    """The keys of the process ``name``; without one, all keys that some process has."""
+    """The keys of the process ``name``; without a name, those of all processes."""
     if name is not None and name in PROCESSES:
         entry = PROCESSES[name]
         return tuple(f.name for f in dataclasses.fields(resolve(entry.process)) if f.name not in entry.keys)
@@ -119,21 +119,20 @@ def process_keys(name: str | None = None) -> tuple[str, ...]:
 
 
 def build_process(name: str, size: int, overrides: Mapping[str, Any], what: str) -> "Process":
-    """The process ``name`` for images of ``size`` pixels (the longer side), with keys overridden.
+    """The process ``name`` for images of longer side ``size``, with keys overridden.
 
-    ``what`` says in an error line whose keys they are.
+    ``what`` begins the error message for an unknown key.
     """
-    if name not in PROCESS_NAMES:
-        raise ValueError(f"unknown process {name!r}; {notation.nearest(str(name), PROCESS_NAMES)}")
-    pixels, built = _pixels(size), None
+    notation.check_choice(name, PROCESS_NAMES, "process")
+    pixels = _pixels(size)
+    built: Process
     if name not in PROCESSES:
         built = resolve("processes.presets:configure")(name, pixels, overrides, what).build()
     else:
         kind = resolve(PROCESSES[name].process)
         keys = resolve("processes.config:check_keys")(overrides, process_keys(name), what)
         built = kind(**{**kind.sized(pixels), **PROCESSES[name].keys, **keys})
-    found: Process = built
-    return found
+    return built
 
 
 def process(name: str, size: int = 32, **overrides: Any) -> "Process":
@@ -150,29 +149,28 @@ def model_of(name: str) -> "type[Model]":
 
 
 def own_prior(name: str) -> str:
-    """The prior that belongs to the process ``name``."""
-    kind = resolve(PROCESSES[name].process if name in PROCESSES else "processes.base:Process")
-    found: str = kind.own_prior
-    return found
+    """The prior of the published method ``name`` (`Process.own_prior`)."""
+    kind: type[Process] = resolve(PROCESSES[name].process if name in PROCESSES else "processes.base:Process")
+    return kind.own_prior
 
 
 def is_ncsnpp(network: str) -> bool:
-    """Whether a network is an NCSN++ of some size."""
+    """Whether a named network is an NCSN++."""
     return NETWORKS.get(network) == NETWORKS["cifar10"]
 
 
 def network_keys(process: str) -> Mapping[str, Any]:
-    """Keys of NCSN++ that belong to the process ``process``, such as its time features."""
+    """Keys of NCSN++ that the process sets, such as its time embedding."""
     return PROCESSES[process].network if process in PROCESSES else {}
 
 
 def build_network(
     name: str, size: tuple[int, int], in_channels: int, out_channels: int, keys: Mapping[str, Any]
 ) -> "NetworkSpec":
-    """The network ``name`` for images of ``size`` (H, W), before it is built."""
+    """The specification of the network ``name`` for images of ``size`` (H, W)."""
     if name in NETWORKS:
-        found = resolve(NETWORKS[name])
-        make = resolve("networks.base:module_spec")(found) if isinstance(found, type) else found
+        entry = resolve(NETWORKS[name])
+        make = resolve("networks.base:module_spec")(entry) if isinstance(entry, type) else entry
     elif resolve("networks.own:is_path")(name):
         make = resolve("networks.own:own_spec")(resolve("networks.own:find")(name))
     else:
@@ -184,14 +182,13 @@ def build_network(
 def build_sampler(text: str, process: "Process", provided: frozenset[str] | None = None) -> "Sampler":
     """A sampler for ``process`` from its notation: ``exponential(order=2)``, ``euler(corrector=0.16)``, ``ode``.
 
-    ``provided``: what the model has learned (`Model.provides`), where it is known. Unknown names and options are
-    refused with the nearest valid one, and what does not fit with the names of those that do.
+    ``provided``: what the model predicts (`Model.provides`); by default that of a model with default options.
     """
     return fit_sampler(notation.read(text, _samplers(), "sampler"), process, provided)
 
 
 def fit_sampler(given: "Sampler", process: "Process", provided: frozenset[str] | None = None) -> "Sampler":
-    """``given`` with what it takes from ``process`` filled in; refused if process or model lack what it requires."""
+    """``given`` with its process-dependent options; a ValueError if process or model do not meet its requirements."""
     if provided is None:
         provided = _model_for(process).provides(process, resolve("models.base:ModelOptions")())
     missing = given.missing(process, provided)
@@ -203,17 +200,16 @@ def fit_sampler(given: "Sampler", process: "Process", provided: frozenset[str] |
 
 
 def fitting_samplers(process: "Process", provided: frozenset[str]) -> list[str]:
-    """The samplers of a model that has learned what is ``provided`` of ``process``; `euler` along what it has."""
+    """The samplers for ``process`` and a model that predicts what is ``provided``."""
     fitting = [name for name, kind in _samplers().items() if _fits(kind(), process, provided)]
-    along = resolve(SAMPLERS["euler"])(drift="projected")
-    return fitting + ["euler(drift=projected)"] * ("euler" not in fitting and _fits(along, process, provided))
+    projected = resolve(SAMPLERS["euler"])(drift="projected")
+    return fitting + ["euler(drift=projected)"] * ("euler" not in fitting and _fits(projected, process, provided))
 
 
 def default_sampler(model: "type[Model]", process: "Process", provided: frozenset[str]) -> "Sampler":
-    """The sampler of a ``model`` of ``process`` that has learned what is ``provided``, where none is named.
+    """The default sampler for a ``model`` of ``process`` that predicts what is ``provided``.
 
-    Where the noise stops at edges (λ2 < ∞) only explicit steps can follow it, along the drift that was learned; where
-    none was learned, along the process's own.
+    For anisotropic noise (λ2 < ∞) this is `euler`, with the projected drift if it was learned.
     """
     euler = resolve(SAMPLERS["euler"])
     for given in (resolve(SAMPLERS[model.default_sampler])(), euler(drift="projected"), euler()):
@@ -228,7 +224,7 @@ def _samplers() -> "dict[str, type[Sampler]]":
 
 
 def _model_for(process: "Process") -> "type[Model]":
-    """The model of a process that was built by hand."""
+    """The model for the class of ``process``."""
     kinds = {resolve(entry.process): name for name, entry in PROCESSES.items()}
     return model_of(kinds.get(type(process), ""))
 

@@ -1,4 +1,4 @@
-"""What all of the mathematics does with tensors: check them, make constants once, compile, send to a device."""
+"""Checks of states and times, float64 where a device has it, caching and compilation of functions."""
 
 import functools
 import importlib.util
@@ -9,46 +9,46 @@ import torch
 from torch import Tensor, nn
 
 WITHOUT_FLOAT64 = {"mps"}
-"""Kinds of devices that have no float64."""
+"""Device types without float64."""
 
 P = ParamSpec("P")
 R = TypeVar("R")
 M = TypeVar("M", bound=nn.Module)
 
 
-def wide(device: torch.device) -> torch.dtype:
-    """float64; float32 on a device that has none."""
+def highest_precision(device: torch.device) -> torch.dtype:
+    """float64, or float32 on a device without it."""
     return torch.float32 if device.type in WITHOUT_FLOAT64 else torch.float64
 
 
-def widened(x: Tensor) -> Tensor:
-    """``x`` in the widest precision of its device: for times, and for sums that a run only shows."""
-    return x.to(wide(x.device))
+def to_highest_precision(x: Tensor) -> Tensor:
+    """``x`` in the `highest_precision` of its device."""
+    return x.to(highest_precision(x.device))
 
 
-def precise(x: Tensor) -> Tensor:
-    """``x`` in float64; on the CPU, where its device has none: for what is estimated or measured."""
+def to_float64(x: Tensor) -> Tensor:
+    """``x`` in float64; moved to the CPU if its device has no float64."""
     return x.cpu().double() if x.device.type in WITHOUT_FLOAT64 else x.double()
 
 
-def moved(x: Tensor, device: torch.device) -> Tensor:
-    """``x`` on a device; what is float64, in the widest precision there."""
-    return x.to(device, wide(device) if x.dtype == torch.float64 else x.dtype)
+def to_device(x: Tensor, device: torch.device) -> Tensor:
+    """``x`` on ``device``; float64 becomes its `highest_precision`."""
+    return x.to(device, highest_precision(device) if x.dtype == torch.float64 else x.dtype)
 
 
-def settled(x: Tensor, device: torch.device) -> Tensor:
-    """``x`` on a device; what is float64 stays on the CPU where the device has none: edges must not be rounded."""
+def to_device_exactly(x: Tensor, device: torch.device) -> Tensor:
+    """``x`` on ``device`` without rounding: float64 stays on the CPU if the device has none."""
     return x.cpu() if x.dtype == torch.float64 and device.type in WITHOUT_FLOAT64 else x.to(device)
 
 
-def place(module: M, device: torch.device) -> M:
-    """``module`` on a device, its weights and buffers as `settled`."""
-    module._apply(lambda x: settled(x, device))  # type: ignore[no-untyped-call]
+def move_module(module: M, device: torch.device) -> M:
+    """``module`` with its parameters and buffers on ``device``, each by `to_device_exactly`."""
+    module._apply(lambda x: to_device_exactly(x, device))  # type: ignore[no-untyped-call]
     return module
 
 
 def check_state(u: Tensor) -> Tensor:
-    """A state is a float32 or float64 tensor [B, C, H, W] with H, W ≥ 3; anything else is named in the error."""
+    """``u`` if it is float32 or float64 [B, C, H, W] with H, W ≥ 3, which the stencils need; else a ValueError."""
     if not isinstance(u, Tensor):
         raise ValueError(f"expected a torch tensor [B, C, H, W], got {type(u).__name__}")
     if u.dim() != 4:
@@ -62,7 +62,7 @@ def check_state(u: Tensor) -> Tensor:
 
 
 def check_images(x0: Tensor) -> Tensor:
-    """Images that a simulation starts from: a state without NaN and infinities."""
+    """``x0`` if it is a state without NaN and infinities; else a ValueError."""
     check_state(x0)
     if not bool(torch.isfinite(x0).all()):
         raise ValueError("the images hold NaN or infinite values; a simulation would only spread them")
@@ -70,9 +70,9 @@ def check_images(x0: Tensor) -> Tensor:
 
 
 def check_times(t: Tensor | float, T: float, batch: int, device: torch.device) -> Tensor:
-    """``t`` as float64 [batch]; refuses times outside [0, T] and NaN (the one place that looks at values)."""
+    """``t`` as float64 [batch]; a ValueError for NaN and for times outside [0, T]. Synchronizes with the device."""
     given = t if isinstance(t, Tensor) else torch.as_tensor(t, dtype=torch.float64, device="cpu")
-    given = given.to(device, wide(device))
+    given = given.to(device, highest_precision(device))
     if given.dim() > 1 or (given.dim() == 1 and given.shape[0] != batch):
         raise ValueError(f"t must be one number or one per sample [{batch}], got shape {list(given.shape)}")
     single = given.dtype == torch.float32 or (isinstance(t, Tensor) and t.dtype == torch.float32)
@@ -84,24 +84,24 @@ def check_times(t: Tensor | float, T: float, batch: int, device: torch.device) -
     return given.clamp(max=T).expand(batch)
 
 
-def made_once(function: Callable[P, R]) -> Callable[P, R]:
-    """Cache ``function`` by its (hashable) arguments.
+def cached(function: Callable[P, R]) -> Callable[P, R]:
+    """Cache ``function`` by its hashable arguments, for constant tensors.
 
-    It runs outside of inference mode, whose tensors autograd refuses later, and with the CPU as default device.
+    It runs outside of inference mode (autograd refuses inference tensors) and with the CPU as default device.
     """
 
     @functools.lru_cache(maxsize=1024)
     @functools.wraps(function)
-    def made(*args: P.args, **kwargs: P.kwargs) -> R:
+    def compute(*args: P.args, **kwargs: P.kwargs) -> R:
         with torch.inference_mode(False), torch.device("cpu"):
             return function(*args, **kwargs)
 
-    return made  # type: ignore[return-value]
+    return compute  # type: ignore[return-value]
 
 
 @functools.cache
-def triton_at_hand() -> bool:
-    """Whether fused GPU kernels can be used."""
+def has_triton() -> bool:
+    """Whether Triton, and with it the fused GPU kernels, is installed."""
     return importlib.util.find_spec("triton") is not None
 
 
@@ -111,12 +111,12 @@ def _compile(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def compiled(function: Callable[..., Any], wanted: bool) -> Callable[..., Any]:
-    """``function``, compiled if wanted. One small function at a time: unrolled loops take minutes to compile."""
+    """``function``, by torch.compile if ``wanted``. For short functions: unrolled loops take minutes to compile."""
     return _compile(function) if wanted else function
 
 
-def send(values: Tensor, device: torch.device) -> Tensor:
-    """``values`` on the device, without waiting: an ordinary copy from the host waits for all that was launched."""
+def to_device_async(values: Tensor, device: torch.device) -> Tensor:
+    """``values`` on ``device`` through pinned memory: a plain copy would wait for all launched kernels."""
     if device.type != "cuda" or values.is_cuda:
-        return moved(values, device)
+        return to_device(values, device)
     return values.contiguous().pin_memory().to(device, non_blocking=True)

@@ -133,7 +133,7 @@ def test_a_conditional_model_may_start_from_the_cartoon(told, cartoons):
 def test_a_condition_is_refused_where_there_is_none(runs, cartoons):
     with pytest.raises(ValueError, match="condition: got some, and it was trained without"):
         load(runs("ve"), "cpu").sample_seeds(range(4), condition=cartoons, steps=4)
-    with pytest.raises(ValueError, match="parameterization=ve sees states alone"):
+    with pytest.raises(ValueError, match="parameterization=ve has no input for one"):
         Plan.of(tiny(process=TOLD, parameterization="ve"))
 
 

@@ -6,7 +6,7 @@ import torch
 import anisodiff
 from anisodiff.equation import Equation
 from anisodiff.integrators import TamedEuler, kernels
-from anisodiff.noise import KeyedNoise, Silence
+from anisodiff.noise import KeyedNoise, ZeroNoise
 from anisodiff.processes.spde import SPDE
 from tests.support.gpu_kernels import (
     DEVICE,
@@ -64,7 +64,7 @@ def same(process, x0, t, *, skip):
     keys, t = KEYS[: len(x0)], torch.tensor(t, dtype=torch.float64)
     one, other = KeyedNoise(keys.to(DEVICE), skip=skip), StepByStep(keys, skip=skip)
     steps = sum(s < float(t.max()) for s in process.step.nodes(process.equation))
-    got = process.step.walk(process.equation, process.stencil, x0.to(DEVICE), t.to(DEVICE), steps, one).cpu()
+    got = process.step.integrate(process.equation, process.stencil, x0.to(DEVICE), t.to(DEVICE), steps, one).cpu()
     want = process.draw(x0, t, other)
     exact = process.draw(x0.double(), t, StepByStep(keys, skip=skip))
     assert one.drawn == other.drawn
@@ -149,18 +149,18 @@ def test_what_the_fused_chain_takes(monkeypatch):
     u, t = torch.zeros(2, 3, 8, 8), torch.ones(2, dtype=torch.float64)
     process, keyed = chain(), KeyedNoise(KEYS[:2])
 
-    def walk(process=process, stencil="paper", rng=keyed):
-        return process.step.walk(process.equation, stencil, u, t, 12, rng)
+    def integrate(process=process, stencil="paper", rng=keyed):
+        return process.step.integrate(process.equation, stencil, u, t, 12, rng)
 
-    assert walk() is None  # a CPU
+    assert integrate() is None  # a CPU
     monkeypatch.setattr(kernels, "usable", lambda *tensors: True)
     correlated = SPDE(
         equation=Equation(diffusivity=1.0, intensity=1.0, correlation_length=1.0), stencil="paper", step=TamedEuler()
     )
-    assert walk(process=correlated) is None
-    assert walk(stencil="another") is None
-    for other in (None, torch.Generator(), Silence(KEYS[:2]), KeyedNoise(KEYS[:3])):
-        assert walk(rng=other) is None
+    assert integrate(process=correlated) is None
+    assert integrate(stencil="another") is None
+    for other in (None, torch.Generator(), ZeroNoise(KEYS[:2]), KeyedNoise(KEYS[:3])):
+        assert integrate(rng=other) is None
     assert keyed.drawn == 0
 
 

@@ -8,9 +8,9 @@ import torch
 import anisodiff
 from anisodiff.dct import dct2, frequencies
 from anisodiff.gaussian_kernel import quadrature
-from anisodiff.noise import KeyedNoise, Silence, combine, spectrum
+from anisodiff.noise import KeyedNoise, ZeroNoise, combine, spectrum
 from anisodiff.registry import build_sampler
-from anisodiff.samplers import Euler
+from anisodiff.samplers.euler import Euler
 from tests.support.oracles import F64, at, gaussian_images
 from tests.support.oracles import spectrum as data_spectrum
 
@@ -29,7 +29,7 @@ def keys(count: int, seed: int = 5) -> KeyedNoise:
     return KeyedNoise(combine(seed, torch.arange(count)))
 
 
-SILENT = Silence(torch.zeros(4, dtype=torch.int64))
+SILENT = ZeroNoise(torch.zeros(4, dtype=torch.int64))
 
 
 @pytest.mark.parametrize("length", [0.0, 0.8])
@@ -131,11 +131,13 @@ def test_tables_know_its_noise_and_where_its_drift_jumps():
     process = signal(correlation_length=0.5)
     assert process.step.jumps(process.equation) == (*(2.0 * k / 6 for k in range(6)), 2.0)
     statistics = process.estimate_statistics(gaussian_images(64, 6))
-    for cell, phase in ((0, 3), (4, -1)):
-        t = statistics.edges[cell] + statistics.phases[phase] * (statistics.edges[cell + 1] - statistics.edges[cell])
+    for interval, phase in ((0, 3), (4, -1)):
+        t = statistics.edges[interval] + statistics.phases[phase] * (
+            statistics.edges[interval + 1] - statistics.edges[interval]
+        )
         mass = quadrature(process.equation, at(0.0), t[None])[0].sum()
         exact = spectrum(6, 6, 0.5, F64, t.device) * mass
-        torch.testing.assert_close(statistics.log_noise[cell, phase].exp().double(), exact, rtol=1e-5, atol=0)
+        torch.testing.assert_close(statistics.log_noise[interval, phase].exp().double(), exact, rtol=1e-5, atol=0)
 
 
 def test_a_path_is_walked_once(monkeypatch):

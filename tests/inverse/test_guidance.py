@@ -71,7 +71,7 @@ class Posterior:
     def state(self, t: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and covariance of û_t given y: û = √(S/D) x̂ + noise of power N."""
         c = self.of.coefficients(t)
-        kept, noise = (x.expand(1, *self.shape).flatten() for x in (c.known.sqrt(), c.noise))
+        kept, noise = (x.expand(1, *self.shape).flatten() for x in (c.kept.sqrt(), c.noise))
         return kept * self.mean, kept[:, None] * self.covariance * kept + torch.diag(noise)
 
     def batch(self, count: int) -> Measurement:
@@ -89,14 +89,14 @@ def test_the_score_is_exact_for_gaussian_images(name: str, pca: bool, text: str)
     guided = condition_on_measurement(of, exact.batch(5), PiGDM())
     assert isinstance(guided, ScoreModel)
     for t in (0.02, 0.1, 0.3):
-        assert float(of.coefficients(at(t)).known.min()) > 0.05  # x̂ is raised fully
+        assert float(of.coefficients(at(t)).kept.min()) > 0.05  # x̂ is raised fully
         mean, covariance = exact.state(at(t))
         score = -torch.linalg.solve(covariance, (z.flatten(1) - mean).mT).mT.reshape(z.shape)
         found = guided.score(z, at(t))
         torch.testing.assert_close(found, score, rtol=1e-5, atol=1e-5 * float(score.abs().max()))
         image = guided.denoised(z, at(t))  # E[x0 | u, y]
         c = of.coefficients(at(t))
-        expected = of.from_coordinates((z + c.noise * score) / c.known.sqrt())
+        expected = of.from_coordinates((z + c.noise * score) / c.kept.sqrt())
         torch.testing.assert_close(image, expected, rtol=1e-5, atol=1e-5)
 
 

@@ -144,7 +144,7 @@ def test_colors_are_pulled_by_what_is_known_of_them():
 
 def test_contradictions_are_refused():
     config = tiny(process="ve", parameterization="ve", channel_pca=True)
-    with pytest.raises(ValueError, match="sees images as they are; set channel_pca=false"):
+    with pytest.raises(ValueError, match="in the channels of the image; set channel_pca=false"):
         Plan.of(config)
     with pytest.raises(ValueError, match="channel_pca: flow-matching has its own"):
         Plan.of(tiny(process="flow-matching", channel_pca=True))

@@ -73,9 +73,9 @@ def test_to_guide_the_network_is_to_guide_answers_of_the_baselines(word):
     model.network = Told(model.network)
     z, t = torch.randn(2, 1, 4, 4, dtype=F64, generator=torch.Generator().manual_seed(0)), at(0.5)
     own, null, view = model.given(LABELS), model, model.given(LABELS, Guidance(weight=W))
-    torch.testing.assert_close(view.answer(z, t), guided((own.answer(z, t), null.answer(z, t))))
-    assert torch.equal(model.given(LABELS, Guidance(weight=1)).answer(z, t), own.answer(z, t))
-    assert torch.equal(model.given(LABELS, Guidance(weight=0)).answer(z, t), null.answer(z, t))
+    torch.testing.assert_close(view.predict(z, t), guided((own.predict(z, t), null.predict(z, t))))
+    assert torch.equal(model.given(LABELS, Guidance(weight=1)).predict(z, t), own.predict(z, t))
+    assert torch.equal(model.given(LABELS, Guidance(weight=0)).predict(z, t), null.predict(z, t))
 
 
 def integrated(slope, x: Tensor, ends: tuple[float, float], steps: int = 600) -> Tensor:

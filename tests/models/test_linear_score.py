@@ -14,7 +14,7 @@ from benchmarks import linear_moments as lm
 import anisodiff
 from anisodiff.dct import dct2, idct2
 from anisodiff.noise import KeyedNoise, combine
-from anisodiff.samplers import Exponential
+from anisodiff.samplers.exponential import Exponential
 from tests.support.oracles import gaussian_images
 from tests.support.score_models import level_grid
 

@@ -113,7 +113,7 @@ def test_scalars_are_those_of_edm():
     noise, data = c.noise.mean((-2, -1), keepdim=True), model.statistics.data.double().mean()
     power = noise + data
     seen = (state - mean) / power.sqrt()
-    out = model.network(seen, model.condition(c.cell, c.phase))[:, : state.shape[1]]
+    out = model.network(seen, model.condition(c.interval, c.phase))[:, : state.shape[1]]
     image = data / power * (state - mean) + (noise * data / power).sqrt() * out
     score, _ = model(state, t)
     torch.testing.assert_close(state - mean + noise * score, image, rtol=1e-6, atol=1e-6)

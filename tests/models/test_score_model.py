@@ -24,9 +24,9 @@ def test_measured_moments_are_the_closed_form_where_there_is_one():
         when = torch.tensor([t], dtype=F64)
         a, b = ((m, *m.locate(when)) for m in (measured, exact))
         for table, tolerance in (("log_noise", 0.15), ("weight", 1e-3)):
-            one, other = (m.at(getattr(m, table), cell, phase) for m, cell, phase in (a, b))
+            one, other = (m.at(getattr(m, table), interval, phase) for m, interval, phase in (a, b))
             assert (one - other).abs().max() < tolerance
-        signal, other = (m.at(m.log_signal, cell, phase).exp() for m, cell, phase in (a, b))
+        signal, other = (m.at(m.log_signal, interval, phase).exp() for m, interval, phase in (a, b))
         strong = other > 0.3 * b[0].at(b[0].log_noise, *b[1:]).exp()
         assert ((signal - other).abs()[strong] < 0.15 * other[strong]).all()
     torch.testing.assert_close(exact.data.double(), spectrum(8), rtol=0.25, atol=1e-4)

@@ -42,7 +42,7 @@ def test_the_denoised_image_is_that_of_the_wiener_filter(model):
     """E[x0 | u] = S/V û, with the linear smoothing undone."""
     z, t = states(model)
     c = model.coefficients(t)
-    want = c.signal / c.power * z / c.known.clamp(0.05, 1.0).sqrt()
+    want = c.signal / c.power * z / c.kept.clamp(0.05, 1.0).sqrt()
     torch.testing.assert_close(model.to_coordinates(model.denoised(z, t)), want, rtol=1e-6, atol=1e-9)
 
 

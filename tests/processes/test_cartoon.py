@@ -12,12 +12,12 @@ from anisodiff.cartoons import PeronaMalik
 from anisodiff.dct import dct2, frequencies, idct2, radial_bands
 from anisodiff.equation import Equation
 from anisodiff.estimation import EstimationSettings, exactly
-from anisodiff.noise import KeyedNoise, Silence
+from anisodiff.noise import KeyedNoise, ZeroNoise
 from anisodiff.registry import build_sampler
 from tests.support.oracles import F64, at, gaussian_images, keys
 from tests.support.score_models import wiener_model
 
-SILENT = Silence(torch.zeros(4, dtype=torch.int64))
+SILENT = ZeroNoise(torch.zeros(4, dtype=torch.int64))
 
 
 @pytest.mark.parametrize(("size", "total"), [(8, 10.0), (32, 10.0), (64, 40.0), (256, 640.0)])
@@ -168,7 +168,7 @@ def test_two_evaluations_are_enough_for_the_right_power(text, nfe):
     seen: list[torch.Tensor] = []
     chosen.run(model, state, times, KeyedNoise(keys(200, 1)), callback=lambda i, u: seen.append(u))
     band = radial_bands(8, 8, 4)
-    left = model.coefficients(at(end)).known[0, 0]
+    left = model.coefficients(at(end)).kept[0, 0]
     assert float(left.min()) < 1e-2
     ratio = dct2(seen[-1] - 0.5).square().mean((0, 1)) / model.coefficients(times[-1:]).power[0, 0]
     for k in range(1, 4):
@@ -179,5 +179,5 @@ def test_two_evaluations_are_enough_for_the_right_power(text, nfe):
 def test_others_have_no_cartoon_on_their_path():
     for name, overrides in (("ve", {}), ("cartoon", {"step": "exponential"}), ("flow-matching", {})):
         process = anisodiff.process(name, 6, **overrides)
-        with pytest.raises(ValueError, match="law of a state after the smoothing is not known"):
+        with pytest.raises(ValueError, match="distribution of a state after the smoothing is not known"):
             process.after_smoothing(gaussian_images(1, 6), 1.0)

@@ -6,12 +6,12 @@ from scipy.optimize import brentq
 
 import anisodiff
 from anisodiff.dct import dct2, frequencies, idct2
-from anisodiff.noise import Silence
+from anisodiff.noise import ZeroNoise
 from anisodiff.processes.removal import removed_share, strength_for
 from anisodiff.stencils.flux import edge_weights
 from tests.support.oracles import F64, at, gaussian_images
 
-SILENT = Silence(torch.zeros(4, dtype=torch.int64))
+SILENT = ZeroNoise(torch.zeros(4, dtype=torch.int64))
 LAW = {"diffusivity": 1.0, "intensity": "geometric(0.05, 2)", "drift_anisotropy": 0.05}
 
 
@@ -58,7 +58,7 @@ def test_notation_leaves_out_what_is_not_set():
         process = anisodiff.process("anisotropic", 8, step=text)
         assert process.identity()["step"] == written
         assert anisodiff.process("anisotropic", 8, step=written) == process
-    with pytest.raises(ValueError, match="blur of a step must lie from 0"):
+    with pytest.raises(ValueError, match="blur of a step in pixels must be a number from 0"):
         anisodiff.process("anisotropic", 8, step="signal(blur=-1)")
 
 

@@ -7,7 +7,8 @@ import anisodiff
 from anisodiff.dct import dct2, radial_bands
 from anisodiff.noise import KeyedNoise
 from anisodiff.registry import build_sampler
-from anisodiff.samplers import Churn, Multistep
+from anisodiff.samplers.churn import Churn
+from anisodiff.samplers.multistep import Multistep
 from tests.support.oracles import F64, gaussian_images, keys
 from tests.support.score_models import wiener_model
 

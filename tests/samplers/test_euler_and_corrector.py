@@ -11,10 +11,11 @@ from anisodiff.dct import dct2, idct2
 from anisodiff.integrators.tamed_euler import tame
 from anisodiff.noise import KeyedNoise, spectrum, white
 from anisodiff.registry import build_sampler
-from anisodiff.samplers import Exponential, Ode
 from anisodiff.samplers.corrector import langevin
 from anisodiff.samplers.divergence import divergence
 from anisodiff.samplers.euler import Taming, euler_step, reverse_drift
+from anisodiff.samplers.exponential import Exponential
+from anisodiff.samplers.ode import Ode
 from anisodiff.stencils import drift, noise_scale
 from tests.support.exact_score import F64, Oracle, oracle
 from tests.support.oracles import at, keys
@@ -130,7 +131,7 @@ def width(z: Tensor, model: Oracle, t: float) -> float:
 @pytest.mark.parametrize(("channels", "count"), [(1, 10000), (8, 2000)])
 def test_corrector_mends_a_wrong_law_up_to_its_bias(channels, count):
     """Variances 1.8 times too large become (1 + 2/d)², d = 9 and 72, to 4 %: of these 2 % are O(ε), 1 % chance."""
-    model, noise = oracle(NOISE, channels=channels, cells=8), KeyedNoise(keys(count, 3))
+    model, noise = oracle(NOISE, channels=channels, intervals=8), KeyedNoise(keys(count, 3))
     z = drawn(model, 2.0, count, widen=1.8**0.5)
     assert width(z, model, 2.0) > 1.7
     for _ in range(150):
@@ -144,7 +145,7 @@ def test_corrector_serves_every_predictor(predictor):
     """Twelve coarse steps, 3000 samples with d = 72 (standard error 0.3 %). Ancestral steps lose variance, which the
     corrector brings back in part; the flow is right without it and is spoiled by the corrector's own bias at most.
     """
-    model, found = oracle(NOISE, channels=8, cells=8), {}
+    model, found = oracle(NOISE, channels=8, intervals=8), {}
     start = idct2(drawn(model, 2.0, 3000)) + 0.5
     for ratio in (0.0, 0.16):
         chosen = dataclasses.replace(predictor, corrector=ratio)

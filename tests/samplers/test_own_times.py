@@ -13,7 +13,7 @@ from anisodiff.dct import dct2, idct2
 from anisodiff.noise import KeyedNoise
 from anisodiff.processes import ClosedForm
 from anisodiff.registry import PROCESSES, build_sampler, default_sampler
-from anisodiff.samplers import Dopri5
+from anisodiff.samplers.dopri5 import Dopri5
 from anisodiff.samplers.posterior import posterior
 from anisodiff.samplers.predictor_corrector import reverse_diffusion
 from tests.support.baselines import exact_model
@@ -38,7 +38,7 @@ BENT = ("heun", "midpoint")
 def model_for(word: str, **overrides):
     """A model whose network counts its calls, and the sampler ``word`` for it."""
     if word == "pc":
-        return oracle(VE.equation, channels=2, size=3, cells=8), build_sampler("pc(norms=sample)", VE)
+        return oracle(VE.equation, channels=2, size=3, intervals=8), build_sampler("pc(norms=sample)", VE)
     process = anisodiff.process(OWN[word][0], SIZE, **overrides)
     return exact_model(process, SIZE), build_sampler(word, process)
 
@@ -97,10 +97,10 @@ def test_options_of_other_samplers_are_refused(word):
         ("pc", "anisotropic", "use 'exponential' or"),
         ("pc(norms=bach)", "ve", "unknown norms 'bach'; did you mean 'batch'"),
         ("heun(grid=levels)", "flow-matching", "did you mean 'level'"),
-        ("heun(rho=0)", "flow-matching", "rho must lie in"),
-        ("dopri5(tolerance=0)", "flow-matching", "tolerance must lie in"),
+        ("heun(rho=0)", "flow-matching", "rho must be a number from 1"),
+        ("dopri5(tolerance=0)", "flow-matching", "tolerance must be a number from 1e-14"),
         ("dopri5(most=1.5)", "flow-matching", "whole number"),
-        ("deblurring(delta=2)", "heat-dissipation", "delta must lie in"),
+        ("deblurring(delta=2)", "heat-dissipation", "delta must be a number from 0"),
         ("posterior(clip=3)", "edge-preserving", "true or false"),
     ],
 )
@@ -300,7 +300,7 @@ def test_posterior_sampler_converges_to_the_spectrum():
 def test_predictor_corrector_has_songs_times_and_formulas():
     """2N evaluations on a geometric grid of the noise a state has, from all of it to σ = 0.01 or t_min's, then 0."""
     process = anisodiff.process("ve")
-    model, chosen = oracle(process.equation, cells=8), build_sampler("pc", process)
+    model, chosen = oracle(process.equation, intervals=8), build_sampler("pc", process)
     times = chosen.times(model, 2000, t_min=0.02)
     assert len(times) == 1001
     sigma = process.variance(torch.zeros(1000, 1, 3, 3, dtype=F64), 0.0, times[:-1])[:, 0, 0, 0].sqrt()
@@ -327,7 +327,10 @@ def test_predictor_corrector_on_a_gaussian(nfe, norms, tolerance):
     samples: standard error 0.4 %. Fewer steps are further off; the corrector's own bias is (1 + 2/72)² − 1 = 6 % with
     norms of each sample. With those of the batch there is next to none: the step hardly depends on state and noise.
     """
-    model, chosen = oracle(VE.equation, channels=8, cells=8), build_sampler(f"pc(sigma_min=0.05, norms={norms})", VE)
+    model, chosen = (
+        oracle(VE.equation, channels=8, intervals=8),
+        build_sampler(f"pc(sigma_min=0.05, norms={norms})", VE),
+    )
     mean, covariance = model.law.at(2.0)
     xi = torch.randn(1500, len(mean), dtype=F64, generator=torch.Generator().manual_seed(1))
     start = idct2((mean + xi @ torch.linalg.cholesky(covariance).mT).reshape(-1, *model.law.shape)) + 0.5

@@ -5,7 +5,9 @@ import torch
 
 from anisodiff.noise import KeyedNoise
 from anisodiff.registry import SAMPLERS, build_sampler
-from anisodiff.samplers import Euler, Exponential, Sampler
+from anisodiff.samplers import Sampler
+from anisodiff.samplers.euler import Euler
+from anisodiff.samplers.exponential import Exponential
 from anisodiff.samplers.grids import GRIDS
 from tests.samplers.test_own_times import OWN
 from tests.support.oracles import keys
@@ -41,7 +43,7 @@ ROWS = [(name, text) for name, texts in TEXTS.items() for text in texts]
 
 
 def allowed(name: str) -> int:
-    """Evaluations enough for every sampler with corrector: single steps have twenty cells."""
+    """Evaluations enough for every sampler with corrector: single steps have twenty intervals."""
     return 64 if name in ("one step", "anisotropic noise") else 24
 
 
@@ -99,15 +101,15 @@ def test_names():
     [
         ("ve", "exponentail", "did you mean 'exponential'?"),
         ("ve", "exponential(ordr=2)", "did you mean 'order'?"),
-        ("ve", "exponential(order=3)", "order must be 1 or 2, got 3"),
-        ("ve", "exponential(wiener=2)", "wiener must lie in [0, 1], got 2"),
-        ("ve", "ode(corrector=-1)", "corrector must lie in [0, 1], got -1"),
+        ("ve", "exponential(order=3)", "order must be a whole number from 1 to 2, got 3"),
+        ("ve", "exponential(wiener=2)", "wiener must be a number from 0 to 1, got 2"),
+        ("ve", "ode(corrector=-1)", "corrector must be a number from 0 to 1, got -1"),
         ("ve", "ode(grid=levle)", "did you mean 'level'?"),
         ("ve", "euler(drift=projcted)", "did you mean 'projected'?"),
         ("ve", "euler(norm=imge)", "did you mean 'image'?"),
         ("windows", "ancestral", "a closed-form process (step=exact); use 'exponential'"),
         ("windows", "heun", "use 'exponential' or 'ode' or 'multistep' or 'churn' or 'euler'"),
-        ("ve", "churn(eta=2)", "eta must lie in [0, 1], got 2"),
+        ("ve", "churn(eta=2)", "eta must be a number from 0 to 1, got 2"),
         ("anisotropic noise", "heun", "a model that predicts the velocity; use 'euler'"),
         ("anisotropic noise", "exponential", "isotropic noise (noise_anisotropy=infinite); use 'euler'"),
         ("anisotropic noise", "ode", "use 'euler'"),
@@ -199,5 +201,5 @@ def test_one_time_gives_the_denoised_image():
     noise_free = model.to_coordinates(u) + model.coefficients(t).noise * model.to_coordinates(
         score + model.statistics_mean[:, None, None]
     )
-    decay = model.coefficients(t).known.sqrt()
+    decay = model.coefficients(t).kept.sqrt()
     torch.testing.assert_close(model.to_coordinates(image), noise_free / decay, rtol=1e-4, atol=1e-5)

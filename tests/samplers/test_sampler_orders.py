@@ -5,9 +5,13 @@ import torch
 
 import anisodiff
 from anisodiff import Equation
-from anisodiff.samplers import Ancestral, Churn, Euler, Exponential, Multistep, Ode, Sampler
-from anisodiff.samplers.ancestral import ancestral_step
-from anisodiff.samplers.exponential import exponential_step
+from anisodiff.samplers import Sampler
+from anisodiff.samplers.ancestral import Ancestral, ancestral_step
+from anisodiff.samplers.churn import Churn
+from anisodiff.samplers.euler import Euler
+from anisodiff.samplers.exponential import Exponential, exponential_step
+from anisodiff.samplers.multistep import Multistep
+from anisodiff.samplers.ode import Ode
 from tests.support.exact_score import F64, Impulses, Oracle, data, gaps, oracle, propagated
 from tests.support.oracles import slope
 
@@ -20,9 +24,9 @@ EQUATIONS = {
 CASES = {
     "noise": lambda: oracle(EQUATIONS["noise"], flat=True),
     "heat": lambda: oracle(EQUATIONS["heat"]),
-    "one window": lambda: oracle(EQUATIONS["gentle"], cells=1, drift=True),
-    "windows": lambda: oracle(EQUATIONS["heat"], cells=4, drift=True),
-    "reverse_drift": lambda: oracle(EQUATIONS["heat"], cells=4, drift=True, learns="reverse_drift"),
+    "one window": lambda: oracle(EQUATIONS["gentle"], intervals=1, drift=True),
+    "windows": lambda: oracle(EQUATIONS["heat"], intervals=4, drift=True),
+    "reverse_drift": lambda: oracle(EQUATIONS["heat"], intervals=4, drift=True, learns="reverse_drift"),
 }
 MADE: dict[str, Oracle] = {}
 
@@ -102,7 +106,9 @@ def test_exponential_is_stable_where_explicit_steps_diverge():
 @pytest.mark.parametrize(("order", "limit"), [(1, 0.3), (2, 0.1)])
 def test_exponential_is_stable_with_a_stiff_learned_drift(order, limit):
     """Edge weights that mix all frequencies, α1 up to 64, four or five steps a window, α1Δt up to 2.8."""
-    model = oracle(Equation(diffusivity="geometric(0.5, 64)", intensity="geometric(0.01, 2)"), cells=10, drift=True)
+    model = oracle(
+        Equation(diffusivity="geometric(0.5, 64)", intensity="geometric(0.01, 2)"), intervals=10, drift=True
+    )
     assert error(model, Exponential(order=order), 45)[1] < limit
 
 
@@ -114,7 +120,9 @@ def test_multistep_needs_half_the_evaluations_of_heun():
 
 def test_flow_multiplies_errors_of_a_stiff_learned_drift():
     """Where `ode` fails: the same process, twice the evaluations."""
-    model = oracle(Equation(diffusivity="geometric(0.5, 64)", intensity="geometric(0.01, 2)"), cells=10, drift=True)
+    model = oracle(
+        Equation(diffusivity="geometric(0.5, 64)", intensity="geometric(0.01, 2)"), intervals=10, drift=True
+    )
     assert error(model, Ode(), 45)[1] > 1.0
 
 
@@ -131,7 +139,7 @@ def test_ancestral_step_is_the_first_order_exponential_step():
 @pytest.mark.parametrize("crosses", [True, False])
 def test_across_an_edge_the_score_is_extrapolated_and_the_drift_is_not(crosses):
     model = case("windows")
-    edge = float(model.statistics_edges[2])  # an edge belongs to the cell below it
+    edge = float(model.statistics_edges[2])  # an edge belongs to the interval below it
     places = (edge + 0.05, edge, edge - 0.1) if crosses else (edge, edge - 0.04, edge - 0.1)
     first, second, third = torch.tensor(places, dtype=F64).split(1)
     z = torch.randn(3, *model.law.shape, dtype=F64, generator=torch.Generator().manual_seed(1))

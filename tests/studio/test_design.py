@@ -159,7 +159,7 @@ def test_the_verdict_is_that_of_diagnose(studio):
     forgets = studio.events("/api/diagnose", {"a": {"preset": "ve"}, "size": 32})[-2]
     assert remembers["kind"] == forgets["kind"] == "verdict"
     assert not remembers["forgets"]
-    assert remembers["verdict"].startswith("remembers its start")
+    assert remembers["verdict"].startswith("U_T depends on U_0")
     assert any("raise the intensity" in line for line in remembers["advice"])
     assert forgets["forgets"]
 

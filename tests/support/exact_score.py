@@ -1,13 +1,14 @@
 """Gaussian data under a linear process, with the exact score: everything about a sampler can be known without chance.
 
-Û_0 ~ N(μ, Σ) with correlated channels and modes; in cell k of time dU = α1 L(w_k) U dt + α2 dW with edge weights w_k
-that do not depend on the state. They mix frequencies and jump from cell to cell, as those of windows do. Then
+Û_0 ~ N(μ, Σ) with correlated channels and modes; in interval k of time dU = α1 L(w_k) U dt + α2 dW with edge weights
+w_k that do not depend on the state. They mix frequencies and jump from interval to interval, as those of windows do.
+Then
 
     Û_t ~ N(B μ, B Σ Bᵀ + N)
 
-with matrices B, N from the cells passed. Tables know a mean per frequency only, so that the residuals F and G of the
-exact score and drift are not zero. Samplers that are affine in start and noise are run on basis
-vectors, one impulse a sample, which gives mean and covariance of their output exactly.
+with matrices B, N from the intervals passed. Tables know a mean per frequency only, so that the residuals F and G of
+the exact score and drift are not zero. Samplers that are affine in start and noise are run on basis vectors, one
+impulse a sample, which gives mean and covariance of their output exactly.
 """
 
 import functools
@@ -45,7 +46,7 @@ class Law:
             self.nodes.append(self._move(k, float(edges[k + 1])))
 
     def _move(self, k: int, t: float) -> tuple[Tensor, Tensor, Tensor]:
-        """Mean, B and N at t in cell k."""
+        """Mean, B and N at t in interval k."""
         (values, basis), (mean, kept, noise) = self.spectra[k], self.nodes[k]
         s, e = self.edges[k : k + 1], torch.tensor([t], dtype=F64)
         b = basis * decay(self.equation, s, e, values)[0] @ basis.mT
@@ -83,13 +84,15 @@ class Oracle(ScoreModel):
     ) -> tuple[Tensor, Tensor | None]:
         self.made += 1
         edges = self.statistics_edges
-        mean, covariance = self.law.at(float(edges[c.cell] + c.phase * (edges[c.cell + 1] - edges[c.cell])))
+        mean, covariance = self.law.at(
+            float(edges[c.interval] + c.phase * (edges[c.interval + 1] - edges[c.interval]))
+        )
         flat = z.flatten(1)
         score = -torch.linalg.solve(covariance, (flat - mean).mT).mT.reshape(z.shape)
         f = (score + z / c.power) / c.scale
         if not self.learns_drift:
             return f, None
-        drift = -c.alpha1 * (flat @ self.law.operators[int(c.cell)]).reshape(z.shape)
+        drift = -c.alpha1 * (flat @ self.law.operators[int(c.interval)]).reshape(z.shape)
         known = -c.alpha1 * c.weight * frequencies(*z.shape[-2:], F64, z.device) * z
         g = (drift - known) / c.alpha2.square() / c.residual
         if self.learns == "score_and_drift":
@@ -123,32 +126,32 @@ def oracle(
     *,
     channels: int = 1,
     size: int = 3,
-    cells: int = 40,
+    intervals: int = 40,
     phases: Tensor | None = None,
     drift: bool = False,
     flat: bool = False,
     learns: str = "score_and_drift",
 ) -> Oracle:
-    """``drift``: every cell has edge weights of its own; else L is the Laplacian.
+    """``drift``: every interval has edge weights of its own; else L is the Laplacian.
 
     The tables are what infinitely many images would give; ``flat``: as if all frequencies had the same power.
     """
     mean, covariance = data(channels, size)
-    edges = torch.linspace(0, equation.T, cells + 1, dtype=F64)
-    place = window_phases(cells) if phases is None else phases
+    edges = torch.linspace(0, equation.T, intervals + 1, dtype=F64)
+    place = window_phases(intervals) if phases is None else phases
     g = torch.Generator().manual_seed(1)
     w = [
         EdgeWeights(*(torch.rand(s, dtype=F64, generator=g) for s in ((size - 1, size), (size, size - 1))))
-        for _ in range(cells)
+        for _ in range(intervals)
     ]
     law = Law(
         equation, edges, torch.stack([operator(size, channels, x if drift else None) for x in w]), mean, covariance
     )
     z, square = frequencies(size, size, F64, torch.device("cpu")), (channels, size, size)
-    noise, signal, weight = (torch.ones(cells, len(place), size, size, dtype=F64) for _ in range(3))
+    noise, signal, weight = (torch.ones(intervals, len(place), size, size, dtype=F64) for _ in range(3))
     raw = covariance + mean.flatten().outer(mean.flatten())
     spectrum = raw.diagonal().reshape(square).mean(0)
-    for k in range(cells):
+    for k in range(intervals):
         for j, p in enumerate(place):
             _, kept, spread = law.kernel(float(edges[k] + p * (edges[k + 1] - edges[k])))
             known = kept @ raw @ kept.mT

@@ -1,4 +1,4 @@
-"""``anisodiff diagnose``: measure whether a process forgets its start."""
+"""``anisodiff diagnose``: terminal signal-to-noise ratio, prior mismatch and stiffness of a process."""
 
 import json
 import math
@@ -14,23 +14,34 @@ from anisodiff.cli import common
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from anisodiff.forgetting import Forgetting
+    from anisodiff.diagnosis import Diagnosis
 
 
-def _table(title: str, result: "Forgetting") -> Table:
+def _ratio(snr: float) -> str:
+    """A ratio of powers, and the same in dB."""
+    return f"{snr:.2g} ({10 * math.log10(snr):.0f} dB)" if 0 < snr < math.inf else f"{snr:.2g}"
+
+
+def _table(title: str, result: "Diagnosis", explicit: bool) -> Table:
+    chance = f"(chance {100 * result.found_by_chance:.1f} %)"
     rows = {
         "images": f"{result.images} at {result.size[0]}x{result.size[1]}",
-        "signal-to-noise at T, mean to finest": "  ".join(f"{v:.2g}" for v in result.snr),
-        "correlation with the source": f"{result.correlation:.3f}",
-        "source found again, best linear detector": f"{100 * result.found_again:.1f} %",
-        "source found again, nearest in pixels": f"{100 * result.found_by_pixels:.1f} %",
-        "source found by chance": f"{100 * result.found_by_chance:.1f} %",
+        "SNR at T, all modes": _ratio(result.terminal_snr),
+        "SNR at T per band, mean color to finest": "  ".join(f"{v:.2g}" for v in result.snr),
+        "mutual information of U_0 and U_T, at most": f"{result.information:.3g} bits per image",
+        "KL from p_T to a noise-only Gaussian prior": f"{result.prior_mismatch:.3g} bits per image",
+        "correlation of U_0 and U_T": f"{result.correlation:.3f}",
+        "source identified, linear detector": f"{100 * result.found_again:.1f} % {chance}",
+        "source identified, nearest in pixels": f"{100 * result.found_by_pixels:.1f} % {chance}",
         "pixels of U_T given U_0 not Gaussian at 1 %": f"{100 * result.non_gaussian_pixels:.1f} %",
-        "excess kurtosis of the pixels, mean": f"{result.excess_kurtosis:.3f}",
-        "systematic drift of the channel means":
+        "excess kurtosis of a pixel, mean": f"{result.excess_kurtosis:.3f}",
+        "systematic change of the channel means":
             f"{result.mean_drift:.4f} ({result.mean_drift_sigma:.1f} standard errors)",
-        "noise of the channel means": f"{result.mean_noise:.4f}",
+        "standard deviation of the channel means": f"{result.mean_noise:.4f}",
     }  # fmt: skip
+    if result.stiffness is not None:
+        stable = "below 2" if explicit else "for any value"
+        rows["stiffness of a time step, 8 ∫α1"] = f"{result.stiffness:.2g}, stable {stable}"
     table = Table(title=title, title_justify="left", show_header=False)
     for row in rows.items():
         table.add_row(*row)
@@ -38,7 +49,7 @@ def _table(title: str, result: "Forgetting") -> Table:
 
 
 def _images(folder: Path, size: int, most: int) -> "Tensor":
-    """Images of a folder at size², or of a dataset prepared at that size."""
+    """At most ``most`` images of a folder, cropped and resized, or of a dataset prepared at this size."""
     from anisodiff.data import is_dataset, open_dataset, open_source, read_images
     from anisodiff.io.images import to_unit
 
@@ -56,7 +67,7 @@ def _images(folder: Path, size: int, most: int) -> "Tensor":
 
 
 def _states(images: "Tensor", name: str) -> "Tensor":
-    """The images as states in the latent space of an autoencoder, scaled by their own mean and deviation."""
+    """The images in latent space, standardized per channel."""
     from anisodiff.data.latents import LatentScale
     from anisodiff.latent.autoencoder import open_autoencoder
 
@@ -78,14 +89,14 @@ def diagnose(
     seed: int = common.SEED,
     device: str = common.DEVICE,
 ) -> None:
-    """Measure what the terminal state of a process still tells of its source, and what to change.
+    """Measure how much of an image the terminal state of a process retains, and say what to change.
 
     Example: anisodiff diagnose photos/ --process anisotropic --size 32
 
     In latent space: anisodiff diagnose photos/ --size 256 --latent stabilityai/sd-vae-ft-mse
     """
-    from anisodiff.forgetting import forgetting
-    from anisodiff.io.figures import FIGURES, caption, forgetting_figure, save_figure
+    from anisodiff.diagnosis import diagnose as measure
+    from anisodiff.io.figures import FIGURES, caption, diagnosis_figure, save_figure
     from anisodiff.runtime.devices import pick_device
 
     common.check_suffix("--output", output, *FIGURES)
@@ -95,20 +106,18 @@ def diagnose(
         images = _states(images, latent)
     title, shown = common.pick_process(process, config, overrides, max(images.shape[-2:]))
     with common.progress("simulating") as tick:
-        result = forgetting(shown, images, seed=seed, progress=tick)
+        result = measure(shown, images, seed=seed, progress=tick)
     if as_json:
-        numbers = {**result.as_dict(), "process": shown.identity(), "seed": seed}
-        numbers["snr"] = [v if math.isfinite(v) else None for v in result.snr]
-        typer.echo(json.dumps(numbers, indent=2))
+        typer.echo(json.dumps({**result.as_dict(), "process": shown.identity(), "seed": seed}, indent=2))
     else:
-        Console(markup=False, emoji=False).print(_table(title, result))
+        Console(markup=False, emoji=False).print(_table(title, result, getattr(shown, "taming", None) is not None))
         typer.echo(caption(shown))
-        typer.echo(f"Verdict: {result.verdict}.")
+        typer.echo(f"Result: {result.verdict}.")
         for line in result.advice:
             typer.echo(f"  - {line}")
         if result.images < 200:
-            typer.echo(f"  (only {result.images} images: rates and bands are rough; a few hundred are better)")
+            typer.echo(f"  (only {result.images} images: large errors; use a few hundred)")
     if output:
-        save_figure(forgetting_figure(result, title), output)
+        save_figure(diagnosis_figure(result, title), output)
         if not as_json:
             common.wrote(output)

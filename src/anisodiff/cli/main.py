@@ -29,7 +29,7 @@ class Verb(NamedTuple):
 VERBS = {
     "demo": Verb("demo:demo", "Run the forward processes and the shipped model once."),
     "forward": Verb("forward:forward", "Draw the trajectory of a forward process.", LIST_OF_PROCESSES),
-    "diagnose": Verb("diagnose:diagnose", "Measure what a process forgets of its start.", LIST_OF_PROCESSES),
+    "diagnose": Verb("diagnose:diagnose", "Measure how much of an image U_T retains.", LIST_OF_PROCESSES),
     "data": Verb("data:app", "Prepare images for training."),
     "autoencoder": Verb("autoencoder:app", "Train an autoencoder for --latent, or measure one."),
     "train": Verb("train:train", "Train a model, or resume its training.", LIST_OF_RECIPES),

@@ -71,8 +71,8 @@ class MaskedSampler(Sampler):
     def evaluations(self, model: Model, times: Tensor) -> int:
         return self.inner.evaluations(model, times)
 
-    def spent(self, model: Model, times: Tensor, memory: Memory) -> float:
-        return self.inner.spent(model, times, memory.get("inner", {}))
+    def nfe_used(self, model: Model, times: Tensor, memory: Memory) -> float:
+        return self.inner.nfe_used(model, times, memory.get("inner", {}))
 
     def __str__(self) -> str:
         return str(self.inner)

@@ -44,7 +44,7 @@ from anisodiff.priors import GaussianPrior, Prior
 from anisodiff.runtime.devices import pick_device
 from anisodiff.runtime.progress import bar
 from anisodiff.samplers import Sampler, SampleResult
-from anisodiff.tensors import wide
+from anisodiff.tensors import highest_precision
 from anisodiff.training.hooks import TrainingOutcome
 from anisodiff.training.model import Trained, load_model
 from anisodiff.training.run_folder import data_of
@@ -218,7 +218,7 @@ class Generator(LoadedModel, Shareable):
         prior, flow = self.prior("gaussian"), flow_sampler(self.plan.provided)
         assert isinstance(prior, GaussianPrior)
         ends = self.invert(torch.stack([first, second]), steps=steps, batch=batch).to(self.device)
-        places = torch.linspace(0, 1, count, dtype=wide(self.device), device=self.device)
+        places = torch.linspace(0, 1, count, dtype=highest_precision(self.device), device=self.device)
         start, end = prior.whitened(ends)
         path = slerp(start, end, places)
         states = prior.colored(path.to(prior.mean.dtype))

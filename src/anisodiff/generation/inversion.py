@@ -19,7 +19,7 @@ from anisodiff.models.base import Model
 from anisodiff.samplers import Sampler
 from anisodiff.samplers.flow import Heun, Midpoint, heun_flow, midpoint_flow
 from anisodiff.samplers.ode import Ode, heun_step_upward
-from anisodiff.tensors import moved
+from anisodiff.tensors import to_device
 
 
 def flow_sampler(provided: frozenset[str]) -> str:
@@ -42,7 +42,7 @@ def invert_flow(model: Model, sampler: Sampler, states: Tensor, times: Tensor) -
     if type(sampler) not in FORWARD_STEPS:
         raise ValueError(f"the sampler {sampler.name!r} cannot go back to the noise; use 'ode', 'heun' or 'midpoint'")
     z, step = model.to_coordinates(states), FORWARD_STEPS[type(sampler)]
-    for t, t_next in pairwise(torch.split(moved(times, states.device), 1)):
+    for t, t_next in pairwise(torch.split(to_device(times, states.device), 1)):
         z = step(model, z, t, t_next)
     return model.from_coordinates(z)
 

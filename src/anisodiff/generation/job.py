@@ -33,7 +33,7 @@ from anisodiff.io.records import json_text, write_json
 from anisodiff.io.tensor_files import Observe, unobserved
 from anisodiff.runtime.distributed import Distributed
 from anisodiff.runtime.progress import Progress, no_progress
-from anisodiff.tensors import wide
+from anisodiff.tensors import highest_precision
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -185,7 +185,7 @@ def write_samples(
                 if seed in todo:
                     folder.write(folder.by_seed[seed], pixels)
             done += len(part) * reverse.nfe
-        own = torch.tensor(spent, dtype=wide(distributed.device), device=distributed.device)
+        own = torch.tensor(spent, dtype=highest_precision(distributed.device), device=distributed.device)
         spent = float(distributed.total(own))  # and all have written
         if join is not None and distributed.leads:
             clear_orphans(out)

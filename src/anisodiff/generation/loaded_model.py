@@ -20,7 +20,7 @@ from anisodiff.processes import Process
 from anisodiff.registry import build_sampler, default_sampler, fit_sampler
 from anisodiff.runtime.cuda_graphs import Replayed
 from anisodiff.runtime.devices import pick_device
-from anisodiff.tensors import place
+from anisodiff.tensors import move_module
 from anisodiff.training.model import Execution, Plan, Trained
 
 
@@ -86,7 +86,7 @@ class LoadedModel:
         """Move the model to another device; ``precision`` as in `load`, where it is to change."""
         where = pick_device(device)
         self.model.wrap_network(lambda _: self._network)
-        place(self.model, where)
+        move_module(self.model, where)
         if self.codec is not None:
             self.codec.to(where)
         self._named_priors.clear()

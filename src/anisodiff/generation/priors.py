@@ -9,7 +9,7 @@
     heldout       as simulate, from images outside the training set
 
 A prior that starts from images carries them into the samples as far as the terminal state depends on its source.
-This dependence is measured (`anisodiff.forgetting`) on some of the same images and reported beside every result.
+This dependence is measured (`anisodiff.diagnosis`) on some of the same images and reported beside every result.
 """
 
 from collections.abc import Mapping
@@ -25,14 +25,14 @@ from anisodiff import notation
 from anisodiff.data import Dataset, is_dataset, open_dataset, open_source, read_images
 from anisodiff.data.dataset import fingerprint
 from anisodiff.dct import dct2
-from anisodiff.forgetting import forgetting
+from anisodiff.diagnosis import diagnose
 from anisodiff.gaussian_kernel import grid_decay
 from anisodiff.latent.codec import Codec
 from anisodiff.noise import KeyedNoise, combine
 from anisodiff.priors import ConditionalPrior, Encoded, GaussianPrior, Images, Prior, SimulatedPrior, take
 from anisodiff.processes import Process
 from anisodiff.runtime.progress import Progress
-from anisodiff.tensors import precise, wide
+from anisodiff.tensors import highest_precision, to_float64
 
 PriorImages = str | Path | Dataset | Tensor
 """A prepared dataset, or a folder, zip, npy or npz of pictures, or a tensor [N, C, H, W] in [0, 1]."""
@@ -111,9 +111,9 @@ def conditional_prior(process: Process, pool: Pool, device: torch.device, pairs:
     keys = combine(0xC09D, torch.arange(len(images), device=device))
     parts = zip(torch.split(images, 128), torch.split(keys, 128))
     states = torch.cat([process.draw(part, process.T, KeyedNoise(key)) for part, key in parts])
-    before, after = precise(images).mean((0, 2, 3)), precise(states).mean((0, 2, 3))
-    x = dct2(precise(images) - before[:, None, None])
-    y = dct2(precise(states) - after[:, None, None])
+    before, after = to_float64(images).mean((0, 2, 3)), to_float64(states).mean((0, 2, 3))
+    x = dct2(to_float64(images) - before[:, None, None])
+    y = dct2(to_float64(states) - after[:, None, None])
     gain = (x * y).mean((0, 1)) / x.square().mean((0, 1)).clamp(min=1e-300)
     rest = (y - gain * x).square().mean((0, 1))
     gain, rest, before, after = (value.to(images) for value in (gain, rest, before, after))
@@ -122,7 +122,7 @@ def conditional_prior(process: Process, pool: Pool, device: torch.device, pairs:
 
 def _exact(process: Any, pool: Pool, device: torch.device) -> ConditionalPrior:
     one = pool.some(1, device)
-    end = torch.full((1,), process.T, dtype=wide(device), device=device)
+    end = torch.full((1,), process.T, dtype=highest_precision(device), device=device)
     gain = grid_decay(process.equation, torch.zeros_like(end), end, one)[0, 0]
     level = one.new_zeros(one.shape[1])
     return ConditionalPrior(pool.images, gain, process.variance(one, 0.0, process.T)[0, 0], level, level)
@@ -171,7 +171,7 @@ class NamedPrior:
         """Measured where samples start from images; None where they do not, or there is only one."""
         if self.pool is None or len(self.pool) < 2 or not self.starts_from_images:
             return None
-        found = forgetting(self.process, self.pool.some(MEASURED_ON, device), progress=progress)
+        found = diagnose(self.process, self.pool.some(MEASURED_ON, device), progress=progress)
         return Leakage(
             images=found.images,
             correlation=found.correlation,

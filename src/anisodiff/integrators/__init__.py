@@ -1,4 +1,4 @@
-"""Discretization in time: tamed Euler–Maruyama, the frozen-operator exponential step, the image's path with noise."""
+"""Discretization in time: tamed Euler–Maruyama, the frozen-operator exponential step, and `signal`."""
 
 from anisodiff.integrators.base import Frozen, LocalKernel, TimeStep, node_of, node_times
 from anisodiff.integrators.exponential import Exponential

@@ -1,8 +1,8 @@
-"""What a time step is.
+"""The contract of a time step.
 
-All our time steps freeze something at the nodes of a fixed time grid and then move *exactly* until the next node:
-tamed Euler–Maruyama freezes drift and noise scale, the exponential step the edge weights, `signal` the image. So one
-contract serves all, and the piece between two nodes is a Gaussian kernel.
+Every time step freezes a part of the equation at the nodes of a fixed time grid and solves the rest *exactly* up to
+the next node: tamed Euler–Maruyama freezes the drift and the noise scale, the exponential step the edge weights,
+`signal` the image. So the transition kernel between two nodes is Gaussian.
 """
 
 from abc import ABC, abstractmethod
@@ -15,107 +15,100 @@ from anisodiff.equation import Equation
 from anisodiff.noise import Randomness
 from anisodiff.statistics import window_phases
 from anisodiff.stencils import Drift
-from anisodiff.tensors import made_once, moved
+from anisodiff.tensors import cached, to_device
 
 
 class LocalKernel(NamedTuple):
-    """A draw from the Gaussian kernel N(m, C) of the piece s → t, with what can be learned from it; [B, C, H, W]."""
+    """A draw from the Gaussian kernel N(m, C) of U_t given U_s, with its regression targets; [B, C, H, W] each."""
 
     state: Tensor
     """u_t = m + C^{1/2} ξ."""
     score: Tensor
-    """−C^{−1/2} ξ = ∇ log p(u_t | u_s); its mean given u_t alone is the score ∇ log p_t(u_t)."""
+    """−C^{−1/2} ξ = ∇ log p(u_t | u_s); its mean given u_t is the score ∇ log p_t(u_t)."""
     drift: Tensor
-    """The frozen drift at u_t; its mean given u_t alone is the projected drift of the process."""
+    """The frozen drift at u_t; its mean given u_t is the projected drift of the process."""
 
 
 class Frozen(ABC):
-    """What was frozen at a node, and the Gaussian kernel that follows from it until the next node."""
+    """The equation frozen at a node: the Gaussian kernel up to the next node."""
 
     @abstractmethod
     def advance(self, u: Tensor, xi: Tensor | None, s: Tensor, t: Tensor) -> Tensor:
-        """A draw of U_t given U_s = u [B, C, H, W] from white noise ``xi`` (None: the mean); s ≤ t, [B] or [1]."""
+        """U_t = m + C^{1/2}ξ given U_s = u [B, C, H, W], for white noise ``xi`` (None: m); s ≤ t, [B] or [1]."""
 
     @abstractmethod
     def across(self, u: Tensor, xi: Tensor | None) -> Tensor:
-        """The same from the node to the next one; for what was frozen at one node for all samples."""
+        """`advance` from the node to the next one, if it is the same node for all samples."""
 
     @abstractmethod
     def kernel(self, u: Tensor, xi: Tensor, s: Tensor, t: Tensor) -> LocalKernel:
-        """The same draw with its conditional score and the frozen drift; s < t."""
+        """`advance` with the conditional score and the frozen drift; s < t."""
 
     @abstractmethod
     def log_determinant(self, probe: Tensor, s: Tensor, t: Tensor) -> Tensor:
-        """ln det C of the kernel, float64 [B]; s < t.
-
-        ``probe`` [B, C, H, W] are independent signs: where the determinant is estimated, its mean over them is right.
-        """
+        """ln det C, float64 [B], or an unbiased estimate from independent signs ``probe`` [B, C, H, W]; s < t."""
 
 
 class TimeStep(ABC):
-    """Discretization in time; subclasses are frozen dataclasses, part of a process's identity."""
+    """Discretization in time; subclasses are frozen dataclasses and part of the identity of a process."""
 
     plain_noise: ClassVar[bool] = False
-    """Whether nothing smooths the noise: a state is Gaussian about a function of its image, its covariance q ∫α2²."""
+    """Whether the drift acts on the image alone: given the image, a state is Gaussian with covariance q ∫α2²."""
 
     @abstractmethod
     def check(self, equation: Equation, stencil: str) -> None:
-        """Refuse a combination this step cannot integrate, naming what to change."""
+        """Raise a ValueError for a combination that this step cannot integrate."""
 
     @abstractmethod
     def nodes(self, equation: Equation) -> tuple[float, ...]:
         """The time grid 0 = t_0 < … < t_K = T."""
 
     def jumps(self, equation: Equation) -> tuple[float, ...]:
-        """Times between which the drift of a path is smooth, 0 and T among them."""
+        """Times at which the drift of a path may jump, and 0 and T."""
         return self.nodes(equation)
 
     def noise(self, equation: Equation, t: Tensor, like: Tensor) -> Tensor | None:
-        """Variance of the modes of a state at ``t`` [1] given its image, [H, W]; None where it has to be measured."""
+        """Variance of the DCT modes of U_t given U_0 at ``t`` [1], [H, W]; None without a closed form."""
         return None
 
     @property
     def taming(self) -> Any:
-        """The step itself where it tames its drift (`TamedEuler`), else None."""
+        """The step itself if it is `TamedEuler`, else None."""
         return None
 
     def snap_to_grid(self, equation: Equation, t: Tensor) -> Tensor:
-        """The times that are learned in place of ``t``: those at which the target has low variance."""
+        """Training times in place of ``t``, at which the variance of the target is lower."""
         return t
 
-    def cells(self, equation: Equation) -> tuple[tuple[float, ...], Tensor]:
-        """Times 0 … T across which the drift may jump, and the phases of a cell at which statistics are estimated."""
+    def statistics_grid(self, equation: Equation) -> tuple[tuple[float, ...], Tensor]:
+        """Edges 0 … T of the intervals of `statistics`, and the phases in each."""
         edges = self.jumps(equation)
         return edges, window_phases(len(edges) - 1)
 
     def compiled(self) -> "TimeStep":
-        """The same law, compiled."""
+        """The same step with compiled functions."""
         return self
 
     @abstractmethod
     def freeze(self, equation: Equation, drift: Drift, u: Tensor, node: int | Tensor) -> Frozen:
-        """Freeze the equation at state ``u`` of node number ``node`` (one for all, or one per sample, int64 [B])."""
+        """Freeze the equation at state ``u`` and the node with index ``node`` (one, or one per sample, int64 [B])."""
 
-    def walk(
+    def integrate(
         self, equation: Equation, stencil: str, u: Tensor, t: Tensor, steps: int, rng: Randomness
     ) -> Tensor | None:
-        """All ``steps`` steps at once: states ``u`` of time 0 at the samples' own times ``t``, float64 [B].
+        """``steps`` steps in one fused kernel: from ``u`` at time 0 to the time of each sample ``t``, float64 [B].
 
-        None where there is no fused form for these, and one freezes node after node. Each step takes a draw of
-        ``rng``, as node after node.
+        None if there is no such kernel: the caller then steps from node to node, with the same draws of ``rng``.
         """
         return None
 
 
 def node_of(nodes: Tensor, t: Tensor) -> Tensor:
-    """The node k with t ∈ (t_k, t_{k+1}] for times ``t`` [B], int64; −1 for t = 0.
-
-    A node that was missed by rounding is still that node.
-    """
+    """k with t ∈ (t_k, t_{k+1}] for times ``t`` [B], int64; −1 for t = 0. Tolerates rounding of t."""
     return torch.searchsorted(nodes + 1e-9 * nodes[-1], t.contiguous()) - 1
 
 
-@made_once
+@cached
 def node_times(equation: Equation, step: TimeStep, device: torch.device) -> Tensor:
     """The time grid of ``step``, float64 [K+1], on a device."""
-    return moved(torch.tensor(step.nodes(equation), dtype=torch.float64), device)
+    return to_device(torch.tensor(step.nodes(equation), dtype=torch.float64), device)

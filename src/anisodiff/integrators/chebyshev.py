@@ -2,8 +2,8 @@
 
     f(Z) v ≈ Σ_{j≤n} c_j T_j(X) v,      X = Z/4 − 1,      T_{j+1} = 2X T_j − T_{j−1}
 
-Only stencil products are needed. c_j interpolates f at the n+1 extrema of T_n, so the error in the operator norm
-is at most 2 Σ_{j>n} |c_j|: :func:`degree_for` picks n from that bound.
+Each term is one stencil product. c_j interpolates f at the n+1 extrema of T_n, so the error in the operator norm
+is at most 2 Σ_{j>n} |c_j|; `degree_for` chooses n from this bound.
 """
 
 import math
@@ -12,42 +12,39 @@ import torch
 from torch import Tensor
 
 from anisodiff.stencils.flux import EdgeWeights, apply_edges
-from anisodiff.tensors import made_once, moved, wide
+from anisodiff.tensors import cached, highest_precision, to_device
 
 SPECTRUM = 8.0
 FINE = 1024
-"""Number of nodes on which the series is resolved when its degree is chosen."""
+"""Nodes of the series from which the degree is chosen."""
 
 
 def nodes(degree: int, device: torch.device) -> Tensor:
-    """The eigenvalues z ∈ [0, 8] at which a function is sampled for a polynomial of that degree, [n+1].
-
-    The extrema of T_n. z = 0 is one of them, where every function here is exact: the channel mean is kept.
-    """
-    j = torch.arange(degree + 1, dtype=wide(device), device=device)
+    """The extrema of T_n as eigenvalues z ∈ [0, 8], descending, [n+1]; z = 0 is one, so the channel mean is exact."""
+    j = torch.arange(degree + 1, dtype=highest_precision(device), device=device)
     return SPECTRUM * torch.cos(0.5 * math.pi * j / degree) ** 2
 
 
-@made_once
+@cached
 def _interpolation(degree: int, device: torch.device) -> Tensor:
-    """The matrix [n+1, n+1] that turns values at the nodes into coefficients (a DCT-I)."""
+    """The matrix [n+1, n+1] from values at the nodes to coefficients (a DCT-I)."""
     j = torch.arange(degree + 1, dtype=torch.float64)
     matrix = 2.0 / degree * torch.cos(math.pi * j[:, None] * j[None, :] / degree)
     for end in (0, degree):
         matrix[end] *= 0.5
         matrix[:, end] *= 0.5
-    return moved(matrix, device)
+    return to_device(matrix, device)
 
 
 def coefficients(values: Tensor) -> Tensor:
-    """c [..., n+1] of the interpolant from a function's ``values`` [..., n+1] at the :func:`nodes`."""
+    """c [..., n+1] from ``values`` [..., n+1] of a function at the `nodes`."""
     return values @ _interpolation(values.shape[-1] - 1, values.device).mT
 
 
 def degree_for(values: Tensor, tolerance: float) -> int:
-    """The smallest degree n with 2 Σ_{j>n} |c_j| ≤ tolerance·max|f|, for all rows of ``values`` [M, FINE] at once.
+    """The smallest degree n with 2 Σ_{j>n} |c_j| ≤ tolerance·max|f| for all rows of ``values`` [M, FINE].
 
-    A function so stiff that its series is not resolved is refused.
+    A ValueError if n > FINE/2, where the series is not resolved.
     """
     assert values.shape[-1] == FINE
     c = coefficients(values).abs()
@@ -60,19 +57,19 @@ def degree_for(values: Tensor, tolerance: float) -> int:
 
 
 def start(w: EdgeWeights, v: Tensor, c: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """T_0 v, T_1 v and their share of the sum."""
+    """T_0 v, T_1 v and the sum of these two terms."""
     first = -(2.0 / SPECTRUM) * apply_edges(w, v) - v
     return v, first, c[0] * v + c[1] * first
 
 
 BUNCH = 6
-"""Terms that one call of `recur_bunch` takes: a compiled call costs more to launch than its kernels take to run."""
+"""Terms of one compiled call of `recur_bunch`: the call takes longer to launch than the kernels to run."""
 
 
 def recur_bunch(
     w: EdgeWeights, before: Tensor, now: Tensor, total: Tensor, c: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """`recur` for BUNCH terms, c [BUNCH, …]; returns the last two T_j v and the sum."""
+    """`recur` for BUNCH terms, c [BUNCH, …]: the last two T_j v and the sum."""
     for j in range(BUNCH):
         following, total = recur(w, before, now, total, c[j])
         before, now = now, following
@@ -80,6 +77,6 @@ def recur_bunch(
 
 
 def recur(w: EdgeWeights, before: Tensor, now: Tensor, total: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
-    """T_{j+1} v and the sum with its share added."""
+    """T_{j+1} v and the sum with this term."""
     following = -(4.0 / SPECTRUM) * apply_edges(w, now) - 2.0 * now - before
     return following, total + c * following

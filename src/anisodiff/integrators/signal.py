@@ -1,16 +1,15 @@
-"""Smooth the image, not the noise: the drift is that of the image's own path.
+"""Smooth the image, not the noise: the drift is a function of the noise-free path M.
 
-    dU = L(M)M dt + α2 dW,      dM = L(M)M dt,  M_0 = U_0,      so      U_t = M_t + ∫_0^t α2 dW
+    dU = α1 L(M)M dt + α2 dW,      dM = α1 L(M)M dt,  M_0 = U_0,      so      U_t = M_t + ∫_0^t α2 dW
 
-M, the noise-free part of the state, is the Perona–Malik flow of the image. The edge detector sees the image at all
-times, never the noise, and the noise is white (or has the spectrum q of its correlation length) however long the
-image has been smoothed: it does not draw the edges of an image that it hides, as noise does that a frozen operator
-has smoothed. Given the image the state is Gaussian, so the target of the score has the variance of `ve`'s. The drift
-depends on the image and has to be learned.
+M is the Perona–Malik flow of the image. Edge weights depend on the image only, and the noise stays white (or keeps
+the spectrum q of its correlation length); with `exponential`, the frozen operator imprints the edges of the image on
+the noise. Given the image, a state is Gaussian, and the score target has the variance of `ve`. The drift depends on
+the image and must be learned.
 
-The flow of M is that of `exponential`: weights w(M_s; λ1 at the window's midpoint) in windows from s on. A window may
-be cut into steps, each with its own weights. The drift jumps at every one of them, by the less the shorter they are;
-statistics and samplers take it as continuous inside a window.
+M is integrated by `exponential`: weights w(M_s; λ1 at the midpoint of the window). A window may be divided into
+steps, each with its own weights. The drift jumps at each step; statistics and samplers treat it as continuous in a
+window.
 """
 
 import dataclasses
@@ -29,7 +28,7 @@ from anisodiff.integrators.base import Frozen, LocalKernel, TimeStep, node_of, n
 from anisodiff.integrators.exponential import Exponential, require_flux, with_smoothing_end
 from anisodiff.stencils import Drift
 from anisodiff.stencils.flux import apply_edges
-from anisodiff.tensors import widened
+from anisodiff.tensors import to_highest_precision
 
 
 def _variance(equation: Equation, s: Tensor, t: Tensor, like: Tensor) -> Tensor:
@@ -40,7 +39,7 @@ def _variance(equation: Equation, s: Tensor, t: Tensor, like: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class FrozenImage(Frozen):
-    """An image, and with it everything but the noise."""
+    """The path M of one image."""
 
     equation: Equation
     flow: Exponential
@@ -48,15 +47,15 @@ class FrozenImage(Frozen):
     image: Tensor
 
     @cached_property
-    def _passed(self) -> list[Tensor]:
-        """M at the nodes passed so far, beginning with the image."""
+    def _nodes(self) -> list[Tensor]:
+        """M at the nodes computed so far."""
         return [self.image]
 
     def _at_nodes(self, last: int) -> list[Tensor]:
-        while len(self._passed) <= last:
-            u, k = self._passed[-1], len(self._passed) - 1
-            self._passed.append(self.flow.freeze(self.equation, self.drift, u, k).across(u, None))
-        return self._passed
+        while len(self._nodes) <= last:
+            u, k = self._nodes[-1], len(self._nodes) - 1
+            self._nodes.append(self.flow.freeze(self.equation, self.drift, u, k).across(u, None))
+        return self._nodes
 
     def path(self, t: Tensor) -> tuple[Tensor, Tensor]:
         """M_t and α1 L(w) M_t [B, C, H, W] at times ``t``, float64 [B] or [1]."""
@@ -66,7 +65,7 @@ class FrozenImage(Frozen):
         t = t.expand(len(begin))
         nodes = node_times(self.equation, self.flow, t.device)
         node = node_of(nodes, t).clamp(min=0)
-        # on a GPU nobody may wait to see how far it is: all the way
+        # on a GPU reading node.max() would synchronize: compute all nodes
         last = int(node.max()) if t.device.type == "cpu" and len(t) else self.flow.windows - 1
         for k, u in enumerate(self._at_nodes(last)):
             begin = torch.where((node == k)[:, None, None, None], u, begin)
@@ -76,38 +75,35 @@ class FrozenImage(Frozen):
         return mean, alpha1 * apply_edges(frozen.weights, mean)
 
     def root(self, s: Tensor, t: Tensor) -> Tensor:
-        """√(q ∫_s^t α2²), [B, 1, H, W]: the standard deviation of the modes of the noise."""
+        """√(q ∫_s^t α2²), [B, 1, H, W]: standard deviation of the DCT modes of the noise."""
         return _variance(self.equation, s, t, self.image).sqrt()
 
     def _shaped(self, xi: Tensor, factor: Tensor) -> Tensor:
-        """White noise with its modes multiplied."""
+        """White noise with its DCT modes multiplied by ``factor``."""
         return factor * xi if self.equation.correlation_length == 0 else idct2(factor * dct2(xi))
 
     def noise(self, xi: Tensor, s: Tensor, t: Tensor) -> Tensor:
-        """What the noise adds between ``s`` and ``t``, from white ``xi``."""
+        """∫_s^t α2 dW from white ``xi``."""
         return self._shaped(xi, self.root(s, t))
 
     def advance(self, u: Tensor, xi: Tensor | None, s: Tensor, t: Tensor) -> Tensor:
-        """U_s + M_t − M_s + noise; where t = s, u to the last bit."""
+        """U_s + M_t − M_s + noise; exactly u for t = s."""
         moved = u + (self.path(t)[0] - self.path(s)[0])
         if xi is not None and self.equation.noisy:
             moved = moved + self.noise(xi, s, t)
         return torch.where((t > s)[:, None, None, None], moved, u)
 
     def across(self, u: Tensor, xi: Tensor | None) -> Tensor:
-        """From 0 to T: there are no nodes between."""
         nodes = node_times(self.equation, self.flow, u.device)
         return self.advance(u, xi, nodes[:1], nodes[-1:])
 
     def kernel(self, u: Tensor, xi: Tensor, s: Tensor, t: Tensor) -> LocalKernel:
-        """The kernel from the image itself: s is 0."""
         mean, drift = self.path(t)
         root = self.root(s, t)
         return LocalKernel(mean + self._shaped(xi, root), self._shaped(xi, -1.0 / root), drift)
 
     def log_determinant(self, probe: Tensor, s: Tensor, t: Tensor) -> Tensor:
-        """Of noise that nothing has shaped: exact."""
-        return 2 * probe.shape[1] * widened(self.root(s, t)).log().sum((-3, -2, -1))
+        return 2 * probe.shape[1] * to_highest_precision(self.root(s, t)).log().sum((-3, -2, -1))
 
 
 @dataclass(frozen=True)
@@ -119,20 +115,17 @@ class Signal(TimeStep):
     windows: int = 10
     tolerance: float = 1e-6
     steps: int = field(default=1, metadata={"unless_default": True})
-    """Of the flow in each window."""
-    compile: bool = field(default=False, compare=False, metadata={"law": False})
+    """Steps of M in each window."""
+    compile: bool = field(default=False, compare=False, metadata={"identity": False})
     blur: float = field(default=0.0, metadata={"unless_default": True})
-    """As of `exponential`."""
+    """As in `exponential`."""
     turned: bool = field(default=False, metadata={"unless_default": True})
-    """As of `exponential`."""
+    """As in `exponential`."""
 
     def __post_init__(self) -> None:
-        steps, whole = notation.number(self.steps, "steps of a window"), self._windows(1)
-        if not 1 <= steps <= 1000 or steps != int(steps):
-            raise ValueError(f"steps of a window must be a whole number from 1 to 1000, got {steps:g}")
-        object.__setattr__(self, "steps", int(steps))
+        notation.check_number(self, "steps", 1, 1000, whole=True, what="steps of a window")
         for name in ("windows", "tolerance", "compile", "blur", "turned"):
-            object.__setattr__(self, name, getattr(whole, name))
+            object.__setattr__(self, name, getattr(self._windows(1), name))
 
     def _windows(self, steps: int) -> Exponential:
         return Exponential(
@@ -142,33 +135,30 @@ class Signal(TimeStep):
 
     @property
     def flow(self) -> Exponential:
-        """The steps of the image's path."""
+        """The time step of M."""
         return self._windows(self.steps)
 
     def check(self, equation: Equation, stencil: str) -> None:
-        """Needs the symmetric stencil and isotropic noise."""
         require_flux(equation, stencil, "signal")
         self.flow.check_windows(equation)
 
     def nodes(self, equation: Equation) -> tuple[float, ...]:
-        """The image is frozen once and for all."""
         return (0.0, equation.T)
 
     def jumps(self, equation: Equation) -> tuple[float, ...]:
-        """The windows: weights and λ1 change there; and where the smoothing ends."""
+        """The window edges, and where the smoothing ends."""
         return with_smoothing_end(equation, self._windows(1).nodes(equation))
 
     def noise(self, equation: Equation, t: Tensor, like: Tensor) -> Tensor:
-        """q ∫_0^t α2²: nothing has smoothed it."""
+        """q ∫_0^t α2²."""
         return _variance(equation, torch.zeros_like(t), t, like)[0, 0]
 
     def freeze(self, equation: Equation, drift: Drift, u: Tensor, node: int | Tensor) -> FrozenImage:
-        """The image ``u``."""
         return FrozenImage(equation, self.flow, drift, u)
 
-    def cells(self, equation: Equation) -> tuple[tuple[float, ...], Tensor]:
-        """Nothing diverges where a cell begins, so one place lies there too."""
-        edges, phases = super().cells(equation)
+    def statistics_grid(self, equation: Equation) -> tuple[tuple[float, ...], Tensor]:
+        """With one more phase near 0, because no target diverges there."""
+        edges, phases = super().statistics_grid(equation)
         return edges, torch.cat([phases.new_tensor([1e-3]), phases])
 
     def compiled(self) -> "Signal":

@@ -2,9 +2,10 @@
 
     u_{k+1} = u_k + Δt·b/(1 + Δt‖b‖^γ) + g2·ΔW,      b = b(t_k, u_k)
 
-The paper's formula lacks the Δt on the drift. Between two nodes the drift and g2 stay what they were at the node
-(the usual continuous-time interpolation), so any time can be asked for. The paper does not define the norm,
-though the law depends on it: it is an option and part of the identity.
+The formula in the paper lacks the Δt before the drift. Between two nodes the drift and g2 keep their values at the
+node (the usual continuous-time interpolation), so a state exists at any t. Where Δt does not divide T, the last step
+is shorter, with the same taming. The paper does not define the norm, though the distribution depends on it: it is an
+option and part of the identity.
 """
 
 import dataclasses
@@ -22,17 +23,17 @@ from anisodiff.noise import KeyedNoise, Randomness, correlate
 from anisodiff.statistics import step_phases
 from anisodiff.stencils import Drift
 from anisodiff.stencils.gradient import noise_scale, per_sample
-from anisodiff.tensors import compiled, made_once, moved, widened
+from anisodiff.tensors import cached, compiled, to_device, to_highest_precision
 
-_CELLS = 20
+_INTERVALS = 20
 NORMS = ("image", "rms", "element", "none")
 
 
 def tame(b: Tensor, dt: float, gamma: float, norm: str) -> Tensor:
-    """b/(1 + Δt‖b‖^γ): for γ = 1 its norm times Δt never exceeds 1, however stiff b is.
+    """b̃ = b/(1 + Δt‖b‖^γ); for γ = 1, Δt‖b̃‖ < 1.
 
-    Norms of one sample's drift [C, H, W]: ``image`` ℓ2 over all its elements, ``rms`` that divided by √(C·H·W),
-    ``element`` each element's own absolute value, ``none`` no taming (plain Euler–Maruyama).
+    Norms for each sample [C, H, W]: ``image`` ℓ2 over all elements, ``rms`` that divided by √(C·H·W), ``element`` the
+    absolute value of each element, ``none`` no taming (plain Euler–Maruyama).
     """
     if norm == "none":
         return b
@@ -64,24 +65,27 @@ def euler_update(
     return u
 
 
-@made_once
+@cached
 def _coefficients(equation: Equation, step: "TamedEuler", device: torch.device) -> tuple[Tensor, ...]:
-    """α1, 1/λ1, α2, 1/λ2 at all nodes, and these, [5][K]: made once, so that a step launches nothing for them."""
+    """α1, 1/λ1, α2, 1/λ2 at the nodes, and the nodes, [K + 1] each."""
     t = torch.tensor(step.nodes(equation), dtype=torch.float64)
-    found = equation.alpha1(t), equation.inv_lambda1(t), equation.alpha2(t), equation.inv_lambda2(t), t
-    return tuple(moved(x, device) for x in found)
+    values = equation.alpha1(t), equation.inv_lambda1(t), equation.alpha2(t), equation.inv_lambda2(t), t
+    return tuple(to_device(x, device) for x in values)
 
 
 @dataclass(frozen=True)
 class FrozenEuler(Frozen):
-    """Tamed drift and noise scale of one node."""
+    """Tamed drift and noise scale at one node."""
 
     drift: Tensor | None
+    """b̃."""
     scale: Tensor | None
+    """g2."""
     length: float
+    """ℓ."""
     compile: bool = False
     span: Tensor | None = None
-    """The node and the next one, [2], where they are the same for all samples."""
+    """The node and the next one, [2], if they are the same for all samples."""
 
     def advance(self, u: Tensor, xi: Tensor | None, s: Tensor, t: Tensor) -> Tensor:
         """u + (t−s)·b̃ + √(t−s)·g2·Q^{1/2}ξ."""
@@ -91,7 +95,6 @@ class FrozenEuler(Frozen):
         return moved
 
     def across(self, u: Tensor, xi: Tensor | None) -> Tensor:
-        """The whole step."""
         assert self.span is not None
         return self.advance(u, xi, self.span[:1], self.span[1:])
 
@@ -104,11 +107,11 @@ class FrozenEuler(Frozen):
         return LocalKernel(self.advance(u, xi, s, t), score, drift)
 
     def log_determinant(self, probe: Tensor, s: Tensor, t: Tensor) -> Tensor:
-        """Σ ln((t−s)·g2²): exact."""
+        """Σ ln((t−s)·g2²)."""
         if self.scale is None or self.length > 0:
             raise ValueError("a density needs white noise: set intensity > 0 and correlation_length = 0")
         variance = per_sample(t - s, probe) * self.scale.square()
-        return widened(variance.expand(probe.shape)).log().sum((-3, -2, -1))
+        return to_highest_precision(variance.expand(probe.shape)).log().sum((-3, -2, -1))
 
 
 @dataclass(frozen=True)
@@ -118,7 +121,7 @@ class TamedEuler(TimeStep):
     dt: float = 0.01
     gamma: float = 1.0
     norm: str = "image"
-    compile: bool = field(default=False, compare=False, metadata={"law": False})
+    compile: bool = field(default=False, compare=False, metadata={"identity": False})
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "compile", notation.switch(self.compile, "compile"))
@@ -127,11 +130,9 @@ class TamedEuler(TimeStep):
             if not math.isfinite(value) or value <= 0:
                 raise ValueError(f"{name} of the tamed step must be finite and > 0, got {value:g}")
             object.__setattr__(self, name, value)
-        if self.norm not in NORMS:
-            raise ValueError(f"unknown taming norm {self.norm!r}; {notation.nearest(str(self.norm), NORMS)}")
+        notation.check_choice(self.norm, NORMS, "taming norm")
 
     def check(self, equation: Equation, stencil: str) -> None:
-        """Integrates everything that is smooth in time; only the grid must make sense."""
         if equation.smoothing_end is not None:
             raise ValueError(
                 f"the tamed step cannot stop smoothing between its steps, got diffusivity={equation.diffusivity}; "
@@ -152,22 +153,21 @@ class TamedEuler(TimeStep):
         return self
 
     def snap_to_grid(self, equation: Equation, t: Tensor) -> Tensor:
-        """The end of the step that t lies in: the last piece is a whole one."""
+        """The end of the step that contains t, where the variance of the target is lowest."""
         return (torch.ceil(t / self.dt - 1e-6) * self.dt).clamp(min=self.dt, max=equation.T)
 
-    def cells(self, equation: Equation) -> tuple[tuple[float, ...], Tensor]:
-        """Single steps are so short that they need no edges of their own: twenty cells of whole steps."""
+    def statistics_grid(self, equation: Equation) -> tuple[tuple[float, ...], Tensor]:
+        """Twenty intervals of whole steps: the jump of the drift from step to step is small."""
         nodes = self.nodes(equation)
-        together = max(2, -(-(len(nodes) - 1) // _CELLS))  # two at least, to interpolate between
+        together = max(2, -(-(len(nodes) - 1) // _INTERVALS))  # two at least, to interpolate between
         return (*nodes[:-1:together], nodes[-1]), step_phases(together)
 
     def compiled(self) -> "TamedEuler":
         return dataclasses.replace(self, compile=True)
 
     def freeze(self, equation: Equation, drift: Drift, u: Tensor, node: int | Tensor) -> FrozenEuler:
-        """b̃ and g2 at the node's time and state."""
-        *known, nodes = _coefficients(equation, self, u.device)
-        alpha1, inv_lambda1, alpha2, inv_lambda2 = (x[node] for x in known)
+        *tables, nodes = _coefficients(equation, self, u.device)
+        alpha1, inv_lambda1, alpha2, inv_lambda2 = (x[node] for x in tables)
         b = scale = None
         if equation.smooths:
             make = compiled(tamed_drift, self.compile)
@@ -179,10 +179,10 @@ class TamedEuler(TimeStep):
         span = nodes[node : node + 2] if isinstance(node, int) else None
         return FrozenEuler(b, scale, equation.correlation_length, self.compile, span)
 
-    def walk(
+    def integrate(
         self, equation: Equation, stencil: str, u: Tensor, t: Tensor, steps: int, rng: Randomness
     ) -> Tensor | None:
-        """Fused (`kernels.chain`, `kernels.tiles`): on CUDA, for white keyed noise or none."""
+        """By `kernels.chain` or `kernels.tiles`: on CUDA, for white keyed noise or none."""
         if equation.noisy and (type(rng) is not KeyedNoise or equation.correlation_length > 0):
             return None
         noise = rng if isinstance(rng, KeyedNoise) and equation.noisy else None
@@ -194,8 +194,8 @@ class TamedEuler(TimeStep):
             stencil=stencil, smooths=equation.smooths, noisy=equation.noisy, additive=equation.additive,
             dt=self.dt, gamma=self.gamma, norm=self.norm,
         )  # fmt: skip
-        walk = chain.walk if u[:1].numel() <= kernels.LARGEST_IMAGE else tiles.walk
-        return walk(u, t, steps, _coefficients(equation, self, u.device), noise, rule)
+        integrate = chain.integrate if u[:1].numel() <= kernels.LARGEST_IMAGE else tiles.integrate
+        return integrate(u, t, steps, _coefficients(equation, self, u.device), noise, rule)
 
     def __str__(self) -> str:
         return notation.write("tamed", self)

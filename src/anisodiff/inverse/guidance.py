@@ -173,38 +173,38 @@ def _score(model: ScoreModel, likelihood: Likelihood) -> Guided:
 def _velocity(model: VelocityModel, likelihood: Likelihood) -> Guided:
     """w − s/(1 − t)·∇ log p(y | z), since the score is −(z + (1 − t)w)/s, s = t + σmin(1 − t)."""
 
-    def answer(z: Tensor, t: Tensor, dropout_key: Tensor | None = None, labels: Tensor | None = None) -> Tensor:
+    def predict(z: Tensor, t: Tensor, dropout_key: Tensor | None = None, labels: Tensor | None = None) -> Tensor:
         noise = model.process.noise(t).to(z.dtype)[:, None, None, None]
         ratio = noise / (1 - t).clamp(min=_LEAST_SIGNAL).to(z.dtype)[:, None, None, None]
         with torch.enable_grad():
             z = z.detach().requires_grad_(True)
-            w = model.answer(z, t, dropout_key, labels)
+            w = model.predict(z, t, dropout_key, labels)
             gradient = likelihood.gradient(model.image(z, t, w), z, t, lambda p: 0.5 * noise * ratio * p)
         return w.detach() - ratio * gradient
 
-    return answer
+    return predict
 
 
 def _noise(model: ScaledNoiseModel, likelihood: Likelihood) -> Guided:
     """n − s²·∇ log p(y | z), since the score is −n/s²; with the spread s of the predicted image."""
 
-    def answer(z: Tensor, t: Tensor, dropout_key: Tensor | None = None, labels: Tensor | None = None) -> Tensor:
+    def predict(z: Tensor, t: Tensor, dropout_key: Tensor | None = None, labels: Tensor | None = None) -> Tensor:
         kept = model.process.signal_power(t).sqrt().to(z.dtype)[:, None, None, None]
         with torch.enable_grad():
             z = z.detach().requires_grad_(True)
-            n = model.answer(z, t, dropout_key, labels)
+            n = model.predict(z, t, dropout_key, labels)
             image = model.image_from(z, t, n)
             square = model.process.signed_spread(image.detach(), t).square()
             gradient = likelihood.gradient(model.from_coordinates(image), z, t, lambda p: 0.5 * square / kept * p)
         return n.detach() - square * gradient
 
-    return answer
+    return predict
 
 
 GUIDED: tuple[tuple[type[Model], str, Callable[..., Guided]], ...] = (
     (ScoreModel, "residuals", _score),
-    (VelocityModel, "answer", _velocity),
-    (ScaledNoiseModel, "answer", _noise),
+    (VelocityModel, "predict", _velocity),
+    (ScaledNoiseModel, "predict", _noise),
 )
 """For every kind of model that has a score: the method that its samplers call, and the one that knows y."""
 

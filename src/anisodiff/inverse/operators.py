@@ -120,7 +120,7 @@ class Inpainting(LinearOperator):
     missing: float = 0.0
     """Share of pixels, drawn with ``seed``."""
     seed: int = 0
-    mask: Tensor | None = field(default=None, metadata={"law": False})
+    mask: Tensor | None = field(default=None, metadata={"identity": False})
     """Bool [1, H, W], True: unknown, as in editing; not in the notation."""
 
     def __post_init__(self) -> None:

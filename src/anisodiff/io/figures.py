@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from anisodiff.forgetting import Forgetting, loud_from
+from anisodiff.diagnosis import Diagnosis, snr_threshold
 from anisodiff.io.atomic import replacing
 from anisodiff.io.images import to_display
 from anisodiff.processes import Process
@@ -188,19 +188,19 @@ def save_animation(states: Sequence[Tensor], path: str | Path, seconds: float = 
         cycle[0].save(temporary, format=kind, save_all=True, append_images=cycle[1:], duration=duration, loop=0)
 
 
-def forgetting_figure(result: Forgetting, title: str) -> Any:
-    """Signal-to-noise ratio by frequency band, with the rate at which sources are found again."""
+def diagnosis_figure(result: Diagnosis, title: str) -> Any:
+    """Signal-to-noise ratio by frequency band, with the rate at which sources are identified."""
     figure = canvas(7.0, 3.6)
     axes = figure.subplots()
     shown = [min(max(v, 1e-6), 1e6) for v in result.snr]
     axes.bar(
-        range(len(shown)), shown, color=["#c44e52" if v > loud_from(result.images) else "#4c72b0" for v in shown]
+        range(len(shown)), shown, color=["#c44e52" if v > snr_threshold(result.images) else "#4c72b0" for v in shown]
     )
-    axes.axhline(loud_from(result.images), color=INK, linewidth=0.8, linestyle="--")
+    axes.axhline(snr_threshold(result.images), color=INK, linewidth=0.8, linestyle="--")
     axes.set(yscale="log", ylim=(1e-6, max(10.0, 2 * max(shown))), xlabel="frequency band (0 = the mean)")
     axes.set_ylabel("signal-to-noise ratio at T")
-    found = f"source found {100 * result.found_again:.1f} % (chance {100 * result.found_by_chance:.1f} %)"
-    axes.set_title(f"{title}: {'forgets' if result.forgets else 'remembers'} its start; {found}", fontsize=10)
+    rate = f"source identified {100 * result.found_again:.1f} % (chance {100 * result.found_by_chance:.1f} %)"
+    axes.set_title(f"{title}: U_T {'independent of' if result.forgets else 'depends on'} U_0; {rate}", fontsize=10)
     axes.spines[["top", "right"]].set_visible(False)
     figure.tight_layout()
     return figure

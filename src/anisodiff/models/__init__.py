@@ -1,1 +1,1 @@
-"""Models: a network with its preconditioning, its loss and what samplers ask of it."""
+"""Models: a network with its preconditioning, its loss, and the predictions that samplers use."""

@@ -1,8 +1,8 @@
-"""Models of processes that are Gaussian given the image: what the baselines share.
+"""Models of processes that are Gaussian given the image, the base of the baselines.
 
-The network sees the state as its method's paper has it, [−1, 1] or [0, 1], and t ∈ [0, 1] as its noise level; there
-is no preconditioning. t is drawn uniformly, unless a method has a density of its own. The statistics serve the noise
-level alone, so that the log and the SDEdit strength mean the same as for every other process.
+The input of the network is the state, in [−1, 1] or [0, 1] as in the paper of the method, and t ∈ [0, 1]; there is no
+preconditioning. Training times are uniform by default. The statistics are used for the noise level only, so that logs
+and SDEdit strengths are comparable with other processes.
 """
 
 from abc import abstractmethod
@@ -21,14 +21,14 @@ _FIXED = ("parameterization", "learns", "channel_pca")
 
 
 class ConditionalModel(Model, Generic[ProcessT]):
-    """A network that is shown states and times as they are."""
+    """A network without preconditioning."""
 
-    answers: ClassVar[str]
-    """What the network's output is: one of `samplers.base.CAPABILITIES`."""
+    predicts: ClassVar[str]
+    """What the output of the network is: one of `samplers.base.CAPABILITIES`."""
 
     def __init__(self, network: nn.Module, process: ProcessT, statistics: SpectralStatistics) -> None:
         super().__init__(network, statistics)
-        self.process, self.provided = process, frozenset({self.answers})
+        self.process, self.provided = process, frozenset({self.predicts})
 
     @classmethod
     def check(cls, process: Process, options: ModelOptions) -> None:
@@ -40,7 +40,7 @@ class ConditionalModel(Model, Generic[ProcessT]):
 
     @classmethod
     def provides(cls, process: Process, options: ModelOptions) -> frozenset[str]:
-        return frozenset({cls.answers})
+        return frozenset({cls.predicts})
 
     @classmethod
     def build(
@@ -53,31 +53,33 @@ class ConditionalModel(Model, Generic[ProcessT]):
         return self.process.T
 
     def time_density(self, *, mean: float, std: float, t_min: float) -> tuple[Tensor, Tensor]:
-        """Uniform on (0, 1), whatever level and t_min the run names."""
+        """Uniform on (0, 1)."""
         times = torch.linspace(0, self.T, 1001, dtype=torch.float64)
         return times, times / self.T
 
-    def answer(self, z: Tensor, t: Tensor, dropout_key: Tensor | None = None, labels: Tensor | None = None) -> Tensor:
-        """The network's output for states ``z`` of `to_coordinates` at times ``t`` ([1] or [B]), [B, C, H, W].
+    def predict(
+        self, z: Tensor, t: Tensor, dropout_key: Tensor | None = None, labels: Tensor | None = None
+    ) -> Tensor:
+        """The output of the network for states ``z`` at times ``t`` ([1] or [B]), [B, C, H, W].
 
-        A copy: a replayed network writes its next answer over this one, and solvers need several at a time.
+        A copy, because a CUDA graph overwrites its output.
         """
         condition = t.to(z.dtype).expand(len(z)).contiguous()
-        out = self.ask(z, condition, t, labels, dropout_key)
+        out = self.evaluate_network(z, condition, t, labels, dropout_key)
         return out.to(z.dtype, copy=True)
 
     @abstractmethod
-    def wanted(self, pair: TrainingPair) -> Tensor:
-        """What the network's output is compared with, [B, C, H, W]."""
+    def regression_target(self, pair: TrainingPair) -> Tensor:
+        """The target of the network, [B, C, H, W]."""
 
     def loss(self, pair: TrainingPair, t: Tensor, dropout_key: Tensor | None = None) -> Tensor:
-        """Mean squared error over an image's numbers, [B]."""
-        found = self.answer(self.to_coordinates(pair.state), t, dropout_key, pair.labels)
-        return (found - self.wanted(pair)).square().mean((-3, -2, -1))
+        """Mean squared error over the values of an image, [B]."""
+        output = self.predict(self.to_coordinates(pair.state), t, dropout_key, pair.labels)
+        return (output - self.regression_target(pair)).square().mean((-3, -2, -1))
 
 
 class Signed(ConditionalModel[ProcessT]):
-    """A model that is shown images in [−1, 1], z = 2u − 1, and asked for something in these units."""
+    """A model with input and output in the units of z = 2u − 1 ∈ [−1, 1]."""
 
     def to_coordinates(self, u: Tensor) -> Tensor:
         return 2 * u - 1
@@ -85,6 +87,6 @@ class Signed(ConditionalModel[ProcessT]):
     def from_coordinates(self, z: Tensor) -> Tensor:
         return 0.5 * (z + 1)
 
-    def wanted(self, pair: TrainingPair) -> Tensor:
+    def regression_target(self, pair: TrainingPair) -> Tensor:
         """The target in units of z."""
         return 2 * pair.target

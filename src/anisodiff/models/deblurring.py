@@ -1,8 +1,8 @@
-"""Inverse heat dissipation (Rissanen et al. 2023): the network is the step to the next less blurred level.
+"""Inverse heat dissipation (Rissanen et al. 2023): the network predicts the step to the next less blurred level.
 
-    u + n(u, k) ≈ E[m_{k−1}(x0) | U_k = u],      loss |m_{k−1}(x0) − (u_k + n)|², summed over an image's numbers
+    u + n(u, k) ≈ E[m_{k−1}(x0) | U_k = u],      loss |m_{k−1}(x0) − (u_k + n)|², summed over the values of an image
 
-The sum is the published one: with a mean, residuals of size 0.01 have gradients near Adam's ε.
+The loss is a sum, as published: with a mean, the gradients of residuals of size 0.01 would be near Adam's ε.
 """
 
 from typing import ClassVar
@@ -16,10 +16,10 @@ from anisodiff.processes.heat_dissipation import HeatDissipation
 
 
 class DeblurringModel(ConditionalModel[HeatDissipation]):
-    """A step along the levels; images in [0, 1] as they are."""
+    """Deblurring steps for images in [0, 1]."""
 
     default_sampler: ClassVar[str] = "deblurring"
-    answers: ClassVar[str] = "deblurring_step"
+    predicts: ClassVar[str] = "deblurring_step"
 
     def to_coordinates(self, u: Tensor) -> Tensor:
         return u
@@ -27,15 +27,15 @@ class DeblurringModel(ConditionalModel[HeatDissipation]):
     def from_coordinates(self, z: Tensor) -> Tensor:
         return z
 
-    def wanted(self, pair: TrainingPair) -> Tensor:
+    def regression_target(self, pair: TrainingPair) -> Tensor:
         return pair.target
 
     def loss(self, pair: TrainingPair, t: Tensor, dropout_key: Tensor | None = None) -> Tensor:
-        """Squared error summed over an image's numbers, [B]."""
+        """Squared error summed over the values of an image, [B]."""
         return super().loss(pair, t, dropout_key) * pair.state[0].numel()
 
     def denoised(self, z: Tensor, t: Tensor) -> Tensor:
-        """One step, and the rest of the blur undone where a twentieth of the power is left; no more is known here."""
+        """One step, then the rest of the blur inverted, by at most a factor of 20 in power per mode."""
         below = (t - 1 / self.process.levels).clamp(min=0)
         decay = self.process.decay(below, z).clamp(min=0.05**0.5)
-        return idct2(dct2(z + self.answer(z, t)) / decay)
+        return idct2(dct2(z + self.predict(z, t)) / decay)

@@ -2,12 +2,11 @@
 
     s_w = s_∅ + w (s_c − s_∅)
 
-with the answers s_c for a class and s_∅ for the null label. w = 1 is the class alone, w = 0 no class, w > 1 more of
-what the class makes of an image than the data have. Outside the interval w is 1.
+with the predictions s_c for a class and s_∅ for the null label. w = 1 is the conditional model, w = 0 the
+unconditional one, w > 1 amplifies the class. Outside the interval w is 1.
 
-The network's output F is guided. Score, drift, velocity, noise and denoised image are affine in it, A + L F,
-with A and L of state and time alone. A + L(F_∅ + w(F_c − F_∅)) is the guided sum of A + L F_∅ and A + L F_c: to guide
-F is to guide all of them, and the Wiener filter −û/V, which samplers solve exactly, is not touched.
+Guidance is applied to the output F of the network. Score, drift, velocity, noise and denoised image are affine in F,
+A + L F with A and L functions of state and time, so this is the same as guidance of each of them.
 """
 
 import math
@@ -23,12 +22,12 @@ LARGEST = 100.0
 
 @dataclass(frozen=True, kw_only=True)
 class Guidance:
-    """How far answers are moved from the null label's to the class's, and beyond."""
+    """Weight and interval of classifier-free guidance."""
 
     weight: float = 1.0
     """w."""
     interval: tuple[float, float] | None = None
-    """Noise levels σ/σ_data, low < … ≤ high, in which w holds; None: all."""
+    """Noise levels σ/σ_data, low < … ≤ high, at which guidance is applied; None: all."""
 
     def __post_init__(self) -> None:
         weight = notation.number(self.weight, "guidance")
@@ -47,18 +46,18 @@ class Guidance:
 
     @property
     def acts(self) -> bool:
-        """Whether anything but the class's own answer is asked for."""
+        """Whether w ≠ 1."""
         return self.weight != 1.0
 
     def inside(self, level: Tensor) -> Tensor:
-        """Where w holds: bool, for noise ``level`` = ln(σ/σ_data)."""
+        """Whether guidance is applied at noise ``level`` = ln(σ/σ_data), bool."""
         if self.interval is None:
             return torch.ones_like(level, dtype=torch.bool)
         low, high = (math.log(end) if end > 0 else -math.inf for end in self.interval)
         return (level > low) & (level <= high)
 
     def evaluations(self, level: Tensor) -> Tensor:
-        """Network evaluations of an answer at these levels, int64: 2 where both answers are used, else 1."""
+        """Network evaluations of a prediction at these levels, int64: 2 with guidance, else 1."""
         both = self.acts and self.weight != 0.0
         return 1 + (self.inside(level) if both else torch.zeros_like(level, dtype=torch.bool)).to(torch.int64)
 

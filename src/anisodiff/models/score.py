@@ -1,42 +1,42 @@
-"""A score with Wiener preconditioning: the network sees a unit-scale input and predicts a unit-scale residual.
+"""A score model with Wiener preconditioning: a network with unit-scale input that predicts a unit-scale residual.
 
-In the DCT, with the statistics V = S + N of `statistics` (û about the channel means):
+In the DCT, with V = S + N of `statistics` and û about the channel means:
 
-    input      û_k / √(N_k + σ_d² S_k/D_k)                      EDM's c_in when nothing is smoothed
-    score      −û_k/V_k + c_k F̂_k,      c_k² = S_k/(N_k V_k)     the Wiener filter and a residual (c_skip, c_out)
-    drift      (b̂_k + α1 w_k z_k û_k)/α2² = d_k G_k            the second output, where the drift is not known
+    input      û_k / √(N_k + σ_d² S_k/D_k)                      c_in of EDM if nothing is smoothed
+    score      −û_k/V_k + c_k F̂_k,      c_k² = S_k/(N_k V_k)     Wiener filter and residual (c_skip, c_out)
+    drift      (b̂_k + α1 w_k z_k û_k)/α2² = d_k Ĝ_k             second output, if the drift is not a function of u
 
-so that the reverse drift −b_ref + α2² s̃ has s̃ = score − d. `ScoreModel.from_residual` adds the Wiener filter to
-the network's output, and `loss` takes it out of the target; samplers that step with the residual F itself
-(`exponential`, `ode`, `ancestral`) use V of the same `Coefficients`. The loss is the error of score and d in units
-of the residual, weighted ω_k(t) over the modes:
+The reverse drift is −b_ref + α2² s̃ with s̃ = score − d G. `ScoreModel.from_residual` adds the Wiener filter to the
+output of the network, and `loss` subtracts it from the target. The samplers `exponential`, `ode` and `ancestral` use
+F directly, with V of the same `Coefficients`.
 
-    state      ω_k ∝ S_k N_k/V_k, normalized over k      ‖error of the noise-free state‖², EDM's
-    noise      ω_k = N_k c_k²                            ½‖√N·error of the score‖², Song's, as it stands: the sum
+**Loss.** The squared error of F and G in units of c, with weights ω_k(t) over the modes:
 
-With ``state`` the loss is divided by the power of the targets: 1 where the score of a whole kernel with isotropic
-noise is regressed, more where an operator shapes the noise (one window) or where only the last piece's noise is seen
-(several). Modes without any signal would then be most of the loss: it is divided mode by mode, but with several
-windows, where ω gives such modes next to no weight, as a whole.
+    state      ω_k ∝ S_k N_k/V_k, normalized over k      squared error of the noise-free state (EDM)
+    noise      ω_k = N_k c_k², sum over k times ½        ½‖√N·error of the score‖² (Song et al. 2021)
 
-**One output.** The reverse equation asks for s̃ = score − d alone. With ``reverse_drift`` one output E is both,
+With ``state`` the loss is divided by the power of the target in units of c. It is 1 for the score of a full kernel
+with isotropic noise, and larger if an operator shapes the noise (one window) or the kernel covers the last window
+only (several). The division is per mode for one window, where modes without signal would dominate otherwise, and by
+the mean over modes for several.
+
+**One output** (``reverse_drift``). The reverse SDE needs s̃ only. One output E is both residuals,
 
     F = E,   G = −E,      s̃ = −û_k/V_k + (c_k + d_k) Ê_k
 
-and the loss is the error of s̃. Where the image alone is smoothed, and isotropically, its parts are right as well: the
-drift −λ_k(û_k − noise) has G = −F, and two outputs learn one thing twice. Elsewhere s̃ is as free as with two, and its
-parts are guesses: samplers that need the score alone (`ode`, correctors) refuse. `denoised` is right where little is
-smoothed yet, as at t_min, where sampling ends. With ``score`` the drift is not learned: the paper takes the stencil
-at the state itself (`euler`).
+and the loss is the error of s̃. If the image alone is smoothed, and isotropically, then G = −F exactly. Otherwise s̃
+is as general as with two outputs, but F alone is not the score: samplers that need it (`ode`, correctors) are
+refused. `denoised` is accurate at times with little smoothing, such as t_min. With ``score`` the drift is not
+learned: the sampler `euler` computes it from the state by the stencil, as the paper does.
 
-**A condition** (`process.condition`) is C more inputs of the network, about the channel means in units of a pixel's
-standard deviation; everything else is as without one.
+**Condition** (`process.condition`): C further input channels, about the channel means in units of the standard
+deviation of a pixel.
 
-With channel PCA (see `statistics`) S, V, D, c and d have an index for the axis, and so has w where the drift does not
-move the noise (``plain_noise``); the network then sees and answers in these axes.
+**Channel PCA** (`statistics`): S, V, D, c and d depend on the axis, and so does w with ``plain_noise``; the network
+works in these axes.
 
-With ``scalar`` the network is given and asked for what EDM's is: V, S, N and d² are replaced by their means over all
-frequencies in what surrounds the network, and nowhere else. The network has to learn the Wiener filter then.
+**Scalar coefficients** (``scalar``): V, S, N and d² around the network are replaced by their means over all
+frequencies, as in EDM. The network then has to learn the Wiener filter.
 """
 
 from collections.abc import Callable
@@ -53,7 +53,7 @@ from anisodiff.models.song_network import SongNetwork
 from anisodiff.models.time_density import level_density
 from anisodiff.processes.base import EquationProcess, Process, TrainingPair
 from anisodiff.statistics import Coefficients, SpectralStatistics, rotate_channels
-from anisodiff.tensors import moved, widened
+from anisodiff.tensors import to_device, to_highest_precision
 
 
 def _provided(drift: bool, options: ModelOptions) -> frozenset[str]:
@@ -62,7 +62,7 @@ def _provided(drift: bool, options: ModelOptions) -> frozenset[str]:
 
 
 class ScoreModel(Model):
-    """A network with its preconditioning; everything that sampling needs but the process."""
+    """The score of a process of the SPDE, and its drift where it has to be learned."""
 
     default_sampler: ClassVar[str] = "exponential"
 
@@ -83,8 +83,8 @@ class ScoreModel(Model):
         self.learns, self.weighting, self.times = options.learns, options.weighting, options.times
         self.scalar = options.parameterization == "scalar"
         self.provided = _provided(drift, options)
-        assert self.learns == "score_and_drift" or drift, "the drift is known"
-        assert self.learns != "reverse_drift" or not self.scalar, "scalar coefficients are for two outputs"
+        assert self.learns == "score_and_drift" or drift, "the drift is a function of the state"
+        assert self.learns != "reverse_drift" or not self.scalar, "scalar coefficients need two outputs"
         self.rotates_channels = not torch.equal(statistics.axes, torch.eye(len(statistics.axes)).to(statistics.axes))
 
     @classmethod
@@ -92,17 +92,17 @@ class ScoreModel(Model):
         assert isinstance(process, EquationProcess)
         process.check_learnable()
         if process.conditional and options.parameterization == "ve":
-            raise ValueError("condition: the network of parameterization=ve sees states alone; take another one")
+            raise ValueError("condition: parameterization=ve has no input for one; set another parameterization")
         if options.channel_pca and options.parameterization == "ve":
             raise ValueError(
-                "channel_pca: the network of parameterization=ve sees images as they are; set channel_pca=false, "
-                "or another parameterization"
+                "channel_pca: parameterization=ve works in the channels of the image; set channel_pca=false, or "
+                "another parameterization"
             )
         if options.learns != "score_and_drift" and not process.learns_drift:
             raise ValueError(f"learns: got {options.learns!r}, but the drift is known; set learns=score_and_drift")
         if options.learns == "score" and process.plain_noise:
             raise ValueError(
-                "learns: got 'score', but only a model knows the drift of step=signal; set reverse_drift"
+                "learns: got 'score', but the drift of step=signal must be learned; set learns=reverse_drift"
             )
         if options.learns == "reverse_drift" and options.parameterization == "scalar":
             raise ValueError(
@@ -111,12 +111,10 @@ class ScoreModel(Model):
 
     @classmethod
     def inputs(cls, process: Process, options: ModelOptions) -> int:
-        """The state, and the condition where there is one."""
         return 2 if process.conditional else 1
 
     @classmethod
     def outputs(cls, process: Process, options: ModelOptions) -> int:
-        """The score, and the drift where it is not known and learned by itself."""
         return 2 if process.learns_drift and options.learns == "score_and_drift" else 1
 
     @classmethod
@@ -140,28 +138,28 @@ class ScoreModel(Model):
     def T(self) -> float:
         return self.equation.T
 
-    def condition(self, cell: Tensor, phase: Tensor) -> Tensor:
-        """The network's noise_level input: ¼ of the noise level, with a gap at every edge the drift jumps at."""
-        level = self.statistics.at(self.level, cell, phase)
+    def condition(self, interval: Tensor, phase: Tensor) -> Tensor:
+        """The noise_level input of the network: ¼ of the noise level, discontinuous where the drift jumps."""
+        level = self.statistics.at(self.level, interval, phase)
         if not self.learns_drift or len(self.level) == 1:
             return 0.25 * level
         ends = self.level[:, -1]
-        below = torch.where(cell > 0, ends[(cell - 1).clamp(min=0)], self.level[0, 0])
-        return 0.25 * (level + 0.15 * (ends[cell] - below) * (1 - phase).to(level.dtype))
+        below = torch.where(interval > 0, ends[(interval - 1).clamp(min=0)], self.level[0, 0])
+        return 0.25 * (level + 0.15 * (ends[interval] - below) * (1 - phase).to(level.dtype))
 
     def conditions(self) -> Tensor:
-        """`condition` on the whole grid of the statistics, [K·P]."""
-        phases = moved(self.statistics.phases.to(self.statistics_edges), self.level.device)
-        cells = len(self.statistics_edges) - 1
-        cell = torch.arange(cells, device=phases.device).repeat_interleave(len(phases))
-        return self.condition(cell, phases.repeat(cells))
+        """`condition` at all entries of the statistics, [K·P]."""
+        phases = to_device(self.statistics.phases.to(self.statistics_edges), self.level.device)
+        intervals = len(self.statistics_edges) - 1
+        interval = torch.arange(intervals, device=phases.device).repeat_interleave(len(phases))
+        return self.condition(interval, phases.repeat(intervals))
 
     def network_state(self) -> dict[str, Tensor]:
         network = self.network.network if isinstance(self.network, SongNetwork) else self.network
         return network.state_dict()
 
     def wrap_network(self, wrap: Callable[[nn.Module], nn.Module]) -> None:
-        if isinstance(self.network, SongNetwork):  # the translation around it needs full precision
+        if isinstance(self.network, SongNetwork):  # the maps around the network stay in full precision
             self.network.wrap_network(wrap)
         else:
             super().wrap_network(wrap)
@@ -169,40 +167,39 @@ class ScoreModel(Model):
     def residuals(
         self, z: Tensor, c: Coefficients, dropout_key: Tensor | None = None, labels: Tensor | None = None
     ) -> tuple[Tensor, Tensor | None]:
-        """F̂ and Ĝ of centered DCT states ``z``, unit scale; one evaluation of the network, two where guided."""
-        around = c.scalars() if self.scalar else None
-        seen = idct2((c.input if around is None else around.input) * z)
-        level = self.condition(c.cell, c.phase).to(seen.dtype).expand(len(z))
+        """F̂ and Ĝ (None if not learned) of states ``z`` in the DCT; NFE 1, or 2 with guidance."""
+        scalars = c.scalars() if self.scalar else None
+        x = idct2((c.input if scalars is None else scalars.input) * z)
+        level = self.condition(c.interval, c.phase).to(x.dtype).expand(len(z))
         if self.conditional:
-            seen = torch.cat([seen, self._condition_input(z)], dim=1)
-        out = self.ask(seen, level, c.t, labels, dropout_key).to(z.dtype)
+            x = torch.cat([x, self._condition_input(z)], dim=1)
+        out = self.evaluate_network(x, level, c.t, labels, dropout_key).to(z.dtype)
         channels = z.shape[1]
         score = dct2(out[:, :channels])
         if self.learns == "reverse_drift":
             return score, -score
         two = self.learns_drift and self.learns == "score_and_drift"
         drift = dct2(out[:, channels : 2 * channels]) if two else None
-        if around is None:
+        if scalars is None:
             return score, drift
-        # the same score, as a residual of the Wiener filter
-        score = (around.scale * score + (1 / c.power - 1 / around.power) * z) / c.scale
-        return score, None if drift is None else around.residual / c.residual * drift
+        # the same score as a residual of the Wiener filter
+        score = (scalars.scale * score + (1 / c.power - 1 / scalars.power) * z) / c.scale
+        return score, None if drift is None else scalars.residual / c.residual * drift
 
     def _condition_input(self, z: Tensor) -> Tensor:
-        """The condition of states ``z`` about the channel means, in units of a pixel's standard deviation."""
-        seen = self.image_condition
-        if seen is None or seen.shape != z.shape:
-            got = "none" if seen is None else f"{list(seen.shape)}"
+        """The condition about the channel means, in units of the standard deviation of a pixel."""
+        image = self.image_condition
+        if image is None or image.shape != z.shape:
+            got = "none" if image is None else f"{list(image.shape)}"
             raise ValueError(f"condition: got {got}, expected {list(z.shape)}: an image for every state")
-        spread = self.statistics.data.mean().sqrt()
-        return (seen.to(z) - self.statistics_mean[:, None, None]) / spread
+        return (image.to(z) - self.statistics_mean[:, None, None]) / self.statistics.data.mean().sqrt()
 
     def coefficients(self, t: Tensor) -> Coefficients:
         """The statistics at times ``t`` (float64 [B])."""
         return Coefficients(self.statistics, self.equation, t, plain_noise=self.plain_noise)
 
     def modes(self, x: Tensor) -> Tensor:
-        """DCT of ``x`` [B, C, H, W], in decorrelated channels with channel PCA."""
+        """DCT of ``x`` [B, C, H, W], with channel PCA in the principal axes."""
         return rotate_channels(dct2(x), self.statistics_axes) if self.rotates_channels else dct2(x)
 
     def field(self, z: Tensor) -> Tensor:
@@ -217,7 +214,7 @@ class ScoreModel(Model):
         return self.field(z) + self.statistics_mean[:, None, None]
 
     def from_residual(self, z: Tensor, c: Coefficients, f: Tensor) -> Tensor:
-        """The score −û/V + c F: the Wiener filter and the residual that the network predicts."""
+        """The score −û/V + c F."""
         return -z / c.power + c.scale * f
 
     def score(self, z: Tensor, t: Tensor) -> Tensor:
@@ -234,26 +231,26 @@ class ScoreModel(Model):
         return self.from_residual(z, c, f), drift
 
     def denoised(self, z: Tensor, t: Tensor) -> Tensor:
-        """E[x0 | u] = (û + N s)/√(S/D): Tweedie, then the linear smoothing undone, [B, C, H, W]; NFE 1.
+        """E[x0 | u] = (û + N s)/√(S/D): Tweedie's formula, then the mean smoothing inverted, [B, C, H, W]; NFE 1.
 
-        What smoothing has left less than a twentieth of in power is not raised further.
+        S/D is clamped to at least 1/20.
         """
         c = self.coefficients(t)
         f, _ = self.residuals(z, c)
         return self.image(z, c, f)
 
     def image(self, z: Tensor, c: Coefficients, f: Tensor) -> Tensor:
-        """E[x0 | u] from the residual F."""
+        """`denoised` from the residual F."""
         noise_free = z * (1 - c.noise / c.power) + c.noise * c.scale * f
-        return self.from_coordinates(noise_free / c.known.clamp(0.05, 1.0).sqrt())
+        return self.from_coordinates(noise_free / c.kept.clamp(0.05, 1.0).sqrt())
 
     def time_density(self, *, mean: float, std: float, t_min: float) -> tuple[Tensor, Tensor]:
         return level_density(self, mean=mean, std=std, t_min=t_min, gaps=self.learns_drift, times=self.times)
 
     def forward(self, u: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
-        """Score s and s̃ = s − d of states ``u`` at times ``t``, [B, C, H, W]; equal where the drift is known.
+        """Score s and s̃ = s − d G of states ``u`` at times ``t``, [B, C, H, W].
 
-        With ``reverse_drift`` s is a guess, with ``score`` s̃ is that of a linear drift.
+        With ``reverse_drift`` s is not the score; with ``score`` s̃ is that of the linear drift b_ref.
         """
         z, c = self.to_coordinates(u), self.coefficients(t)
         f, g = self.residuals(z, c)
@@ -262,40 +259,36 @@ class ScoreModel(Model):
 
     @property
     def path_obstacle(self) -> str:
-        known = "reverse_drift" in self.provided
-        return "" if known else "a model that learns=score has no drift, and so no reverse equation of its own"
+        return "" if "reverse_drift" in self.provided else "a model with learns=score has no drift for a reverse SDE"
 
     def path_rate(self, pair: TrainingPair, t: Tensor) -> Tensor:
-        """r = −b + α2² q·target, r_θ = −drift + α2² q·score, per mode; q is the spectrum of the noise."""
+        """With r = −b + α2² q·target and r_θ = −drift + α2² q·score per mode."""
         z, c = self.to_coordinates(pair.state), self.coefficients(t)
         score, drift = self.conditioned(pair.condition).score_and_drift(z, t)
         noise = c.alpha2 * colored(self.equation, torch.ones_like(z[:1, :1])).sqrt()  # α2 √q
         off = noise * (self.modes(pair.target) - score)
         if pair.drift is not None:
             off = off - (self.modes(pair.drift) - drift) / noise
-        return 0.5 * widened(off).square().sum((-3, -2, -1))
+        return 0.5 * to_highest_precision(off).square().sum((-3, -2, -1))
 
     def loss(self, pair: TrainingPair, t: Tensor, dropout_key: Tensor | None = None) -> Tensor:
-        """Weighted squared error per sample, [B].
-
-        The Wiener filter alone has about 1; with ``noise``, half the sum of S/V over the frequencies.
-        """
+        """Weighted squared error per sample, [B]; for F = G = 0 about 1, or ½ ΣS/V with ``noise``."""
         z, c = self.to_coordinates(pair.state), self.coefficients(t)
         f, g = self.conditioned(pair.condition).residuals(z, c, dropout_key, pair.labels)
         off = f - (self.modes(pair.target) + z / c.power) / c.scale
         error = off.square()
-        # (Y − 1/V)/c², without the cancellation; Y ≥ 1/N
+        # (Y − 1/V)/c² ≥ 1, without cancellation
         spread = 1.0 + torch.expm1(c.target.log() + c.noise.log()).clamp(min=0.0) * c.power / c.signal
         if g is not None:
             assert pair.drift is not None
             rate = c.alpha1 * c.weight * frequencies(z.shape[-2], z.shape[-1], z.dtype, z.device)
             residual = (self.modes(pair.drift) + rate * z) / c.alpha2.square()
             ratio = c.residual / c.scale
-            aside = ratio * g - residual / c.scale
-            if self.learns == "reverse_drift":  # the parts of the target may add up
-                error, spread = (off - aside).square(), (spread.sqrt() + ratio).square()
+            drift_off = ratio * g - residual / c.scale
+            if self.learns == "reverse_drift":  # the two parts of the target may be correlated
+                error, spread = (off - drift_off).square(), (spread.sqrt() + ratio).square()
             else:
-                error, spread = error + aside.square(), spread + ratio.square()
+                error, spread = error + drift_off.square(), spread + ratio.square()
         if self.weighting == "noise":
             return 0.5 * (c.noise * c.scale.square() * error).sum((-3, -2, -1))
         weight = c.signal * c.noise / c.power

@@ -1,4 +1,4 @@
-"""Which times a batch of training meets."""
+"""The density of training times."""
 
 import math
 
@@ -12,9 +12,10 @@ from anisodiff.models.base import Model, TimeDensity
 def level_density(
     model: Model, *, mean: float, std: float, t_min: float, gaps: bool, times: TimeDensity = "level"
 ) -> tuple[Tensor, Tensor]:
-    """Times [M] and their cumulative distribution for t with noise level ~ N(mean, std²), cut to [t_min, T].
+    """Times [M] and their cumulative distribution on [t_min, T], with noise level ~ N(mean, std²).
 
-    ``gaps``: nothing where a cell begins; ``times``: or t itself uniform, or the noise level.
+    ``times``: or t uniform, or the noise level uniform. ``gaps``: no times before the first phase of an interval,
+    where the variance of a target diverges.
     """
     edges = model.statistics_edges.cpu().double()
     phases = model.statistics.phases.cpu().double()
@@ -30,19 +31,18 @@ def level_density(
     level = statistics.at(model.level.cpu(), *statistics.locate(t))
     density = torch.exp(-0.5 * ((level.double() - mean) / std) ** 2) if times == "level" else torch.ones_like(t)
     speed = t.diff() if times == "uniform" else level.diff().double().abs()
-    if gaps:  # no mass where a cell begins: a target's variance diverges there
+    if gaps:
         speed = speed * (statistics.locate(t)[0][1:] == statistics.locate(t)[0][:-1])
     mass = torch.cat([torch.zeros(1, dtype=torch.float64), (0.5 * (density[1:] + density[:-1]) * speed).cumsum(0)])
     if not math.isfinite(float(mass[-1])) or mass[-1] <= 0:
-        raise ValueError("no time has the wanted noise level; choose another mean or std")
+        raise ValueError("no time has a noise level in this range; choose another mean or std")
     return t, mass / mass[-1]
 
 
 def places_among(ascending: Tensor, values: Tensor) -> Tensor:
-    """How many of ``ascending`` are less than each of ``values``, int64, on the CPU.
+    """np.searchsorted(ascending, values), int64, on the CPU.
 
-    By NumPy: for more than 200 values torch's own wakes all threads of the host, which then spin for longer than the
-    search takes; in every step of training that is half a large machine.
+    For more than 200 values torch.searchsorted would start all threads of the host in every training step.
     """
     return torch.from_numpy(np.searchsorted(ascending.numpy(), values.numpy()))
 

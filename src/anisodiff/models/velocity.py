@@ -1,11 +1,11 @@
-"""Flow matching (Lipman et al. 2023): the network is the velocity.
+"""Flow matching (Lipman et al. 2023): the network predicts the velocity.
 
-    w(z, t) ≈ E[dZ_t/dt | Z_t = z],     z = 2u − 1,     loss |w − ((1 − σmin)ξ − z0)|², mean over an image's numbers
+    w(z, t) ≈ E[dZ_t/dt | Z_t = z],     z = 2u − 1,     loss |w − ((1 − σmin)ξ − z0)|², mean over the values of an
+    image
 
-Since Z_t = (1 − t)z0 + (t + σmin(1 − t))ξ, the image expected at the end is (1 − σmin)z − (t + σmin(1 − t))w.
+Since Z_t = (1 − t)z0 + (t + σmin(1 − t))ξ, the denoised image is (1 − σmin)z − (t + σmin(1 − t))w.
 
-Training times are uniform, or skewed: ln σ ~ N(−1.2, 1.2²) with σ = t/(1 − t), as EDM draws its noise (Karras et al.
-2022) and the public recipe with the best FID its times.
+Training times are uniform, or skewed as in EDM (Karras et al. 2022): ln σ ~ N(−1.2, 1.2²), σ = t/(1 − t).
 """
 
 from typing import ClassVar
@@ -16,20 +16,20 @@ from torch import Tensor
 from anisodiff.models.conditional import Signed
 from anisodiff.processes.base import TrainingPair
 from anisodiff.processes.flow_matching import FlowMatching
-from anisodiff.tensors import widened
+from anisodiff.tensors import to_highest_precision
 
 _MEAN, _STD, _REACH = -1.2, 1.2, 6.0
-"""Of ln σ; and how many standard deviations are drawn from."""
+"""Mean and standard deviation of ln σ, and the range in standard deviations."""
 
 
 class VelocityModel(Signed[FlowMatching]):
-    """A velocity field, in our time: from the image towards the noise."""
+    """A velocity field, in time from 0 (data) to 1 (noise)."""
 
     default_sampler: ClassVar[str] = "heun"
-    answers: ClassVar[str] = "velocity"
+    predicts: ClassVar[str] = "velocity"
 
     def time_density(self, *, mean: float, std: float, t_min: float) -> tuple[Tensor, Tensor]:
-        """Uniform on (0, 1) or skewed, as the process has it, whatever level and t_min the run names."""
+        """Uniform on (0, 1), or skewed, as ``density`` of the process says."""
         if self.process.density == "uniform":
             return super().time_density(mean=mean, std=std, t_min=t_min)
         score = torch.linspace(-_REACH, _REACH, 4001, dtype=torch.float64)
@@ -38,7 +38,7 @@ class VelocityModel(Signed[FlowMatching]):
 
     def velocity(self, z: Tensor, t: Tensor) -> Tensor:
         """dz/dt at times ``t`` ([1] or [B]); NFE 1."""
-        return self.answer(z, t)
+        return self.predict(z, t)
 
     @property
     def path_obstacle(self) -> str:
@@ -49,8 +49,8 @@ class VelocityModel(Signed[FlowMatching]):
 
         s = t + σmin(1 − t), and the score is −(z + (1 − t)w)/s.
         """
-        off = self.velocity(self.to_coordinates(pair.state), t) - self.wanted(pair)
-        return (1 - t) / self.process.noise(t) * widened(off).square().sum((-3, -2, -1))
+        off = self.velocity(self.to_coordinates(pair.state), t) - self.regression_target(pair)
+        return (1 - t) / self.process.noise(t) * to_highest_precision(off).square().sum((-3, -2, -1))
 
     def denoised(self, z: Tensor, t: Tensor) -> Tensor:
         """E[x0 | u]."""

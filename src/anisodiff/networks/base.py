@@ -1,6 +1,6 @@
-"""What a network is: any module with this call. It needs no base class.
+"""The contract of a network: any module with this call; it needs no base class.
 
-A network is made from its registered name and plain keyword arguments, and these are what a checkpoint stores.
+A network is built from its registered name and plain keyword arguments, which a checkpoint stores.
 """
 
 import inspect
@@ -16,9 +16,9 @@ from torch import Tensor, nn
 class Network(Protocol):
     """F(x, noise_level) on x [B, C, H, W] and noise_level [B] → [B, C·outputs, H, W].
 
-    labels       classes int64 [B], of which the number of classes is the null label (any class); None: null for all.
-                 A class-conditional network takes the number of classes as its keyword ``classes``
-    dropout_key  int64 [B] turns dropout on, one mask a key (`layers.keyed_mask`); None: no dropout
+    labels       classes int64 [B], 0 … K − 1, or K for the null label; None: the null label for all. A
+                 class-conditional network has a keyword argument ``classes`` = K
+    dropout_key  int64 [B] enables dropout, one mask per key (`dropout.keyed_mask`); None: no dropout
     """
 
     def __call__(
@@ -31,15 +31,15 @@ class NetworkSpec:
     """A network before it is built."""
 
     name: str
-    """Of the architecture: two networks of one name and equal arguments are the same."""
+    """The architecture: networks with equal names and arguments are equal."""
     arguments: Mapping[str, Any]
-    """All keyword arguments, resolved: plain values."""
+    """All keyword arguments, with defaults, as plain values."""
     recomputes: bool = False
-    """Whether it can recompute activations in the backward pass."""
+    """Whether it supports gradient checkpointing."""
     make: Callable[[Mapping[str, Any], torch.Generator, bool], nn.Module] = field(repr=False, compare=False)
 
     def build(self, generator: torch.Generator | None = None, *, recompute: bool = False) -> nn.Module:
-        """With first weights drawn from ``generator``; ``recompute`` activations in the backward pass."""
+        """The network with initial weights from ``generator``; ``recompute``: gradient checkpointing."""
         return self.make(self.arguments, generator or torch.Generator().manual_seed(0), recompute)
 
 
@@ -50,7 +50,7 @@ SpecFactory = Callable[[str, tuple[int, int], int, int, Mapping[str, Any]], Netw
 def module_spec(kind: type[nn.Module]) -> SpecFactory:
     """For a module class whose ``__init__`` takes in_channels, out_channels and further keyword arguments.
 
-    The torch default generator is seeded while it is built, so that a run's seed fixes its first weights.
+    Torch's default generator is seeded while it is built, so that the seed of a run fixes the initial weights.
     """
     parameters = {
         name: parameter
@@ -83,14 +83,14 @@ def module_spec(kind: type[nn.Module]) -> SpecFactory:
 
 @contextmanager
 def seeded(generator: torch.Generator) -> Iterator[None]:
-    """Seed torch's default generator from ``generator`` for a while: modules draw their first weights from it."""
+    """Seed torch's default generator from ``generator`` inside the context."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(generator.initial_seed())
         yield
 
 
 def _is_plain(value: Any) -> bool:
-    """Whether a checkpoint can store a default; one that it cannot stays with the class."""
+    """Whether a checkpoint can store this default value."""
     if isinstance(value, list | tuple):
         return all(map(_is_plain, value))
     return value is None or isinstance(value, bool | int | float | str)

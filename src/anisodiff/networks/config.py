@@ -1,7 +1,7 @@
-"""Which NCSN++: every switch of Song et al. 2021 (appendix H) as one frozen configuration, and named sizes.
+"""The configuration of NCSN++ (Song et al. 2021, appendix H), and named sizes.
 
-Level l = 0 … L−1 works at (H/2^l) × (W/2^l) with nf·multipliers[l] channels. `image_size` is nominal: it only
-decides on which levels attention stands; the network runs on any H×W divisible by 2^(L−1).
+Level l = 0 … L−1 has the resolution (H/2^l) × (W/2^l) and nf·multipliers[l] channels. `image_size` is nominal: it
+only determines the levels with attention; the network runs on any H×W divisible by 2^(L−1).
 
 Named sizes, with their trained parameters for RGB in and out:
 
@@ -13,12 +13,10 @@ Named sizes, with their trained parameters for RGB in and out:
     small           6,807,363   for CPUs and first tries; attention in the middle only
     base           27,971,715   for short runs on one large GPU (at 32² and 64²; more levels add more)
 
-`tiny`, `small` and `base` keep NCSN++'s blocks and leave out FIR filters and progressive paths: these are passes over
-full-resolution features that do almost no arithmetic, while a large GPU in bfloat16 waits for memory, not for
-arithmetic, at 32². Three levels (32, 16, 8) put the arithmetic into 3×3 convolutions of 128 and 256 channels,
-widths that fill tensor cores (64 and 128 in `small`). For other image sizes the last level is repeated until
-the coarsest is at most 16 pixels wide, where attention is cheap and the receptive field covers the image; the
-attention of `base` stands at the resolution nearest to 16.
+`tiny`, `small` and `base` have the blocks of NCSN++ without FIR filters and progressive paths, which are bound by
+memory bandwidth on a large GPU. Three levels (32, 16, 8) put the arithmetic into 3×3 convolutions of 128 and 256
+channels (64 and 128 in `small`). For other image sizes the last level is repeated until the coarsest is at most 16
+pixels wide; the attention of `base` is at the resolution nearest to 16.
 """
 
 from __future__ import annotations
@@ -60,7 +58,7 @@ class NCSNppConfig:
     skip_rescale       divide every residual sum by √2
     qk_norm            normalize queries and keys of the attention: logits stay below √channels
     init_scale         variance scale of the last layer of each residual branch at the start; 0 means 1e-10
-    classes            classes that the network can be told, beside the null label; 0: none
+    classes            number of classes, without the null label; 0: unconditional
     """
 
     image_size: int = 32
@@ -92,7 +90,7 @@ class NCSNppConfig:
                 raise ValueError(f"{name}: got {value}, expected {most} at most")
         if not _whole(self.classes) or not 0 <= self.classes <= MOST_CLASSES:
             raise ValueError(f"classes: got {self.classes!r}, expected an integer from 0 to {MOST_CLASSES}")
-        # JSON gives lists back: both are welcome, the tuple is what is kept (the config must hash)
+        # JSON has lists; the config must be hashable
         for name in ("multipliers", "attention"):
             value = getattr(self, name)
             if not isinstance(value, list | tuple) or not all(map(_whole, value)):
@@ -135,7 +133,7 @@ class NCSNppConfig:
             raise ValueError(f"fourier_scale: got {self.fourier_scale}, expected > 0")
         if self.init_scale < 0:
             raise ValueError(f"init_scale: got {self.init_scale}, expected ≥ 0 (0 starts at almost nothing)")
-        # GroupNorm has min(ch/4, 32) groups, which must divide the channels, also those of two joined paths
+        # GroupNorm has min(ch/4, 32) groups, which must divide the channels, also after concatenation
         joined = 3 if (self.progressive_input, self.combine) == ("input_skip", "cat") else 2
         widest = joined * self.nf * max(self.multipliers)
         if self.nf % 32 and (self.nf % 4 or widest > 128):
@@ -160,7 +158,7 @@ class NCSNppConfig:
 
 
 def _whole(value: Any) -> bool:
-    """An integer, and not true or false, which Python counts among them."""
+    """Whether ``value`` is an integer and not a bool."""
     return isinstance(value, int) and not isinstance(value, bool)
 
 
@@ -200,7 +198,7 @@ def _fit(config: NCSNppConfig, image_size: int) -> NCSNppConfig:
         multipliers.pop()
     resolutions = [image_size >> level for level in range(len(multipliers))]
     nearest = min(resolutions, key=lambda r: abs(math.log(r / 16)))
-    # an odd side cannot be halved: attention over all its pixels only where that is affordable
+    # an odd side cannot be halved: attention only if the image is small
     attention = (nearest,) if config.attention and nearest <= 32 else ()
     return replace(config, image_size=image_size, multipliers=tuple(multipliers), attention=attention)
 
@@ -213,8 +211,7 @@ def ncsnpp_config(
     image_size    side of the images; the published sizes have their own and take no other
     out_channels  default: as many as in_channels
     """
-    if name not in SIZES:
-        raise ValueError(f"unknown NCSN++ {name!r}; {notation.nearest(name, SIZES)}")
+    notation.check_choice(name, SIZES, "NCSN++")
     if name in _SCALABLE:
         config = _fit(_SCALABLE[name], image_size or _BASE.image_size)
     else:

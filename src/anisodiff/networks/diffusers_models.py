@@ -1,10 +1,9 @@
-"""Networks of diffusers behind our call: `UNet2DModel` and `DiTTransformer2DModel`.
+"""Networks of diffusers with the call of `networks.base.Network`: `UNet2DModel` and `DiTTransformer2DModel`.
 
     F(x, c) = model(x, timestep = time_scale·c, class_labels = labels)
 
-The last layer starts at 0, so that a run starts with what the preconditioning knows. Dropout is keyed, as in our own
-networks: without keys there is none, and no random state is read. With ``classes`` labels are 0 … classes − 1, and
-``classes`` itself stands for no label.
+The last layer starts at 0, so that training starts from the Wiener filter. Dropout is keyed, as in NCSN++: without
+keys there is none. Labels are 0 … classes − 1, and ``classes`` is the null label.
 """
 
 import inspect
@@ -17,7 +16,7 @@ from torch import Tensor, nn
 
 from anisodiff.extras import need
 from anisodiff.networks.base import NetworkSpec, seeded
-from anisodiff.networks.layers import keyed_mask, layer_key
+from anisodiff.networks.dropout import keyed_mask, layer_key
 
 TIME_SCALE = 100.0
 """Timesteps per unit of the noise level: as fine as the Fourier features of NCSN++, 2π·16 radians."""
@@ -25,14 +24,14 @@ _MOST = {"num_layers": 256, "layers_per_block": 64, "num_attention_heads": 256, 
 
 
 class _Kind(NamedTuple):
-    """What differs between the models."""
+    """The differences between the models."""
 
     last: str
     """The output layer."""
     labels: str
-    """The argument that makes the table of labels."""
+    """The argument with the number of labels."""
     fixed: Mapping[str, Any]
-    """Arguments that the call depends on."""
+    """Arguments that cannot be changed."""
 
 
 KINDS: Mapping[str, _Kind] = MappingProxyType(
@@ -129,7 +128,7 @@ def diffusers_spec(
 
 
 def _check_bounds(arguments: Mapping[str, Any]) -> None:
-    """The arguments may come from a file: nothing that takes hours or all of the memory to build."""
+    """Refuse arguments, possibly from an untrusted file, that would take too much time or memory to build."""
     for key, value in arguments.items():
         values = value if isinstance(value, list | tuple) else (value,)
         most = _MOST.get(key, 65_536)
@@ -141,7 +140,7 @@ def _check_bounds(arguments: Mapping[str, Any]) -> None:
 
 
 def _fits(arguments: Mapping[str, Any]) -> str:
-    """What diffusers would only notice in the first step: the images that are expected, where they are others."""
+    """The image sizes that the arguments require, if these images are others; diffusers checks later."""
     height, width = arguments["sample_size"]
     if "patch_size" in arguments:
         patch = arguments["patch_size"]
@@ -156,7 +155,7 @@ def _fits(arguments: Mapping[str, Any]) -> str:
 def _built(model: Any, kind: _Kind, given: Mapping[str, Any], recompute: bool) -> DiffusersNetwork:
     arguments = {**given, **kind.fixed}
     classes, scale = int(arguments.pop("classes")), float(arguments.pop("time_scale"))
-    if "patch_size" in arguments:  # its table of labels has one row more by itself
+    if "patch_size" in arguments:  # DiT adds the row of the null label itself
         arguments |= {"sample_size": arguments["sample_size"][0], kind.labels: classes}
         null: int | None = classes
     else:

@@ -1,17 +1,17 @@
-"""The layers of NCSN++: convolutions, noise embedding, keyed dropout, residual block, attention.
+"""Layers of NCSN++: convolutions, noise embedding, residual block, attention.
 
     initialization:  W ~ U(−r, r),   r² = 3·scale / ((fan_in + fan_out)/2),   biases 0
     block:           h = Conv₁ D swish GN ( Conv₀ R swish GN x + W e ),     y = (S R x + h)/√2
     attention:       y = (x + W₃ softmax(QKᵀ/√C) V)/√2,     (Q,K,V) = (W₀,W₁,W₂) GN x, one head over the pixels
 
-R resamples (up, down, or nothing), D is keyed dropout, S a 1×1 convolution where the shape changes
-(Song et al. 2021, after Brock et al. 2019 and Ho et al. 2020).
+R resamples (up, down, or not at all), D is keyed dropout, S a 1×1 convolution where the shape changes (Song et al.
+2021, after Brock et al. 2019 and Ho et al. 2020).
 
-On CUDA everything between two convolutions is one kernel (`kernels`): the bias of Conv₀ joins We there, that of Conv₁
-the sum at the end. The plain form beside it is what the kernels are tested against, and runs everywhere else.
+On CUDA everything between two convolutions is one kernel (`kernels`): the bias of Conv₀ is added with W e, that of
+Conv₁ with the final sum. Elsewhere the plain form runs, with which the kernels are tested.
 
-Weights are drawn by `draw(generator)`, from an explicit generator and on the CPU, so that a seed means the
-same network on every device and building one leaves torch's global random state alone.
+Weights are drawn by `draw(generator)` on the CPU, so that a seed gives the same network on every device and torch's
+global random state is not used.
 """
 
 from __future__ import annotations
@@ -24,43 +24,15 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from anisodiff.networks import kernels
-from anisodiff.noise import GOLDEN, mix32, mix64, signed
+from anisodiff.networks.dropout import check_key, keyed_dropout
 
-# 1×1 maps that Song et al. inherit from DDPM's "network in network" layers start smaller
+# initialization of the 1×1 maps ("network in network" layers of DDPM)
 NIN_SCALE = 0.1
-_CHANNEL, _PIXEL = 1, 2  # what a counter counts; keeps the two hashes of a layer apart
 
 
-class GroupNorm(nn.GroupNorm):
-    """y = (x − μ_g)/√(σ_g² + ε)·w + b, mean and variance over the pixels and channels of a group: [B,C,H,W] → same.
-
-    Under `torch.compile` for CUDA it is x·a + c with a, c [B,C] from sums over pixels, in float32: torch's own form
-    regroups the channels, which in the channels_last layout means a copy of every activation, forward and backward.
-    """
-
-    def forward(self, x: Tensor) -> Tensor:
-        if x.is_cuda and torch.compiler.is_compiling():
-            return self.affine_form(x)
-        return super().forward(x)
-
-    def affine_form(self, x: Tensor) -> Tensor:
-        """The same as one multiplication and one addition a pixel."""
-        x = x.to(self.weight.dtype)
-        batch, channels = x.shape[:2]
-
-        def grouped(per_channel: Tensor) -> Tensor:
-            mean = per_channel.reshape(batch, self.num_groups, -1).mean(-1, keepdim=True)
-            return mean.expand(-1, -1, channels // self.num_groups).reshape(batch, channels)
-
-        mean = grouped(x.mean((2, 3)))
-        variance = (grouped(x.square().mean((2, 3))) - mean.square()).clamp(min=0)
-        scale = self.weight * torch.rsqrt(variance + self.eps)
-        return x * scale[:, :, None, None] + (self.bias - mean * scale)[:, :, None, None]
-
-
-def group_norm(channels: int) -> GroupNorm:
-    """GroupNorm with min(channels/4, 32) groups and ε = 1e-6. Autocast runs it in float32."""
-    return GroupNorm(min(channels // 4, 32), channels, eps=1e-6)
+def group_norm(channels: int) -> nn.GroupNorm:
+    """GroupNorm with min(channels/4, 32) groups and ε = 1e-6; autocast computes it in float32."""
+    return nn.GroupNorm(min(channels // 4, 32), channels, eps=1e-6)
 
 
 def _draw_uniform(weight: Tensor, scale: float, fan_in: int, fan_out: int, generator: torch.Generator) -> None:
@@ -71,10 +43,9 @@ def _draw_uniform(weight: Tensor, scale: float, fan_in: int, fan_out: int, gener
 
 
 class Conv2d(nn.Conv2d):
-    """Convolution with odd square kernel, padded to keep the size: [B,in,H,W] → [B,out,H/stride,W/stride].
+    """Convolution with odd square kernel and same padding: [B,in,H,W] → [B,out,H/stride,W/stride].
 
-    stacked: how many equal convolutions lie stacked along the output channels (3 for q, k, v); each is drawn
-    with its own fan.
+    stacked: number of convolutions stacked along the output channels (3 for q, k, v), each with its own fan_out.
     """
 
     def __init__(
@@ -93,7 +64,7 @@ class Conv2d(nn.Conv2d):
         super().__init__(in_channels, out_channels, kernel, stride=stride, padding=pad)
 
     def reset_parameters(self) -> None:
-        """Nothing: torch's own draw would cost time and use the global random state."""
+        """Nothing: weights are drawn by `draw`."""
 
     def draw(self, generator: torch.Generator) -> None:
         taps = self.kernel_size[0] * self.kernel_size[1]
@@ -107,7 +78,7 @@ class Linear(nn.Linear):
     """y = Wx + b with the same initialization: [B,in] → [B,out]."""
 
     def reset_parameters(self) -> None:
-        """As in `Conv2d`."""
+        """Nothing: weights are drawn by `draw`."""
 
     def draw(self, generator: torch.Generator) -> None:
         _draw_uniform(self.weight, 1.0, self.in_features, self.out_features, generator)
@@ -115,7 +86,7 @@ class Linear(nn.Linear):
 
 
 def unbiased(conv: nn.Conv2d, x: Tensor) -> tuple[Tensor, Tensor]:
-    """The convolution without its bias, and the bias, which the next kernel adds."""
+    """The convolution without its bias, and the bias."""
     assert conv.bias is not None
     return F.conv2d(x, conv.weight, None, conv.stride, conv.padding), conv.bias
 
@@ -134,7 +105,7 @@ class FourierFeatures(nn.Module):
         self.w.copy_(torch.randn(self.w.shape, generator=generator) * self.scale)
 
     def forward(self, c: Tensor) -> Tensor:
-        """Phases reach thousands of radians: at least float32, whatever the network runs in."""
+        """In float32 at least: phases reach thousands of radians."""
         dtype = torch.promote_types(torch.promote_types(c.dtype, self.w.dtype), torch.float32)
         phase = 2 * math.pi * c.to(dtype)[:, None] * self.w.to(dtype)
         return torch.cat([phase.sin(), phase.cos()], dim=1)
@@ -157,8 +128,8 @@ class SinusoidalFeatures(nn.Module):
 class NoiseEmbedding(nn.Module):
     """e = swish(W₁ swish(W₀ γ(c) + b₀) + b₁ + a): c[B] → [B, units], γ the features of the noise condition.
 
-    a [B, units] is what else the blocks are told, such as the class. The outer swish belongs to the blocks, which all
-    begin with it: here it is computed once.
+    a [B, units] is a further embedding, such as that of the class. The outer swish is the first operation of every
+    block and computed once here.
     """
 
     def __init__(self, features: nn.Module, count: int, units: int) -> None:
@@ -174,10 +145,9 @@ class NoiseEmbedding(nn.Module):
 
 
 class ClassEmbedding(nn.Module):
-    """√K·W[label], [B] → [B, units], for the classes 0 … K − 1 and the null label K, which stands for any class.
+    """√K·W[label], [B] → [B, units], for the classes 0 … K − 1 and the null label K.
 
-    W begins at 0: at first the network answers to every label as one without classes. √K is that of a one-hot label
-    of unit variance (Karras et al. 2022).
+    W starts at 0. √K is the scale of a one-hot label of unit variance (Karras et al. 2022).
     """
 
     def __init__(self, classes: int, units: int) -> None:
@@ -189,63 +159,8 @@ class ClassEmbedding(nn.Module):
         """``labels`` None: the null label, ``count`` times."""
         if labels is None:
             labels = torch.full((count,), self.classes, dtype=torch.int64, device=self.weight.device)
-        found: Tensor = self.scale * F.embedding(labels, self.weight)
-        return found
-
-
-def layer_key(key: Tensor, layer: int) -> Tensor:
-    """Keys int64 [B] of one layer's masks: no two layers of a network share theirs.
-
-    A block is given this key and not its number: under `torch.compile` blocks of one shape then share one graph.
-    """
-    return key + signed(GOLDEN * 4 * layer, 64)
-
-
-def _counter_hash(key: Tensor, kind: int, counter: Tensor) -> Tensor:
-    """High 32 bits of mix64(mix64(key + …kind…) + golden·counter): [B], [N] → int32 [B,N]."""
-    stream = mix64(key + signed(GOLDEN * kind, 64))
-    z = mix64(stream[:, None] + counter[None, :] * signed(GOLDEN, 64))
-    return (z >> 32).to(torch.int32)
-
-
-def keyed_mask(key: Tensor, shape: tuple[int, int, int], rate: float) -> Tensor:
-    """True where a unit is kept, with probability 1 − rate: key int64 [B], shape (C,H,W) → bool [B,C,H,W].
-
-        mask = [ M32( a(key, c) + b(key, i, j) ) ≥ rate·2³² ]
-
-    a and b are the high 32 bits of a 64-bit finalizer (SplitMix64, Steele et al. 2014) and are small: [B,C] and
-    [B,H,W]. Only the sum and the 32-bit finalizer M32 (two multiplications, Wellons 2018) run over the whole
-    [B,C,H,W], and `torch.compile` fuses them with the product. No random state is read or written: two samples with
-    one key share their mask, and neither batch size, sharding, resuming, recomputation nor the device change it.
-    """
-    channels, height, width = shape
-    # adding a zero that depends on the key keeps compilers from treating the counter as a 32-bit loop index
-    index = torch.arange(max(channels, height, width), device=key.device, dtype=torch.int64) + (key[:1] & 0)
-    # row·2³² + column: a unit's draw does not depend on how large the image around it is
-    pixels = ((index[:height, None] << 32) + index[None, :width]).flatten()
-    a = _counter_hash(key, _CHANNEL, index[:channels])
-    b = _counter_hash(key, _PIXEL, pixels)
-    # channels last in memory, like the features the mask meets
-    word = mix32(a[:, None, None, :] + b.view(-1, height, width, 1))
-    threshold = min(round(rate * 2**32), 2**32 - 1) - 2**31
-    return (word >= threshold).permute(0, 3, 1, 2)
-
-
-def _check_key(key: Tensor, count: int) -> None:
-    if key.dtype != torch.int64 or key.shape != (count,):
-        raise ValueError(
-            f"dropout_key: got {key.dtype} {list(key.shape)}, expected torch.int64 [{count}], one key per sample"
-        )
-
-
-def keyed_dropout(x: Tensor, key: Tensor | None, *, rate: float) -> Tensor:
-    """x · mask/(1 − rate) for x[B,C,H,W] and int64 keys [B]; x itself without keys (evaluation) or at rate 0."""
-    if key is None or rate == 0:
-        return x
-    _check_key(key, len(x))
-    _, channels, height, width = x.shape
-    kept = keyed_mask(key, (channels, height, width), rate)
-    return torch.where(kept, x * (1 / (1 - rate)), torch.zeros((), dtype=x.dtype, device=x.device))
+        embedding: Tensor = self.scale * F.embedding(labels, self.weight)
+        return embedding
 
 
 class ResidualBlock(nn.Module):
@@ -253,7 +168,7 @@ class ResidualBlock(nn.Module):
 
     resample        R, applied to both branches; it forces S
     shortcut_scale  initial variance scale of S
-    layer           number of this block in the network; whoever calls it folds it into the key (`layer_key`)
+    layer           index of this block in the network, for its dropout key (`dropout.layer_key`)
     """
 
     def __init__(
@@ -283,7 +198,7 @@ class ResidualBlock(nn.Module):
         self.rescale = math.sqrt(0.5) if skip_rescale else 1.0
 
     def forward(self, x: Tensor, e: Tensor, key: Tensor | None = None) -> Tensor:
-        """One residual step; key[B] (int64, of this layer) turns the dropout on."""
+        """``key`` int64 [B], of this layer, enables dropout."""
         if kernels.fits(x):
             return self._fused(x, e, key)
         h = F.silu(self.norm0(x))
@@ -299,7 +214,7 @@ class ResidualBlock(nn.Module):
 
     def _fused(self, x: Tensor, e: Tensor, key: Tensor | None) -> Tensor:
         if key is not None:
-            _check_key(key, len(x))
+            check_key(key, len(x))
         h, x = kernels.normalize(x, self.norm0)
         if self.resample is not None:
             h, x = self.resample(h), self.resample(x)
@@ -315,8 +230,8 @@ class ResidualBlock(nn.Module):
 class Attention(nn.Module):
     """Single-head self-attention over the H·W pixels: [B,C,H,W] → [B,C,H,W].
 
-    qk_norm   q and k are divided by their root mean square, so that |qᵀk|/√C ≤ √C (Henry et al. 2020). Without it
-              logits of long runs at a high learning rate have grown past a thousand (docs/results, run 27).
+    qk_norm   divide q and k by their root mean square, so that |qᵀk|/√C ≤ √C (Henry et al. 2020). Without it logits
+              exceeded 1000 in long runs at a high learning rate (docs/results, run 27).
     """
 
     def __init__(self, channels: int, *, skip_rescale: bool, init_scale: float, qk_norm: bool = False) -> None:
@@ -345,7 +260,7 @@ class Attention(nn.Module):
         return F.scaled_dot_product_attention(q, k, v)
 
     def _fused(self, x: Tensor) -> Tensor:
-        """1×1 convolutions as matrix products over the pixels [B,1,H·W,C]: those add their bias as they write."""
+        """The 1×1 convolutions as matrix products over the pixels [B,1,H·W,C]."""
         batch, channels, height, width = x.shape
         h, x = kernels.normalize(x, self.norm, swish=False)
         pixels = h.permute(0, 2, 3, 1).reshape(batch, 1, -1, channels)

@@ -1,8 +1,7 @@
 """NCSN++, continuous (Song et al. 2021, appendix H): F(x, c), x [B, in, H, W], noise level c [B] → [B, out, H, W].
 
-A U-Net of residual blocks conditioned on c through e = embedding(c), with self-attention, progressive input and
-output. F is raw: the input is not centered, the output is not divided by σ, no logarithm is taken. Preconditioning
-belongs to the model; `published.VEScore` reproduces the published wrapping F(2x − 1, ln σ)/σ.
+A U-Net of residual blocks conditioned on e = embedding(c), with self-attention, progressive input and output. F has
+no preconditioning, which is that of the model; `published.VEScore` is the published F(2x − 1, ln σ)/σ.
 """
 
 from __future__ import annotations
@@ -19,6 +18,7 @@ from torch.utils.checkpoint import checkpoint as recompute
 from anisodiff import notation
 from anisodiff.networks.base import NetworkSpec
 from anisodiff.networks.config import NCSNppConfig, ncsnpp_config
+from anisodiff.networks.dropout import layer_key
 from anisodiff.networks.layers import (
     NIN_SCALE,
     Attention,
@@ -29,7 +29,6 @@ from anisodiff.networks.layers import (
     NoiseEmbedding,
     ResidualBlock,
     SinusoidalFeatures,
-    layer_key,
 )
 from anisodiff.networks.resample import (
     DownConv,
@@ -46,11 +45,11 @@ from anisodiff.networks.resample import (
 )
 
 NAME = "ncsnpp"
-"""Of the architecture, whatever the named size."""
+"""The name of the architecture in checkpoints."""
 
 
 class DownLevel(nn.Module):
-    """One level on the way down: blocks, each with its attention if there is any; then halve and feed."""
+    """One level of the encoder: blocks, each with optional attention; then downsampling and progressive input."""
 
     def __init__(self, blocks: list[nn.Module], attentions: list[nn.Module]) -> None:
         super().__init__()
@@ -61,7 +60,7 @@ class DownLevel(nn.Module):
 
 
 class UpLevel(nn.Module):
-    """One level on the way up: blocks that also read the skips, attention, collector; then double."""
+    """One level of the decoder: blocks with skip connections, attention, progressive output; then upsampling."""
 
     def __init__(self, blocks: list[nn.Module], attention: nn.Module | None, collect: nn.Module) -> None:
         super().__init__()
@@ -72,7 +71,7 @@ class UpLevel(nn.Module):
 
 
 class _Builder:
-    """Makes blocks with the settings they share and numbers their dropouts."""
+    """Builds blocks with their common settings and numbers them for dropout."""
 
     def __init__(self, config: NCSNppConfig) -> None:
         self.config, self.layers = config, 0
@@ -109,7 +108,7 @@ class _Builder:
         return UpConv(channels, channels, fir=self.config.fir)
 
     def feed(self, pyramid: int, channels: int) -> tuple[nn.Module, int, int]:
-        """The feed, the channels of the pyramid after it and those of the features."""
+        """The progressive input, and the channels of pyramid and features after it."""
         c = self.config
         if c.progressive_input == "input_skip":
             cat = c.combine == "cat"
@@ -120,7 +119,7 @@ class _Builder:
         return Through(), pyramid, channels
 
     def collect(self, pyramid: int, channels: int, *, deepest: bool) -> tuple[nn.Module, int]:
-        """The collector and the channels of the pyramid after it."""
+        """The progressive output, and the channels of the pyramid after it."""
         c = self.config
         if c.progressive == "output_skip":
             if deepest:
@@ -136,10 +135,10 @@ class _Builder:
 
 class NCSNpp(nn.Module):
     """F(x, c, labels, dropout_key): x[B,in,H,W], c[B], labels and keys int64 [B] → [B,out,H,W], H and W multiples
-    of config.factor. Without labels a network with classes is told the null label.
+    of config.factor.
 
-    generator   draws the initial weights (default: one seeded with 0); nothing is drawn on the meta device
-    checkpoint  recompute the blocks' activations in the backward pass: less memory, the same gradients
+    generator   draws the initial weights (default: seed 0); nothing is drawn on the meta device
+    checkpoint  gradient checkpointing of the blocks
     """
 
     def __init__(
@@ -203,12 +202,12 @@ class NCSNpp(nn.Module):
                 module.draw(generator)
 
     def _run(self, module: nn.Module, h: Tensor, e: Tensor, key: Tensor | None) -> Tensor:
-        """One block, attention or convolution; its activations are recomputed in the backward pass if asked for."""
+        """One block, attention or convolution, with gradient checkpointing if enabled."""
         inputs: tuple[Tensor | None, ...] = (h,)
         if isinstance(module, ResidualBlock):
             inputs = (h, e, None if key is None else layer_key(key, module.layer))
         if self.checkpoint and torch.is_grad_enabled():
-            # no random state to preserve: the dropout is keyed
+            # dropout is keyed: there is no random state to preserve
             out: Tensor = recompute(module, *inputs, use_reentrant=False, preserve_rng_state=False)
         else:
             out = module(*inputs)
@@ -233,7 +232,6 @@ class NCSNpp(nn.Module):
     def forward(
         self, x: Tensor, noise_level: Tensor, labels: Tensor | None = None, dropout_key: Tensor | None = None
     ) -> Tensor:
-        """Raw output; dropout only with keys, whatever the training mode."""
         self._check(x, noise_level, labels)
         also = None if self.classes is None else self.classes(labels, len(x))
         run = partial(self._run, e=self.embed(noise_level, also), key=dropout_key if self.config.dropout else None)
@@ -281,7 +279,7 @@ def ncsnpp_spec(
         if key not in _KEYS:
             raise ValueError(f"network: unknown key {key!r}; {notation.nearest(str(key), _KEYS)}")
     channels = {"in_channels": in_channels, "out_channels": out_channels}
-    # of a rectangle either side may be the nominal one: the first whose levels fit both
+    # for a rectangle, the first of its sides whose levels divide both
     for side in (max(size), min(size)):
         found = dataclasses.replace(ncsnpp_config(name, image_size=side, **channels), **keys)
         if all(length % found.factor == 0 for length in size):

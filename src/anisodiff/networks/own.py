@@ -1,8 +1,8 @@
-"""Networks of the user's own, named by their import path ``module:Class``.
+"""User-defined networks, named by their import path ``module:Class``.
 
-To import a module is to run it. So a path is imported only after the user has named it: on the command line, as an
-argument in Python, or by allowing the one in a file (``--trust-code``). Until then a path in a checkpoint or a config
-is text, and `find` refuses it. A checkpoint stores the path, the arguments and the weights, never code.
+Importing a module runs its code. So a path is imported only if the user named it, on the command line or in Python,
+or allowed the one in a file (``--trust-code``). Otherwise a path in a checkpoint or config is text, and `find`
+refuses it. A checkpoint stores the path, the arguments and the weights, never code.
 """
 
 import importlib
@@ -22,7 +22,7 @@ from anisodiff.networks.base import NetworkSpec, SpecFactory, module_spec
 
 _PATH = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
 _TRUSTED: dict[str, type[nn.Module] | None] = {}
-"""What the user has named in this process; the class, where it was given itself."""
+"""Paths that the user named in this process; the class, if it was given as an object or imported already."""
 CALL = "forward(x, noise_level, labels=None, dropout_key=None)"
 
 
@@ -32,7 +32,7 @@ def is_path(name: Any) -> bool:
 
 
 def trust(config: Mapping[str, Any]) -> None:
-    """Allow the network that the keys of a config name, ``network`` or ``network.name``; other names need nothing."""
+    """Allow the import path in ``network`` or ``network.name`` of a config, if it is one."""
     group = config.get("network")
     for name in (group, config.get("network.name"), group.get("name") if isinstance(group, Mapping) else None):
         if is_path(name):
@@ -40,7 +40,7 @@ def trust(config: Mapping[str, Any]) -> None:
 
 
 def as_keys(network: Any) -> Any:
-    """A config's ``network`` with the import path in place of a class that was given itself, which is allowed."""
+    """The ``network`` of a config with a class replaced by its import path, which is then allowed."""
     if isinstance(network, nn.Module):
         raise ValueError(
             f"network: got a {type(network).__name__} that is built already; expected its class with its arguments, "
@@ -54,7 +54,7 @@ def as_keys(network: Any) -> Any:
 
 
 def again(network: Any, saved: Mapping[str, Any]) -> Any:
-    """``network`` as given to a run that goes on; the run's own, named by its name alone, keeps its arguments."""
+    """``network`` for a resumed run; the network of the run, given by its name, keeps its arguments."""
     given = as_keys(network)
     return dict(saved) if isinstance(given, str) and given == saved.get("name") else given
 
@@ -68,7 +68,7 @@ def _given(kind: type) -> str:
 
 
 def find(path: str) -> type[nn.Module]:
-    """The class of a path that the user has named."""
+    """The class of an allowed path."""
     if path not in _TRUSTED:
         raise ValueError(
             f"the network {path} is code outside of anisodiff, named by a file: nothing was imported; if you trust "
@@ -81,7 +81,7 @@ def find(path: str) -> type[nn.Module]:
 
 
 def imported(path: str, what: str) -> tuple[ModuleType, Any]:
-    """The module of a path, found as Python finds it or in the working folder, and what the path names in it."""
+    """The module of a path, searched in the working folder first, and the object that the path names."""
     module_name, _, name = path.partition(":")
     here = os.getcwd()
     sys.path.insert(0, here)
@@ -99,7 +99,7 @@ def imported(path: str, what: str) -> tuple[ModuleType, Any]:
 
 
 def _checked(path: str, kind: Any) -> type[nn.Module]:
-    """A module class that is called as `networks.base.Network` is."""
+    """``kind`` if it is a module class with the call of `networks.base.Network`; else a ValueError."""
     if not (isinstance(kind, type) and issubclass(kind, nn.Module)):
         raise ValueError(f"network {path}: expected a class of torch.nn.Module, got {type(kind).__name__}")
     try:
@@ -117,14 +117,14 @@ def _checked(path: str, kind: Any) -> type[nn.Module]:
 
 
 def own_spec(kind: type[nn.Module]) -> SpecFactory:
-    """As `module_spec`; what is built is called once, so that a wrong output shows before any work."""
+    """As `module_spec`; the built network is called once to check the shape of its output."""
     build = module_spec(kind)
 
     def spec(name: str, size: tuple[int, int], inputs: int, outputs: int, keys: Mapping[str, Any]) -> NetworkSpec:
         found = build(name, size, inputs, outputs, keys)
 
         def make(arguments: Mapping[str, Any], generator: torch.Generator, recompute: bool) -> nn.Module:
-            shapes_alone = torch.empty(0).is_meta  # then what needs values fails, and is built again with them
+            shapes_alone = torch.empty(0).is_meta  # code that needs values fails on the meta device
             try:
                 network = found.make(arguments, generator, recompute)
                 return network if shapes_alone else _tried(network, name, (inputs, *size), (outputs, *size))

@@ -2,13 +2,13 @@
 
     s(x, σ) = F(2x − 1, ln σ)/σ,     x[B,C,H,W] in [0,1], σ[B]        (`VEScore`)
 
-The file is a dict {optimizer, model, ema, step}. `model` has its tensors by name; `ema` holds the averaged weights
-as a list without names, in the same order but only of what is trained: the frozen Fourier frequencies exist in
-`model` alone. Only tensors and plain containers are read (`weights_only`): no code in the file can run.
+The file is a dict {optimizer, model, ema, step}. `model` has tensors by name; `ema` is a list of the averaged trained
+weights in the same order, without the frozen Fourier frequencies. Only tensors and plain containers are read
+(`weights_only`): no code in the file can run.
 
     module.all_modules.N.Conv_0.weight  ◀──▶  down.0.blocks.1.conv0.weight
 
-N counts the layers in the order they are run.
+N counts the layers in the order of the forward pass.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ from anisodiff.networks.resample import (
 )
 
 FOURIER = "module.all_modules.0.W"
-"""The published name of the Fourier frequencies, where there are any."""
+"""The published name of the Fourier frequencies."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ScoreSdeInfo:
-    """What was read: the training step, which weights, how many values, the tensors left unused, outputs added."""
+    """Training step, kind of weights, number of parameters, unused tensors and added outputs of a loaded file."""
 
     step: int
     weights: Literal["ema", "model"]
@@ -64,7 +64,7 @@ class VEScore(nn.Module):
 
 
 def _layers(network: NCSNpp) -> Iterator[nn.Module]:
-    """Our layers in the order of `all_modules`, the Fourier features first where there are any."""
+    """Our layers in the order of `all_modules`."""
     if isinstance(network.embed.features, FourierFeatures):
         yield network.embed.features
     yield network.embed.linear0
@@ -93,7 +93,7 @@ def _layers(network: NCSNpp) -> Iterator[nn.Module]:
 
 
 def _path(module: nn.Module) -> Iterator[nn.Module]:
-    """The layers of a progressive path; none for `Through`."""
+    """The layers of a progressive path."""
     if isinstance(module, Head):
         yield from (module.norm, module.conv)
     elif isinstance(module, Start | SkipCollect):
@@ -146,9 +146,9 @@ def output_names(network: NCSNpp) -> set[str]:
 
 
 def widened(state: Mapping[str, Tensor], config: NCSNppConfig) -> dict[str, Tensor]:
-    """Tensors of a network with fewer outputs, or without classes, as those of ``config``: what is new is 0.
+    """Tensors of a network with fewer outputs, or without classes, extended by zeros to those of ``config``.
 
-    The first outputs are as they were, all others are 0 until they are trained; every class is answered alike.
+    The first outputs are unchanged, the new ones are 0, and the output does not depend on the class.
     """
     with torch.device("meta"):
         network = NCSNpp(config)

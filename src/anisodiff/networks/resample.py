@@ -3,19 +3,19 @@
     down: y_i = (x_{2i−1} + 3x_{2i} + 3x_{2i+1} + x_{2i+2})/8          per axis, x = 0 outside the image
     up:   y_{2i} = (x_{i−1} + 3x_i)/4,   y_{2i+1} = (3x_i + x_{i+1})/4
 
-The filter is separable and applied as weighted sums of shifted views: channels_last survives, which a depthwise
-convolution does not guarantee. On CUDA it is one kernel (`kernels.resample`). Without FIR the filter is the box
-[1,1]: average pooling and nearest neighbor.
+The filter is separable and applied as weighted sums of shifted views, which preserve channels_last. On CUDA it is one
+kernel (`kernels.resample`). Without FIR the filter is the box [1,1]: average pooling and nearest neighbor.
 
-A progressive path feeds the image to each level, or collects it from each level:
+A progressive path adds a downsampled image to each level of the encoder, or sums the output over the levels of the
+decoder:
 
     input_skip:   p ← ↓p,            h ← W p + h  (or both side by side)
     residual in:  p ← (Conv↓ p + h)/√2,   h ← p
     output_skip:  p ← ↑p + Conv swish GN h,                     output p
     residual out: p ← (Conv↑ p + h)/√2,   h ← p,                output Conv swish GN h
 
-Every feed and every collector maps (pyramid, h) → (pyramid, h), so the network needs no cases. Feeds stand
-after each halving, the collectors after each level on the way up; the deepest collector has no pyramid yet.
+Each is a module (pyramid, h) → (pyramid, h): inputs (feeds) follow each downsampling, outputs (collectors) each level
+of the decoder; the deepest collector has no pyramid yet.
 """
 
 from __future__ import annotations
@@ -74,8 +74,8 @@ def upsample(x: Tensor, *, fir: bool) -> Tensor:
 class DownConv(Conv2d):
     """3×3 convolution and halving in one: [B,in,H,W] → [B,out,H/2,W/2].
 
-    With FIR the filter runs at full resolution before a strided convolution; without, the strided convolution
-    sees one row and one column of zeros at the far edges, as in DDPM.
+    With FIR the filter runs at full resolution before a strided convolution; without, the image is padded by one row
+    and one column of zeros at the bottom and right, as in DDPM.
     """
 
     def __init__(self, in_channels: int, out_channels: int, *, fir: bool) -> None:
@@ -86,7 +86,7 @@ class DownConv(Conv2d):
         return super().forward(self.padded(x))
 
     def padded(self, x: Tensor) -> Tensor:
-        """What the strided convolution sees: [B,in,H,W] → [B,in,H+1,W+1]."""
+        """The input of the strided convolution: [B,in,H,W] → [B,in,H+1,W+1]."""
         if not self.fir:
             return F.pad(x, (0, 1, 0, 1))
         if kernels.fits(x):
@@ -97,8 +97,8 @@ class DownConv(Conv2d):
 class UpConv(Conv2d):
     """Doubling and 3×3 convolution in one: [B,in,H,W] → [B,out,2H,2W].
 
-    With FIR the zero-interleaved image is convolved (a transposed convolution with the kernel turned round)
-    and then filtered; without, nearest neighbor is followed by the convolution.
+    With FIR a transposed convolution with the rotated kernel is followed by the filter; without, nearest neighbor by
+    the convolution.
     """
 
     def __init__(self, in_channels: int, out_channels: int, *, fir: bool) -> None:
@@ -171,7 +171,7 @@ class ResidualFeed(nn.Module):
 
 
 class Start(nn.Module):
-    """p ← Conv swish GN h: where either way of collecting begins, at the deepest level; p is not read."""
+    """p ← Conv swish GN h: the collector of the deepest level, for both kinds; p is not read."""
 
     def __init__(self, channels: int, out_channels: int, *, scale: float) -> None:
         super().__init__()

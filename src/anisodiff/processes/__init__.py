@@ -1,4 +1,4 @@
-"""Forward processes: the contract, the SPDE, its closed forms, the baselines. Names are resolved in `registry`."""
+"""Forward processes: the contract, the SPDE, its linear closed form, and the baselines (by name: `registry`)."""
 
 from anisodiff.processes.base import EquationProcess, Process, TrainingPair
 from anisodiff.processes.closed_form import ClosedForm

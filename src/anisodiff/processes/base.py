@@ -1,4 +1,4 @@
-"""What a forward process is: a law of states u_t given an image u_0 for times 0 … T, and what is learned from it."""
+"""The contract of a forward process: the distribution of U_t given an image U_0, 0 ≤ t ≤ T, and training pairs."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -22,30 +22,30 @@ from anisodiff.statistics import SpectralStatistics
 from anisodiff.tensors import check_images
 
 LONGEST = 1.8
-"""Longest correlation of the noise, in pixels: the finest modes then have e^{−4ℓ²} = 2e-6 of the coarsest's noise."""
+"""Largest correlation length in pixels: the finest modes then have e^{−4ℓ²} = 2e-6 of the noise of the coarsest."""
 _ROUNDING = 1e-5
-"""How far values may lie outside their range, in units of the range: resizing and float32 overshoot a little."""
+"""Allowed excess of values over their range, relative to the range: resizing and float32 overshoot."""
 
 
 @dataclass(frozen=True)
 class TrainingPair:
-    """States with their regression targets, [B, C, H, W] each; what is None is not there."""
+    """States with their regression targets, [B, C, H, W] each."""
 
     state: Tensor
     """u_t."""
     target: Tensor
-    """E[target | state] is what the network learns: the score, a velocity, the noise, …"""
+    """The network learns E[target | state]: the score, a velocity, the noise, …"""
     drift: Tensor | None = None
-    """E[drift | state] is the drift of the process; None where the drift is known."""
+    """E[drift | state] is the drift of the process; None if the drift is a known function of the state."""
     labels: Tensor | None = field(default=None, kw_only=True)
-    """Classes of the images, int64 [B], some of them replaced by the null label; None: no classes are learned."""
+    """Classes of the images, int64 [B], some replaced by the null label; None without classes."""
     condition: Tensor | None = field(default=None, kw_only=True)
-    """An image [B, C, H, W] that the network sees beside the state; None: it sees the state alone."""
+    """An image [B, C, H, W] as further input of the network; None without one."""
 
 
 @dataclass(frozen=True)
 class Units:
-    """The range of a user's values, which is [0, 1] inside; None: any values, as they are."""
+    """The range of the user's image values, mapped to [0, 1]; None: any values, unchanged."""
 
     scale: tuple[float, float] | None
 
@@ -57,7 +57,7 @@ class Units:
             raise ValueError(f"scale: got {self.scale!r}, expected (low, high) with low < high, or None")
 
     def read(self, x: Tensor) -> Tensor:
-        """Images in the user's range as images in [0, 1]; values outside are refused."""
+        """Images in [0, 1] from images in the user's range; a ValueError for values outside it."""
         if self.scale is None or not x.numel():
             return x
         (low, high), (least, most) = self.scale, (float(v) for v in torch.stack(x.aminmax()))
@@ -79,13 +79,13 @@ class Units:
 
 
 class Process(ABC):
-    """Contract of every forward process. States are [B, C, H, W]; time runs from 0 (data) to T (noise).
+    """A forward process. States are [B, C, H, W]; time runs from 0 (data) to T (noise).
 
-    Subclasses write `draw` and `path`, for tensors as they are; `simulate` and `trajectory` check images first.
+    Subclasses implement `draw` and `path`; `simulate` and `trajectory` are the same with checks of the images.
     """
 
     own_prior: ClassVar[str] = "gaussian"
-    """What sampling starts from where the method is taken as published: a name of `generation.priors`."""
+    """The prior of the published method: a name of `generation.priors`."""
     _size: "tuple[int, Callable[[int], Process]] | None" = None
 
     @property
@@ -97,45 +97,45 @@ class Process(ABC):
     ) -> Tensor:
         """States U_t, [B, C, H, W], of images ``x0`` [B, C, H, W]; ``t`` is one time, or one per sample [B].
 
-        ``rng``: a seed, a `torch.Generator` or a `KeyedNoise`. ``scale``: the range of the images' values, in which
-        the states are returned; None takes any values as they are. Other values, and images of a size that the
-        parameters were not made for, are refused.
+        ``rng``: a seed, a `torch.Generator` or a `KeyedNoise`. ``scale``: the range of the image values and of the
+        returned states; None: any values, unchanged. A ValueError for values outside the range, and for images of
+        another size than the parameters are for.
         """
         units = Units(scale)
-        return units.back(self.draw(units.read(self._fitting(x0)), t, source_of(rng)))
+        return units.back(self.draw(units.read(self._check_size(x0)), t, source_of(rng)))
 
     def trajectory(
         self, x0: Tensor, times: Sequence[float], rng: Seed = None, *,
         scale: tuple[float, float] | None = (0.0, 1.0),
     ) -> list[Tensor]:  # fmt: skip
-        """One path of every image at increasing ``times``: a state [B, C, H, W] for each; otherwise as `simulate`."""
+        """One path of every image at increasing ``times``: a state [B, C, H, W] for each time; else as `simulate`."""
         units = Units(scale)
-        return [units.back(u) for u in self.path(units.read(self._fitting(x0)), times, source_of(rng))]
+        return [units.back(u) for u in self.path(units.read(self._check_size(x0)), times, source_of(rng))]
 
     @abstractmethod
     def draw(self, x0: Tensor, t: Tensor | float, rng: Randomness = None) -> Tensor:
-        """A draw of U_t given U_0 = ``x0``, of any size and values; ``t`` is one time, or one per sample [B]."""
+        """A draw of U_t given U_0 = ``x0``; ``t`` is one time, or one per sample [B]."""
 
     @abstractmethod
     def path(self, x0: Tensor, times: Sequence[float], rng: Randomness = None) -> list[Tensor]:
-        """One path from ``x0``, of any size and values, at increasing ``times``: a state [B, C, H, W] for each."""
+        """One path from ``x0`` at increasing ``times``: a state [B, C, H, W] for each time."""
 
     @abstractmethod
     def training_pair(self, x0: Tensor, t: Tensor, rng: Randomness = None) -> TrainingPair:
-        """Draws of U_t, t ∈ (0, T] (float64 [B]), from images ``x0``, and what the network regresses on."""
+        """Draws of U_t, t ∈ (0, T] (float64 [B]), of images ``x0``, with their regression targets."""
 
     @abstractmethod
     def identity(self) -> dict[str, Any]:
-        """Everything that fixes the law, as plain values: equal identities mean equal laws."""
+        """All parameters, as plain values: processes with equal identities have equal distributions."""
 
     def made_for(self, size: int, at: "Callable[[int], Process]") -> Self:
-        """The same process, which knows that it was made for the longer side ``size``, and how ``at`` another."""
-        found = copy(self)
-        object.__setattr__(found, "_size", (size, at))  # not a field: the law and the identity are the same
-        return found
+        """A copy for images of the longer side ``size``; ``at`` builds the process for another size."""
+        result = copy(self)
+        object.__setattr__(result, "_size", (size, at))  # not a field: it is not part of the identity
+        return result
 
-    def _fitting(self, x0: Tensor) -> Tensor:
-        """Images ``x0``; refused where the process would have other parameters at their size."""
+    def _check_size(self, x0: Tensor) -> Tensor:
+        """``x0``; a ValueError if the process has other parameters at its size."""
         height, width = check_images(x0).shape[-2:]
         size, at = self._size or (0, None)
         side = max(height, width)
@@ -148,47 +148,47 @@ class Process(ABC):
 
     @staticmethod
     def sized(size: int) -> dict[str, Any]:
-        """Keys that follow the image's longer side ``size`` in pixels."""
+        """Default parameters that depend on the longer side ``size`` of the image in pixels."""
         return {}
 
     @property
     def capabilities(self) -> frozenset[str]:
-        """What a sampler may rely on, see `samplers.base.CAPABILITIES`."""
+        """Properties that samplers require: names of `samplers.base.CAPABILITIES`."""
         return frozenset()
 
     @property
     def conditional(self) -> bool:
-        """Whether pairs have a condition: the network sees a cartoon of the image beside every state."""
+        """Whether training pairs have a condition: a filtered image as further input of the network."""
         return False
 
     @property
     def smoothing_end(self) -> float | None:
-        """The time after which nothing is smoothed, only noise added; None where there is none."""
+        """The time after which the drift is 0; None if there is none."""
         return None
 
     def after_smoothing(self, smoothed: Tensor, t: float, rng: Randomness = None) -> Tensor:
-        """A draw of U_t, t ≥ `smoothing_end`, given that the smoothing has made ``smoothed`` of the image."""
-        raise ValueError("the law of a state after the smoothing is not known for this process")
+        """A draw of U_t, t ≥ `smoothing_end`, given its noise-free part ``smoothed``."""
+        raise ValueError("the distribution of a state after the smoothing is not known for this process")
 
     @property
     def learns_drift(self) -> bool:
-        """Whether the drift is unknown given the state, so that pairs have a drift to regress on."""
+        """Whether the drift is not a function of the state, so that training pairs have one as a second target."""
         return False
 
     @property
     def path_obstacle(self) -> str:
-        """Why a path given its image has no known reverse drift (see `path_bound`); empty where it has one.
+        """Why the bound of `path_bound` does not exist for this process; empty if it does.
 
-        Then the target of a training pair is the score of the kernel from the image to t, whose density is known.
+        It needs a known kernel from the image to t, whose score is then the target of a training pair.
         """
-        return "the law of a path given its image is not known"
+        return "the distribution of a path given its image is not known"
 
     def draw_with_density(self, x0: Tensor, t: float, rng: Randomness = None) -> tuple[Tensor, Tensor]:
-        """U_t given U_0 = ``x0``, t > 0, and ln of its density, float64 [B]; where there is no `path_obstacle`."""
+        """A draw of U_t given U_0 = ``x0``, t > 0, and ln of its density, float64 [B]; if no `path_obstacle`."""
         raise ValueError(f"no density of a state: {self.path_obstacle}")
 
     def snap_to_grid(self, t: Tensor) -> Tensor:
-        """The training times nearest to ``t`` that the process has states at; any, by default."""
+        """The training times nearest to ``t``; by default all times are."""
         return t
 
     def estimate_statistics(
@@ -199,9 +199,9 @@ class Process(ABC):
         channel_pca: bool = False,
         progress: Callable[[int, int], None] | None = None,
     ) -> SpectralStatistics:
-        """Signal and noise power per frequency and time on ``images`` [N, C, H, W] in [0, 1].
+        """Signal and noise power per frequency and time on ``images`` [N, C, H, W] in [0, 1] (`statistics`).
 
-        ``channel_pca``: in decorrelated channels. ``progress`` is called with (done, total).
+        ``channel_pca``: in the principal axes of the channels. ``progress`` is called with (done, total).
         """
         return self._estimate(images, EstimationSettings(seed=seed, channel_pca=channel_pca, progress=progress))
 
@@ -210,30 +210,30 @@ class Process(ABC):
         return estimation.by_simulation(self, images, settings)
 
     def prior(self, images: Tensor) -> GaussianPrior:
-        """The law of U_T without its image, N(mean, covariance): fitted to one state for each of ``images``."""
+        """The Gaussian prior, fitted to one terminal state of each of ``images``."""
         keys = combine(0x9121, torch.arange(len(images), device=images.device))
         pairs = zip(torch.split(images, 256), torch.split(keys, 256))
         return fit_gaussian(torch.cat([self.draw(part, self.T, KeyedNoise(key)) for part, key in pairs]))
 
     def compiled(self) -> "Process":
-        """The same law with compiled time steps, where it has any."""
+        """The same process with compiled time steps, if it has any."""
         return self
 
 
 class EquationProcess(Process):
-    """A process that solves the SPDE: its score is learned, and its drift too where the state does not fix it."""
+    """A process that solves the SPDE (`Equation`)."""
 
     equation: Equation
     stencil: str = "flux"
     condition: Filter | None = None
-    """Makes the condition of an image."""
+    """The filter that makes the condition of an image."""
 
     @property
     def conditional(self) -> bool:
         return self.condition is not None
 
     def condition_of(self, x0: Tensor) -> Tensor | None:
-        """The condition of images ``x0`` [B, C, H, W], of their shape; None without one."""
+        """The condition of images ``x0`` [B, C, H, W], of the same shape; None without one."""
         return None if self.condition is None else self.condition(x0)
 
     @property
@@ -250,11 +250,11 @@ class EquationProcess(Process):
 
     @property
     def _noise_known(self) -> bool:
-        """Whether the law of the noise in a state does not depend on the image."""
+        """Whether the distribution of the noise in U_t does not depend on the image."""
         return False
 
     def _noise_at(self, like: Tensor, t: float, rng: Randomness) -> Tensor:
-        """A draw of the noise in U_t, where its law is known."""
+        """A draw of the noise in U_t, if `_noise_known`."""
         raise NotImplementedError
 
     @property
@@ -263,27 +263,27 @@ class EquationProcess(Process):
 
     @property
     def taming(self) -> TamedEuler | None:
-        """The time step, where it tames its drift."""
+        """The time step if it is `TamedEuler`, else None."""
         return None
 
     @property
     def plain_noise(self) -> bool:
-        """Whether the drift moves the image alone: the noise is added to what it makes of the image."""
+        """Whether the drift acts on the image alone, not on the noise."""
         return False
 
     @property
     def capabilities(self) -> frozenset[str]:
-        found = {
+        properties = {
             "equation": True,
             "isotropic_noise": self.equation.additive,
             "white_noise": self.equation.correlation_length == 0,
             "no_drift": not self.equation.smooths,
             "plain_noise": self.plain_noise,
         }
-        return frozenset(name for name, there in found.items() if there)
+        return frozenset(name for name, holds in properties.items() if holds)
 
     def check_learnable(self) -> None:
-        """A score exists only where there is noise in every mode."""
+        """Raise a ValueError if there is no score: every mode needs noise."""
         length = self.equation.correlation_length
         if not self.equation.noisy:
             raise ValueError("a score needs noise: set intensity > 0")
@@ -295,6 +295,6 @@ class EquationProcess(Process):
 
 
 def check_increasing(times: Sequence[float]) -> None:
-    """Trajectories go forward in time."""
+    """Raise a ValueError if ``times`` decrease."""
     if any(b < a for a, b in pairwise(times)):
         raise ValueError(f"times of a trajectory must not decrease, got {list(times)}")

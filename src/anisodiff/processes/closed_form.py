@@ -1,10 +1,9 @@
-"""Processes that are linear and Gaussian: `ve`, `heat`, and everything with λ1 = λ2 = ∞ on the flux stencil.
+"""The linear case λ1 = λ2 = ∞ on the flux stencil: `ve` (paper, Eq. 8), `heat` (Eq. 12).
 
-In the DCT every mode is an independent Ornstein–Uhlenbeck process (z_k: frequency, q_k: noise spectrum):
+    dU = α1 ΔU dt + α2 dW,      Û_t | Û_s ~ N( e^{−ΔA z_k} Û_s,  q_k φ_k(s,t) )
 
-    Û_t | Û_s ~ N( e^{−ΔA z_k} Û_s,  q_k φ_k(s,t) )
-
-so mean, covariance and samples are exact for any s < t, without time steps.
+In the DCT every mode is an independent Ornstein–Uhlenbeck process (z_k: frequency, q_k: noise spectrum), so mean,
+covariance and samples are exact for any s < t, without time steps.
 """
 
 from collections.abc import Sequence
@@ -24,7 +23,7 @@ from anisodiff.priors import normal_density
 from anisodiff.processes.base import EquationProcess, TrainingPair, check_increasing
 from anisodiff.processes.spde import describe, describe_condition
 from anisodiff.statistics import SpectralStatistics
-from anisodiff.tensors import check_images, check_state, send, widened
+from anisodiff.tensors import check_images, check_state, to_device_async, to_highest_precision
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +55,7 @@ class ClosedForm(EquationProcess):
         return idct2(grid_decay(self.equation, begin, end, u) * dct2(u))
 
     def variance(self, u: Tensor, s: Tensor | float, t: Tensor | float) -> Tensor:
-        """Eigenvalues of Cov[U_t | U_s] in DCT order, [B, 1, H, W]; ``u`` gives shape, precision and place."""
+        """Eigenvalues of Cov[U_t | U_s] in DCT order, [B, 1, H, W]; ``u`` gives shape, dtype and device."""
         begin, end = self._interval(u, s, t)
         return grid_variance(self.equation, begin, end, u)
 
@@ -64,7 +63,7 @@ class ClosedForm(EquationProcess):
         """A draw of U_t given U_s = ``u``, exact for any s ≤ t (each one time, or one per sample)."""
         begin, end = self._interval(u, s, t)
         mode = grid_decay(self.equation, begin, end, u) * dct2(u)
-        if self.equation.noisy:  # white noise is white in every orthonormal basis
+        if self.equation.noisy:  # ξ is white in the DCT, too
             mode = mode + self.variance(u, begin, end).sqrt() * white(u, source_of(rng))
         return idct2(mode)
 
@@ -80,8 +79,8 @@ class ClosedForm(EquationProcess):
         return states
 
     def training_pair(self, x0: Tensor, t: Tensor, rng: Randomness = None) -> TrainingPair:
-        """The full kernel from 0 to t, target −ξ̂/√φ in the DCT (Song et al. 2021 for `ve`): of least variance."""
-        t, xi = send(t, x0.device), white(x0, rng)
+        """Denoising score matching with the kernel from 0 to t: the target is −ξ̂/√(q φ) in the DCT."""
+        t, xi = to_device_async(t, x0.device), white(x0, rng)
         begin = t.new_zeros(t.shape)
         root = grid_variance(self.equation, begin, t, x0).sqrt()
         mode = grid_decay(self.equation, begin, t, x0) * dct2(x0) + root * xi
@@ -94,10 +93,9 @@ class ClosedForm(EquationProcess):
     def draw_with_density(self, x0: Tensor, t: float, rng: Randomness = None) -> tuple[Tensor, Tensor]:
         xi, variance = white(x0, rng), self.variance(x0, 0.0, t)
         state = self.mean(x0, 0.0, t) + idct2(variance.sqrt() * xi)
-        return state, normal_density(xi, x0.shape[1] * widened(variance).log().sum((-3, -2, -1)))
+        return state, normal_density(xi, x0.shape[1] * to_highest_precision(variance).log().sum((-3, -2, -1)))
 
     def _estimate(self, images: Tensor, settings: EstimationSettings) -> SpectralStatistics:
-        """From the spectrum of the images and the equation, exactly."""
         self.check_learnable()
         return estimation.exactly(self.equation, images, settings)
 

@@ -1,9 +1,9 @@
-"""Processes that are Gaussian given the image, in one step from t = 0: what the baselines have in common.
+"""Processes that are Gaussian given the image, the base of the baselines:
 
     U_t = m_t(x0) + s_t(x0)·ξ,      ξ white,  m_t linear in x0 about ½,  s_t ≥ 0 a number or one per pixel
 
-Time runs from 0 (data) to T = 1 (noise). States are in the units of images, [0, 1]; a method that is written down for
-v = 2u − 1 in [−1, 1] has its noise halved here.
+Time runs from 0 (data) to T = 1 (noise). States are in the units of images, [0, 1]; the noise of a method published
+for v = 2u − 1 in [−1, 1] is halved here.
 """
 
 from abc import abstractmethod
@@ -21,12 +21,12 @@ from anisodiff.noise import Randomness, white
 from anisodiff.processes.base import Process, TrainingPair, check_increasing
 from anisodiff.statistics import SpectralStatistics
 from anisodiff.stencils.gradient import per_sample
-from anisodiff.tensors import check_images, check_state, check_times, precise, send
+from anisodiff.tensors import check_images, check_state, check_times, to_device_async, to_float64
 
 
 @dataclass(frozen=True, kw_only=True)
 class ConditionalGaussian(Process):
-    """A process that is Gaussian given the image; subclasses are frozen dataclasses of plain numbers."""
+    """A process that is Gaussian given the image; subclasses are frozen dataclasses of their parameters."""
 
     name: ClassVar[str]
 
@@ -40,14 +40,14 @@ class ConditionalGaussian(Process):
 
     @abstractmethod
     def spread(self, x0: Tensor, t: Tensor) -> Tensor:
-        """s_t(x0) ≥ 0, to be broadcast over [B, C, H, W]; ``t`` float64 [B]."""
+        """s_t(x0) ≥ 0, broadcast over [B, C, H, W]; ``t`` float64 [B]."""
 
     @abstractmethod
     def continued(self, x0: Tensor, u: Tensor, s: Tensor, t: Tensor, rng: Randomness) -> Tensor:
         """A draw of U_t given U_s = ``u`` and the image, s < t (both float64 [B])."""
 
     def target(self, x0: Tensor, t: Tensor, xi: Tensor, state: Tensor) -> Tensor:
-        """What is regressed on, [B, C, H, W]; by default the noise s_t(x0)·ξ as it was added."""
+        """The regression target, [B, C, H, W]; by default the added noise s_t(x0)·ξ."""
         return self.spread(x0, t) * xi
 
     def draw(self, x0: Tensor, t: Tensor | float, rng: Randomness = None) -> Tensor:
@@ -65,21 +65,21 @@ class ConditionalGaussian(Process):
         return states
 
     def training_pair(self, x0: Tensor, t: Tensor, rng: Randomness = None) -> TrainingPair:
-        t, xi = send(t, x0.device), white(x0, rng)
+        t, xi = to_device_async(t, x0.device), white(x0, rng)
         state = self.mean(x0, t) + self.spread(x0, t) * xi
         return TrainingPair(state, self.target(x0, t, xi, state))
 
     def times(self, x0: Tensor, t: Tensor | float) -> Tensor:
-        """``t`` as float64 [B]; what lies outside [0, 1] is refused."""
+        """``t`` as float64 [B]; a ValueError outside [0, 1]."""
         return check_times(t, self.T, len(check_state(x0)), x0.device)
 
     def powers(self, images: Tensor, t: Tensor, level: Tensor) -> tuple[Tensor, Tensor]:
-        """S_k and N_k [H, W] at the time ``t`` [1], float64: power of the image's part and of the noise per DCT mode.
+        """S_k and N_k [H, W] at time ``t`` [1], float64: signal and noise power per DCT mode.
 
-        Means over the images at hand [N, C, H, W], exact for them: no noise is drawn. S is about what the process
-        makes of ``level`` [C], the channel means.
+        Exact means over ``images`` [N, C, H, W], without simulation. S is about m_t of ``level`` [C], the channel
+        means.
         """
-        x0 = precise(images)
+        x0 = to_float64(images)
         when = t.to(x0)
         center = self.mean(level.to(x0)[None, :, None, None].expand(1, *x0.shape[1:]), when)
         signal = dct2(self.mean(x0, when.expand(len(x0))) - center).square().mean((0, 1))
@@ -88,7 +88,6 @@ class ConditionalGaussian(Process):
         return signal, rows @ pixels @ columns.mT
 
     def _estimate(self, images: Tensor, settings: EstimationSettings) -> SpectralStatistics:
-        """Exact for these images: no noise is drawn."""
         return estimation.from_powers(self.powers, self.T, images, settings)
 
     def identity(self) -> dict[str, Any]:
@@ -96,11 +95,11 @@ class ConditionalGaussian(Process):
 
 
 class ScaledGaussian(ConditionalGaussian):
-    """m_t(x0) = ½ + a_t·(x0 − ½): the image is scaled, never blurred (DDPM, flow matching, …)."""
+    """m_t(x0) = ½ + a_t·(x0 − ½): the image is scaled (DDPM, flow matching, …)."""
 
     @abstractmethod
     def signal_power(self, t: Tensor) -> Tensor:
-        """a_t², often written ᾱ, for times ``t`` [B]."""
+        """a_t² (ᾱ_t of DDPM) at times ``t`` [B]."""
 
     @property
     def capabilities(self) -> frozenset[str]:
@@ -119,17 +118,11 @@ def check_numbers(
     ranges: Mapping[str, tuple[float, float]],
     whole: tuple[str, ...] = (),
 ) -> None:
-    """Read the numbers of ``process`` and refuse those outside their range, naming what is expected."""
+    """Convert the fields of ``process`` to numbers; a ValueError for one outside its range."""
     for name, (low, high) in ranges.items():
-        value = notation.number(getattr(process, name), f"{process.name}: {name}")
-        if not low <= value <= high or (name in whole and value != int(value)):
-            kind = "a whole number" if name in whole else "a number"
-            raise ValueError(
-                f"{process.name}: {name} must be {kind} from {low:g} to {high:g}, got {getattr(process, name)!r}"
-            )
-        object.__setattr__(process, name, int(value) if name in whole else value)
+        notation.check_number(process, name, low, high, whole=name in whole, what=f"{process.name}: {name}")
 
 
 def levels_of(t: Tensor, levels: int) -> Tensor:
-    """Times [B] moved up to the next of the levels k/levels, k = 1 … levels."""
+    """Times [B] rounded up to k/levels, k = 1 … levels."""
     return (torch.ceil(t * levels - 1e-6).clamp(1, levels)) / levels

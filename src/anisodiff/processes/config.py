@@ -1,4 +1,4 @@
-"""A process from plain values: the keys of a YAML file, of ``--set KEY=VALUE`` and of `anisodiff.process`."""
+"""A process of the SPDE from plain values: keys of a YAML file, of ``--set KEY=VALUE`` and of `anisodiff.process`."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ from anisodiff.stencils import STENCILS
 
 @dataclass(frozen=True)
 class Exact:
-    """``exact``: no time step at all; for linear equations."""
+    """``exact``: no time steps; for linear equations (`ClosedForm`)."""
 
     def __str__(self) -> str:
         return "exact"
@@ -28,7 +28,7 @@ STEPS: dict[str, type] = {"tamed": TamedEuler, "exponential": Exponential, "sign
 
 @dataclass(frozen=True, kw_only=True)
 class ProcessConfig:
-    """All keys of a process. Coefficients as numbers or in the notation of `schedules`, ``step`` likewise."""
+    """All keys of a process; coefficients and ``step`` as numbers or in the notation of `schedules`."""
 
     diffusivity: Any
     intensity: Any
@@ -39,10 +39,9 @@ class ProcessConfig:
     stencil: Any = "flux"
     step: Any = "exponential"
     condition: Any = "none"
-    """What the network sees beside the state: the image through a filter of `cartoons`, or none."""
+    """A filter of `cartoons`: the filtered image is a further input of the network. Or none."""
 
     def build(self) -> Process:
-        """The process; a contradiction is refused by naming what to change."""
         equation = Equation(
             diffusivity=self.diffusivity,
             intensity=self.intensity,
@@ -51,8 +50,7 @@ class ProcessConfig:
             correlation_length=self.correlation_length,
             T=self.T,
         )
-        if not isinstance(self.stencil, str) or self.stencil not in STENCILS:
-            raise ValueError(f"unknown stencil {self.stencil!r}; {notation.nearest(str(self.stencil), STENCILS)}")
+        notation.check_choice(self.stencil, STENCILS, "stencil")
         condition = None if self.condition in ("none", None) else read_filter(self.condition, "condition")
         step = self.step
         if not isinstance(step, TimeStep | Exact):
@@ -68,7 +66,7 @@ KEYS = tuple(f.name for f in dataclasses.fields(ProcessConfig))
 
 
 def check_keys(given: Mapping[Any, Any], valid: tuple[str, ...], what: str) -> dict[str, Any]:
-    """``given`` with its keys checked; an unknown one is refused with the nearest valid name."""
+    """``given``; a ValueError for an unknown key."""
     for key in given:
         if key not in valid:
             raise ValueError(f"{what}: unknown key {key!r}; {notation.nearest(str(key), valid)}")

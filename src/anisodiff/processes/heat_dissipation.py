@@ -1,15 +1,14 @@
-"""Inverse heat dissipation (Rissanen et al. 2023): a deterministic blur, and a little noise for training.
+"""Inverse heat dissipation (Rissanen et al. 2023): a deterministic blur with a small amount of noise.
 
     Û_k = e^{−f²σ_B(k)²/2}·x̂0 + σ ξ̂,      f² = (πn1/H)² + (πn2/W)²,      k = 1 … K levels,  t = k/K
 
-in the orthonormal DCT-II, with widths σ_B log-spaced from 0.5 to 24 pixels (32²) and level 0 the image itself. Images
-are in [0, 1], as theirs. Given the image, the noises of different levels are independent. Sampling begins with a
-blurred training image: from a Gaussian it is another method.
+in the orthonormal DCT-II, with blur widths σ_B log-spaced from 0.5 to 24 pixels (32²); level 0 is the image. Images
+are in [0, 1], as in the paper. Given the image, the noise of different levels is independent. The prior is the
+distribution of blurred training images (`simulate`).
 
-Left open by the recipe and decided here: between levels ln σ_B is interpolated, below the first one the width and the
-noise rise linearly from 0 (nothing in training or sampling stands there); sizes other than 32² and 256² have
-σ_B ≤ 4·√size above 32 pixels, which is the published 32 for 64² and 64 for 256², and ¾·size below; 400 levels from
-256 pixels on.
+The paper leaves open, and it is settled here: between levels ln σ_B is interpolated; below level 1 blur and noise
+rise linearly from 0 (training and sampling use no such time); the largest σ_B is 4·√size above 32 pixels, which gives
+the published 32 for 64² and 64 for 256², and ¾·size below; 400 levels from 256 pixels on.
 """
 
 import math
@@ -23,12 +22,12 @@ from anisodiff.dct import dct2, idct2
 from anisodiff.noise import Randomness, white
 from anisodiff.processes.conditional import ConditionalGaussian, check_numbers, levels_of
 from anisodiff.stencils.gradient import per_sample
-from anisodiff.tensors import wide
+from anisodiff.tensors import highest_precision
 
 
 @dataclass(frozen=True, kw_only=True)
 class HeatDissipation(ConditionalGaussian):
-    """K levels of blur, each with white noise of one strength."""
+    """K levels of blur with white noise of constant σ."""
 
     name: ClassVar[str] = "heat-dissipation"
     own_prior: ClassVar[str] = "simulate"
@@ -52,7 +51,6 @@ class HeatDissipation(ConditionalGaussian):
 
     @staticmethod
     def sized(size: int) -> dict[str, Any]:
-        """What follows the image's longer side."""
         blur = 0.75 * size if size <= 32 else 4.0 * math.sqrt(size)
         return {"blur_max": blur, "levels": 200 if size < 256 else 400}
 
@@ -68,14 +66,13 @@ class HeatDissipation(ConditionalGaussian):
         exponent = 0.5 * self.width(t).square()[:, None]
 
         def axis(n: int) -> Tensor:
-            f = math.pi * torch.arange(n, dtype=wide(t.device), device=t.device) / n
+            f = math.pi * torch.arange(n, dtype=highest_precision(t.device), device=t.device) / n
             return torch.exp(-exponent * f.square())
 
         rows, columns = (axis(n) for n in like.shape[-2:])
         return (rows[:, :, None] * columns[:, None, :])[:, None].to(like.dtype)
 
     def mean(self, x0: Tensor, t: Tensor) -> Tensor:
-        """The blurred image."""
         return idct2(self.decay(t, x0) * dct2(x0))
 
     def spread(self, x0: Tensor, t: Tensor) -> Tensor:
@@ -90,14 +87,14 @@ class HeatDissipation(ConditionalGaussian):
         return levels_of(t, self.levels)
 
     def target(self, x0: Tensor, t: Tensor, xi: Tensor, state: Tensor) -> Tensor:
-        """m_{k−1}(x0) − u_k: the step to the next less blurred level."""
+        """m_{k−1}(x0) − u_k."""
         below = (t - 1 / self.levels).clamp(min=0)
         return self.mean(x0, below) - state
 
     @property
     def path_obstacle(self) -> str:
-        return "its levels have independent noise: there is no path from one to the next"
+        return "its levels have independent noise: there is no reverse SDE"
 
     def continued(self, x0: Tensor, u: Tensor, s: Tensor, t: Tensor, rng: Randomness) -> Tensor:
-        """Another noise: the states of a path meet only through their image."""
+        """Independent of U_s given the image."""
         return self.mean(x0, t) + self.spread(x0, t) * white(x0, rng)

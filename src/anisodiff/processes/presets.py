@@ -1,11 +1,10 @@
-"""Processes by name: the default, the paper's, and the rows and panels of its figures.
+"""Named parameters of the SPDE: the default, those of the paper, and those of its figures.
 
-`anisotropic-gentle`, the default, is the best anisotropic setting of the studies (docs/results): the noise of `ve`,
-and a smoothing that is mild and fades while the noise is still low. `heat` and `anisotropic` have the paper's
-parameters in our discretization (flux stencil, exact in time or exponential); the same names with `-paper` are the
-paper's own (paper stencil, tamed Euler–Maruyama). `cartoon` smooths the image alone, before there is much
-noise. Figures of the paper: `gallery-…` for the five rows of the first one, `design-ROW COLUMN` for the twelve panels
-of the design figure (128², T = 8).
+`anisotropic-gentle`, the default, is the best anisotropic setting of our studies (docs/results): the noise of `ve`,
+with mild smoothing that decays while the noise is low. `heat` and `anisotropic` have the parameters of the paper with
+the flux stencil and the exact or exponential step; `heat-paper` and `anisotropic-paper` also have its discretization
+(paper stencil, tamed Euler–Maruyama). `cartoon` smooths the image alone, at low noise. `gallery-…` are the rows of
+the first figure of the paper, `design-1a` to `design-4c` the panels of its design figure (128², T = 8).
 """
 
 import math
@@ -19,10 +18,10 @@ _EULER = "tamed(dt=0.01)"
 
 
 def ve(size: int, *, sigma_min: float = 0.01, sigma_max: float | None = None, T: float = 2.0) -> dict[str, Any]:
-    """Song et al. 2021: α2(t) = σ(t)·√(2 ln(σmax/σmin)/T), so that the accumulated variance is σ(t)² − σmin².
+    """VE (Song et al. 2021; paper, Eq. 8): α2(t) = σ(t)·√(2 ln(σmax/σmin)/T), ∫_0^t α2² = σ(t)² − σmin².
 
-    σmax, unless given, is 50 up to 32² and grows with the size above, as the norm of an image does (Song et al. take
-    50, 90 and 380 at 32², 64² and 256²): a terminal state then says as little of its image at every size.
+    σmax is by default 50 up to 32² and proportional to the size above, as the norm of an image is (Song et al.: 50,
+    90 and 380 at 32², 64² and 256²): the mutual information of U_T and U_0 is then about the same at every size.
     """
     low, high, horizon = _noise_levels(size, sigma_min, sigma_max, T)
     rate = math.sqrt(2.0 * (math.log(high) - math.log(low)) / horizon)
@@ -47,7 +46,7 @@ def _noise_levels(
 
 
 def anisotropic_gentle(size: int, **noise: Any) -> dict[str, Any]:
-    """`ve` with a smoothing that acts early: α1 = 0.5 → 0.001, λ1 = 0.05, edges of the image itself (one window)."""
+    """`ve` with early smoothing: α1 = 0.5 → 0.001, λ1 = 0.05, edge weights of the image (one window)."""
     return {
         **ve(size, **noise),
         "diffusivity": "geometric(0.5, 0.001)",
@@ -57,11 +56,10 @@ def anisotropic_gentle(size: int, **noise: Any) -> dict[str, Any]:
 
 
 def cartoon(size: int, *, smoothing: float | None = None, sigma_end: float = 0.03, **noise: Any) -> dict[str, Any]:
-    """Structure first, then noise: Perona–Malik on the image alone, finished when the noise is σ = 0.03; then `ve`.
+    """Perona–Malik smoothing of the image alone until the noise is σ = ``sigma_end``, then `ve`.
 
-    ∫α1 = ``smoothing`` pixels², 10 at 32² and as the area of the image above; it grows as t², so that next to nothing
-    is lost at t_min. λ1 = 0.05. A smoothed image lies on the path: at the end of the smoothing the state is a cartoon
-    with noise of ``sigma_end``.
+    ∫α1 = ``smoothing`` pixels², by default 10 up to 32² and proportional to the area above; it grows as t², so that
+    almost nothing is smoothed at t_min. λ1 = 0.05.
     """
     (low, high, horizon), end = _noise_levels(size, **noise), notation.number(sigma_end, "sigma_end")
     if not 0 < end < high:
@@ -77,7 +75,7 @@ def cartoon(size: int, *, smoothing: float | None = None, sigma_end: float = 0.0
 
 
 def heat(size: int) -> dict[str, Any]:
-    """The paper's *Ours (isotropic)*: α1 = 0.5 → 2·size, α2 = 0.01 → 0.5."""
+    """*Ours (isotropic)* of the paper (Eq. 12): α1 = 0.5 → 2·size, α2 = 0.01 → 0.5."""
     return {
         "diffusivity": f"geometric(0.5, {2 * size})",
         "intensity": "geometric(0.01, 0.5)",
@@ -86,7 +84,7 @@ def heat(size: int) -> dict[str, Any]:
 
 
 def anisotropic(size: int) -> dict[str, Any]:
-    """The paper's *Ours (anisotropic)*: α1 = 0.5 → 2·size, α2 = 0.01 → 2, λ1 = 0.025 → ∞ with k = ½."""
+    """*Ours (anisotropic)* of the paper (Eq. 9): α1 = 0.5 → 2·size, α2 = 0.01 → 2, λ1 = 0.025 → ∞ with k = ½."""
     return {
         "diffusivity": f"geometric(0.5, {2 * size})",
         "intensity": "geometric(0.01, 2)",
@@ -99,8 +97,8 @@ def _paper(base: dict[str, Any]) -> dict[str, Any]:
     return {**base, "stencil": "paper", "step": _EULER}
 
 
-# The paper gives no parameters for its first figure. Ours: T = 2, constant λ as the caption asks, strengths at
-# which the five effects are seen at every image size.
+# The paper gives no parameters for its first figure. Ours: T = 2, constant λ as in the caption, and strengths at
+# which the five effects are visible at every image size.
 _NOISE, _BLUR = "power(0, 0.7, 1)", 12.0
 _GALLERY: dict[str, dict[str, Any]] = {
     "gallery-isotropic-noise": {"diffusivity": 0.0, "intensity": _NOISE, "step": "exact"},
@@ -135,12 +133,12 @@ _DESIGN: dict[str, dict[str, Any]] = {
 GALLERY = tuple(_GALLERY)
 DESIGN = tuple(_DESIGN)
 OWN_KEYS = ("sigma_min", "sigma_max", "smoothing", "sigma_end")
-"""Parameters of some presets that are no keys of a process: noise levels, ∫α1, and the noise at which α1 ends."""
+"""Parameters of some presets in addition to the keys of `ProcessConfig`."""
 _OWN = {"ve": OWN_KEYS[:2], "anisotropic-gentle": OWN_KEYS[:2], "cartoon": OWN_KEYS}
 
 
 def preset(name: str, size: int, **own: Any) -> dict[str, Any]:
-    """The config of a named process for images of ``size`` pixels (the longer side); ``own``: some of `OWN_KEYS`."""
+    """Keys of a named process for images of longer side ``size``; ``own``: some of `OWN_KEYS`."""
     for key in own:
         having = [other for other, keys in _OWN.items() if key in (*keys, "T")]
         if name not in having:
@@ -164,7 +162,7 @@ def preset(name: str, size: int, **own: Any) -> dict[str, Any]:
 
 
 def configure(name: str, size: int, overrides: Mapping[str, Any], what: str) -> ProcessConfig:
-    """A preset with keys overridden. Noise levels (sigma_min, sigma_max) are reached at T, whatever T is."""
+    """A preset with keys overridden; ``what`` begins the error message for an unknown key."""
     keys = check_keys(overrides, (*KEYS, *OWN_KEYS), what)
     own = {key: keys.pop(key) for key in OWN_KEYS if key in keys}
     if name in _OWN and "T" in keys:

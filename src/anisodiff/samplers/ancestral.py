@@ -1,12 +1,10 @@
-"""The exact ancestral step of a linear process: û' given û and the image, with E[x0 | u] in place of the image.
-
-Û_t = B_t x̂0 + √N ξ̂ and Û_t | Û_t' ~ N(B Û_t', Q) make the posterior Gaussian (Ho et al. 2020, per frequency here):
+"""Ancestral sampling of a linear process (Ho et al. 2020, here per frequency), with E[x0 | u] for x0:
 
     û' | û, x̂0 ~ N( (B N'/N) û + (Q/N) B_t' x̂0,  Q N'/N )
 
-B, N, N', Q, B_t' are closed forms of the equation. Only x̂0 = E[x0 | u] = (û + N s)/B_t comes from the model; from
-its own statistics it is x̂0 = √D·(√S/V û + √(N/V) F), which divides by nothing small. The mean is exact for any
-length of the step; the variance lacks what is not known of x0, so the law converges at first order.
+since Û_t = B_t x̂0 + √N ξ̂ and Û_t | Û_t' ~ N(B Û_t', Q). B, N, N', Q and B_t' are closed forms of the equation; only
+x̂0 = E[x0 | u] comes from the model, as √D·(√S/V û + √(N/V) F), which has no small denominator. The mean is exact for
+any step; the variance omits the variance of x0 given u, so the distribution converges at first order.
 """
 
 from dataclasses import dataclass

@@ -1,13 +1,12 @@
-"""What a sampler is: steps from t_max down to t_min along a time grid, and the image expected at the end.
+"""The contract of a sampler: predictor and corrector steps down a time grid, then denoising (paper, Sec. 3.4).
 
-    ẑ_0 = states at times[0],    ẑ_{i+1} = corrector(step(ẑ_i, t_i → t_{i+1})),    x = E[x0 | ẑ_n]
+    z_0 = states at times[0],    z_{i+1} = corrector(step(z_i, t_i → t_{i+1})),    x = E[x0 | z_n]
 
-The mathematics stands in one plain function per file; a sampler holds its options, and `Sampler.run` is the loop that
-all share. States inside the loop are in the model's coordinates (`Model.to_coordinates`): for a score the DCT of the
-images about the channel means. A grid that ends at 0 ends in an image; any other ends with one denoising step.
+Each module has its step as one function; a sampler holds the options, and `Sampler.run` is the common loop. States z
+are in the coordinates of the model (`Model.to_coordinates`): for a score, the DCT of the state about the channel
+means. A grid that ends at t = 0 needs no denoising.
 """
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -23,7 +22,7 @@ from anisodiff.noise import Randomness
 from anisodiff.processes.base import Process
 from anisodiff.samplers.corrector import langevin
 from anisodiff.samplers.grids import GRIDS, grid_between, segments
-from anisodiff.tensors import moved, widened
+from anisodiff.tensors import to_device, to_highest_precision
 
 LEARNED = {
     "score": "the score by itself, which this model did not learn (learns=score_and_drift and score do)",
@@ -41,74 +40,57 @@ CAPABILITIES = LEARNED | {
     "scaled_signal": "a process that scales the image",
     "levels": "a process with levels",
 }
-"""What a sampler can require of a process (`Process.capabilities`) or of a model (`Model.provides`), in words."""
+"""Requirements of samplers on process (`Process.capabilities`) or model (`Model.provides`), for error messages."""
 
-_TELLING = frozenset({"velocity", "noise", "deblurring_step", "equation"})
-"""Of another kind of process altogether: who lacks it needs to hear no more."""
+_DECISIVE = frozenset({"velocity", "noise", "deblurring_step", "equation"})
+"""If one of these is missing, the process is of another kind, and the error message names only these."""
 
 Memory = dict[str, Any]
-"""What a multistep sampler remembers from one step of a trajectory to the next."""
+"""The state of a multistep sampler between the steps of a trajectory."""
 
 
 class SampleResult(NamedTuple):
-    """Images [B, C, H, W], and the network evaluations that each of them cost, in the mean."""
+    """Images [B, C, H, W] and their mean number of network evaluations."""
 
     images: Tensor
     nfe: float
 
 
-def option(value: float, what: str, low: float, high: float) -> float:
-    """A number of a sampler's options within its range."""
-    found = notation.number(value, what)
-    if not low <= found <= high:
-        raise ValueError(f"{what} must lie in [{low:g}, {high:g}], got {found:g}")
-    return found
-
-
-def whole(value: float, what: str, valid: tuple[int, ...]) -> int:
-    """One of a few whole numbers."""
-    found = notation.number(value, what)
-    if not math.isfinite(found) or int(found) != found or int(found) not in valid:
-        raise ValueError(f"{what} must be {' or '.join(map(str, valid))}, got {found:g}")
-    return int(found)
-
-
 @dataclass(frozen=True, kw_only=True)
 class Sampler(ABC):
-    """Contract of every sampler; subclasses are frozen dataclasses of options."""
+    """A sampler; subclasses are frozen dataclasses of its options."""
 
     name: ClassVar[str]
-    """In the notation and in the registry."""
+    """Its name in the notation and in the registry."""
     cost: ClassVar[int]
     """Network evaluations of one predictor step."""
     requires: ClassVar[frozenset[str]] = frozenset()
-    """What it needs of process and model, whatever its options: names of `CAPABILITIES`."""
+    """Requirements on process and model for all options: names of `CAPABILITIES`."""
 
     corrector: float = 0.0
-    """Signal-to-noise ratio of one Langevin step after every predictor step; 0: none."""
+    """Signal-to-noise ratio of one Langevin step after every predictor step; 0: no corrector."""
     grid: str = "level"
-    """Where the times lie, see `grids`."""
+    """The time grid, see `grids`."""
     rho: float = 1.0
-    """ρ > 1 bends the grid ``level`` towards high noise: even steps of (σ/σ_d)^{1/ρ} instead of ln σ."""
+    """ρ of the grid ``level``: equal steps of (σ/σ_d)^{1/ρ}, of ln σ for ρ = 1."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "corrector", option(self.corrector, "corrector", 0.0, 1.0))
-        object.__setattr__(self, "rho", option(self.rho, "rho", 1.0, 100.0))
-        if self.grid not in GRIDS:
-            raise ValueError(f"unknown grid {self.grid!r}; {notation.nearest(str(self.grid), GRIDS)}")
+        notation.check_number(self, "corrector", 0.0, 1.0)
+        notation.check_number(self, "rho", 1.0, 100.0)
+        notation.check_choice(self.grid, GRIDS, "grid")
 
     @abstractmethod
     def step(self, model: Any, z: Tensor, t: Tensor, t_next: Tensor, rng: Randomness, memory: Memory) -> Tensor:
-        """ẑ at ``t_next`` from ẑ [B, C, H, W] at ``t`` (both [1], t_next < t); ``memory`` is empty at first."""
+        """z at ``t_next`` from z [B, C, H, W] at ``t`` (both [1], t_next < t); ``memory`` is empty at first."""
 
     def required(self) -> frozenset[str]:
-        """`requires`, and what its options need; correctors need the score."""
+        """`requires` and the requirements of the options; correctors require the score."""
         return self.requires | {"score"} if self.corrector > 0 else self.requires
 
     def missing(self, process: Process, provided: frozenset[str]) -> str:
-        """What process and model lack of the requirements, in words; empty if nothing."""
+        """The requirements that process and model do not meet, for an error message; empty if all are met."""
         lacking = self.required() - process.capabilities - provided
-        lacking = lacking & _TELLING or lacking
+        lacking = lacking & _DECISIVE or lacking
         return " and ".join(words for name, words in CAPABILITIES.items() if name in lacking)
 
     @property
@@ -117,45 +99,42 @@ class Sampler(ABC):
         return False
 
     def prepared(self, process: Process) -> Self:
-        """With what it takes from ``process`` filled in; refuses options that contradict the process."""
+        """The sampler with the options that depend on ``process``; a ValueError if its options contradict it."""
         return self
 
     def nfe(self, times: Tensor) -> int:
-        """Answers of the model that `run` asks for along ``times``: the last one gives the image.
-
-        Each is one network evaluation, but two where it is guided: see `evaluations`.
-        """
+        """Predictions of `run` along ``times``, with the final denoising: the NFE without guidance."""
         return (len(times) - 1) * self._per_step + 1
 
-    def asked(self, t: Tensor, t_next: Tensor) -> tuple[Tensor, ...]:
-        """The times at which a step from ``t`` to ``t_next`` asks the model, ``cost`` of them; all at ``t``, here."""
+    def evaluation_times(self, t: Tensor, t_next: Tensor) -> tuple[Tensor, ...]:
+        """The times of the ``cost`` predictions in a step from ``t`` to ``t_next``; by default all at ``t``."""
         return (t,) * self.cost
 
     def evaluations(self, model: Model, times: Tensor) -> int:
-        """Network evaluations that `run` makes along ``times``, those for guidance included."""
-        places = [
-            place
+        """Network evaluations of `run` along ``times``, with guidance."""
+        when = [
+            each
             for t, t_next in pairwise(torch.split(times, 1))
-            for place in (*self.asked(t, t_next), *([t_next] if self.corrector > 0 else []))
+            for each in (*self.evaluation_times(t, t_next), *([t_next] if self.corrector > 0 else []))
         ]
-        places += [times[-1:]] * (self.nfe(times) - len(places))  # the image at the end
-        return int(model.evaluations(torch.cat(places)).sum())
+        when += [times[-1:]] * (self.nfe(times) - len(when))  # the final denoising
+        return int(model.evaluations(torch.cat(when)).sum())
 
     def within(self, nfe: int) -> Self:
-        """With what it takes from the network evaluations that are allowed."""
+        """The sampler with ``nfe`` as its limit, if it chooses its own number of evaluations."""
         return self
 
-    def least(self, model: Any, t_min: float, t_max: float) -> int:
-        """The fewest network evaluations that bring a state from ``t_max`` to an image."""
+    def min_nfe(self, model: Any, t_min: float, t_max: float) -> int:
+        """The smallest NFE from ``t_max`` to an image."""
         return segments(model, t_min, t_max) * self._per_step + 1
 
-    def span(self, model: Model, nfe: int, t_min: float, t_max: float | None) -> float:
-        """The first time, T where none is given; what cannot be done is refused."""
+    def _check_times(self, model: Model, nfe: int, t_min: float, t_max: float | None) -> float:
+        """t_max, by default T; a ValueError if the times or ``nfe`` are impossible."""
         T = model.T
         top = T if t_max is None else float(t_max)
         if not 0 < t_min < top <= T:
             raise ValueError(f"times must obey 0 < t_min < t_max ≤ T = {T:g}, got t_min = {t_min:g}, t_max = {top:g}")
-        least = self.least(model, t_min, top)
+        least = self.min_nfe(model, t_min, top)
         if nfe < least:
             raise ValueError(
                 f"an NFE of {nfe} is too small for {self.name!r} on this process; expected at least {least}"
@@ -163,8 +142,8 @@ class Sampler(ABC):
         return top
 
     def times(self, model: Any, nfe: int, *, t_min: float, t_max: float | None = None) -> Tensor:
-        """Descending times t_max … t_min, float64: as many as ``nfe`` network evaluations allow."""
-        top = self.span(model, nfe, t_min, t_max)
+        """Descending times t_max … t_min for ``nfe`` network evaluations, float64."""
+        top = self._check_times(model, nfe, t_min, t_max)
         return grid_between(model, self.grid, (nfe - 1) // self._per_step, t_min, top, rho=self.rho)
 
     @torch.no_grad()
@@ -179,12 +158,12 @@ class Sampler(ABC):
     ) -> SampleResult:
         """Images E[x0 | u] [B, C, H, W] from states ``start`` at times[0] along descending ``times`` (float64).
 
-        ``callback(i, u)`` sees the state u [B, C, H, W] at times[i+1] after every step.
+        ``callback(i, u)`` is called after every step with the state u [B, C, H, W] at times[i+1].
         """
-        times = widened(times)
+        times = to_highest_precision(times)
         if times.dim() != 1 or len(times) == 0 or bool((times[1:] >= times[:-1]).any()):
             raise ValueError("times must be a vector that descends")
-        times = moved(times, start.device)
+        times = to_device(times, start.device)
         lacking = (self.required() & LEARNED.keys()) - model.provided
         if lacking:
             raise ValueError(
@@ -199,10 +178,10 @@ class Sampler(ABC):
                 callback(i, model.from_coordinates(z))
         ended = float(times[-1]) == 0.0
         images = model.from_coordinates(z) if ended else model.denoised(z, times[-1:])
-        return SampleResult(images, self.spent(model, times, memory))
+        return SampleResult(images, self.nfe_used(model, times, memory))
 
-    def spent(self, model: Model, times: Tensor, memory: Memory) -> float:
-        """Network evaluations that a run along ``times`` has made."""
+    def nfe_used(self, model: Model, times: Tensor, memory: Memory) -> float:
+        """Mean network evaluations of a finished run along ``times``."""
         return self.evaluations(model, times)
 
     @property
@@ -215,7 +194,7 @@ class Sampler(ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class OwnTimes(Sampler):
-    """A sampler whose times follow from its method and end at 0, where the state is the image; no corrector."""
+    """A sampler with its own time grid, which ends at t = 0; no corrector."""
 
     grid: str = "uniform"
 
@@ -225,22 +204,21 @@ class OwnTimes(Sampler):
             raise ValueError(f"{self.name!r} has its own times and no corrector: omit corrector, grid and rho")
 
     def nfe(self, times: Tensor) -> int:
-        """Network evaluations along ``times``: none is needed at the end."""
         return (len(times) - 1) * self.cost
 
-    def least(self, model: Any, t_min: float, t_max: float) -> int:
+    def min_nfe(self, model: Any, t_min: float, t_max: float) -> int:
         return self.cost
 
     @abstractmethod
-    def down(self, model: Any, nfe: int, top: float, t_min: float) -> Tensor:
-        """Descending times from ``top``, or the level that stands for it, to 0."""
+    def descending_times(self, model: Any, nfe: int, top: float, t_min: float) -> Tensor:
+        """Descending times from ``top``, or the nearest level, to 0."""
 
     def times(self, model: Any, nfe: int, *, t_min: float, t_max: float | None = None) -> Tensor:
-        return self.down(model, nfe, self.span(model, nfe, t_min, t_max), t_min)
+        return self.descending_times(model, nfe, self._check_times(model, nfe, t_min, t_max), t_min)
 
 
 def levels_down(levels: int, top: float, steps: int) -> Tensor:
-    """``steps`` + 1 of the levels k/levels from the nearest to ``top`` (1 at least) to 0, as even as can be."""
+    """``steps`` + 1 nearly equidistant levels k/levels from the nearest to ``top`` (at least 1) to 0."""
     first = max(1, round(top * levels))
     chosen = torch.linspace(first, 0, min(steps, first) + 1, dtype=torch.float64).round()
     return chosen / levels

@@ -1,14 +1,14 @@
-"""One step of the unadjusted Langevin algorithm, which leaves p_t nearly as it is (paper, backward pass).
+"""One step of the unadjusted Langevin algorithm (paper, Sec. 3.4), which approximately preserves p_t.
 
     u ← u + ε s(u, t) + √(2ε) ξ,      ε = 2 (r ‖ξ‖/‖s‖)²
 
-with norms over one sample's own elements, so that the step of a sample depends on no other. r is the
-signal-to-noise ratio of the step. Song et al. 2021 take the mean norms of a batch (``norms="batch"``).
+r is the signal-to-noise ratio of the step. The norms are those of one sample, so that samples are independent of each
+other. Song et al. 2021 take the mean norms of a batch (``norms="batch"``).
 
-What it leaves is not quite p_t, however many steps are made. A step of fixed ε is wrong by O(ε). A step that depends
-on the state slows the walk where ‖s‖ is large: for r → 0 its law is p_t·‖s‖² (normalized); one that depends on ξ has
-E[‖ξ‖² ξξᵀ] = d + 2 where E‖ξ‖² = d: too warm. Each makes a Gaussian too wide by 2/d in the mean over its d numbers:
-together 0.13 % for 32² in color, much for toys.
+The stationary distribution is not exactly p_t. A fixed ε has an error of O(ε). An ε that depends on the state slows
+the dynamics where ‖s‖ is large: for r → 0 the stationary density is ∝ p_t·‖s‖². An ε that depends on ξ has E[‖ξ‖²
+ξξᵀ] = (d + 2)·1, not E‖ξ‖²·1 = d·1. Each of the last two increases the variance of a Gaussian in d dimensions by a
+factor of about 1 + 2/d: together 0.13 % for 32² in color.
 """
 
 from typing import Literal
@@ -24,7 +24,7 @@ Norms = Literal["sample", "batch"]
 def langevin(
     model: ScoreModel, z: Tensor, t: Tensor, ratio: float, rng: Randomness, *, norms: Norms = "sample"
 ) -> Tensor:
-    """One step at time ``t`` [1] on centered DCT states [B, C, H, W] (norms and white noise are those of pixels)."""
+    """One step at time ``t`` [1] on states ``z`` in the DCT, which preserves norms and white noise; NFE 1."""
     score = model.score(z, t)
     xi = white(z, rng)
     step = 2.0 * ratio**2 * _square(xi, norms) / _square(score, norms)

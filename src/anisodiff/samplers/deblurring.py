@@ -1,9 +1,9 @@
-"""Inverse heat dissipation backward (Rissanen et al. 2023), one level at a time:
+"""Sampling of inverse heat dissipation (Rissanen et al. 2023):
 
-    u_{k−1} = u_k + n(u_k, k) + δ ξ,      k = K … 1;      the mean alone at the end
+    u_{k−1} = u_k + n(u_k, k) + δ ξ,      k = K … 1;      no noise in the last step
 
-δ is a little larger than the noise σ of training (theirs 1.25 to 1.3 times). The network knows single steps along the
-levels only, so the NFE is the number of levels: fewer are refused.
+δ is slightly larger than the training noise σ (1.25 to 1.3 times in the paper). The network predicts single levels,
+so the NFE is the number of levels.
 """
 
 from dataclasses import dataclass
@@ -11,14 +11,15 @@ from typing import ClassVar
 
 from torch import Tensor
 
+from anisodiff import notation
 from anisodiff.models.deblurring import DeblurringModel
 from anisodiff.noise import Randomness, white
-from anisodiff.samplers.base import Memory, OwnTimes, levels_down, option
+from anisodiff.samplers.base import Memory, OwnTimes, levels_down
 
 
 @dataclass(frozen=True, kw_only=True)
 class Deblurring(OwnTimes):
-    """``deblurring(delta=0.0125)``: NFE K from T, less from lower levels."""
+    """``deblurring(delta=0.0125)``: NFE K from T, fewer from lower levels."""
 
     name: ClassVar[str] = "deblurring"
     cost: ClassVar[int] = 1
@@ -29,20 +30,18 @@ class Deblurring(OwnTimes):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "delta", option(self.delta, "delta", 0.0, 1.0))
+        notation.check_number(self, "delta", 0.0, 1.0)
 
-    def least(self, model: DeblurringModel, t_min: float, t_max: float) -> int:
-        """The number of levels passed."""
+    def min_nfe(self, model: DeblurringModel, t_min: float, t_max: float) -> int:
         return max(1, round(t_max * model.process.levels))
 
-    def down(self, model: DeblurringModel, nfe: int, top: float, t_min: float) -> Tensor:
+    def descending_times(self, model: DeblurringModel, nfe: int, top: float, t_min: float) -> Tensor:
         """All levels from the one nearest to ``top`` to 0."""
         return levels_down(model.process.levels, top, model.process.levels)
 
     def step(
         self, model: DeblurringModel, z: Tensor, t: Tensor, t_next: Tensor, rng: Randomness, memory: Memory
     ) -> Tensor:
-        """One level down."""
-        mean = z + model.answer(z, t)
-        noise = self.delta * (t_next > 0).to(z.dtype)  # without waiting for the device
+        mean = z + model.predict(z, t)
+        noise = self.delta * (t_next > 0).to(z.dtype)  # a branch would synchronize with the device
         return mean + noise * white(z, rng)

@@ -1,10 +1,10 @@
-"""Flow matching backward with steps of adapted length: the pair of orders 5 and 4 by Dormand and Prince (1980).
+"""Sampling of flow matching with adaptive steps: the Runge–Kutta pair 5(4) of Dormand and Prince (1980).
 
     k_i = w(z − h Σ_j a_ij k_j, t − c_i h),    z' = z − h Σ b_i k_i,    e = h Σ (b_i − b̂_i) k_i
 
-A step is made when ‖e/(atol + rtol·max(|z|, |z'|))‖ ≤ 1 in the root mean square over an image, and the next one is
-0.9·‖·‖^{−1/5} times as long. **Every sample has its own time and its own steps**, so that it does not depend on its
-neighbors; those that are done wait for the last of the batch. NFE 6 a step, accepted or refused, and one more.
+A step is accepted if ‖e/(atol + rtol·max(|z|, |z'|))‖ ≤ 1 in the root mean square over an image; the next step is
+0.9·‖·‖^{−1/5} times as long. Every sample has its own time and step, so it does not depend on the rest of the batch.
+NFE 6 per step, accepted or rejected, and one at the start.
 """
 
 import dataclasses
@@ -18,8 +18,8 @@ from anisodiff import notation
 from anisodiff.models.base import Model
 from anisodiff.models.velocity import VelocityModel
 from anisodiff.noise import Randomness
-from anisodiff.samplers.base import Memory, OwnTimes, option
-from anisodiff.tensors import precise, widened
+from anisodiff.samplers.base import Memory, OwnTimes
+from anisodiff.tensors import to_float64, to_highest_precision
 
 _C = (1 / 5, 3 / 10, 4 / 5, 8 / 9, 1.0, 1.0)
 _A = (
@@ -36,22 +36,22 @@ _FIRST, _MOST = 0.05, 100_000
 
 @dataclass
 class Path:
-    """Where every sample stands."""
+    """The state of the solver for every sample."""
 
     length: Tensor
-    """Of the next step, float64 [B]."""
+    """Length of the next step, float64 [B]."""
     velocity: Tensor
-    """Where it stands, [B, C, H, W]: the last of one step is the first of the next."""
+    """Velocity at the current state, [B, C, H, W]: k_7 of one step is k_1 of the next."""
     made: Tensor
     """Evaluations so far, int64 [B]."""
     state: Tensor
-    """The state that was left, [B, C, H, W]."""
+    """The current state, [B, C, H, W]."""
 
 
 def begin(model: VelocityModel, z: Tensor, t: Tensor) -> Path:
-    """One evaluation at ``t`` [1]."""
-    place = t.expand(len(z))
-    return Path(torch.full_like(place, _FIRST), model.velocity(z, place), model.evaluations(place), z)
+    """The solver at ``t`` [1]; NFE 1."""
+    t = t.expand(len(z))
+    return Path(torch.full_like(t, _FIRST), model.velocity(z, t), model.evaluations(t), z)
 
 
 def _sum(weights: tuple[float, ...], terms: list[Tensor]) -> Tensor:
@@ -61,9 +61,9 @@ def _sum(weights: tuple[float, ...], terms: list[Tensor]) -> Tensor:
 def dopri5(
     model: VelocityModel, z: Tensor, t: Tensor, t_next: Tensor, way: Path, *, rtol: float, atol: float, most: int
 ) -> Tensor:
-    """z at ``t_next`` from z at ``t`` (both [1]); ``way`` is moved on. More than NFE ``most`` is refused."""
+    """z at ``t_next`` from z at ``t`` (both [1]); updates ``way``. A ValueError if the NFE exceeds ``most``."""
     now = t.expand(len(z)).clone()
-    if z is not way.state:  # somebody has moved it since: its velocity is another
+    if z is not way.state:  # the state was changed since the last step, for example by an edit
         way.velocity, way.made = model.velocity(z, now), way.made + model.evaluations(now)
     while bool((going := now > t_next).any()):
         if int(way.made[going].max()) + 6 > most:  # twice as many where the velocity is guided
@@ -79,10 +79,10 @@ def dopri5(
             slopes.append(model.velocity(there, now - c * h))
             cost = cost + model.evaluations(now - c * h)
         wrong = reach * _sum(_ERROR, slopes) / (atol + rtol * torch.maximum(z.abs(), there.abs()))
-        size = widened(wrong.square().mean((-3, -2, -1)).sqrt())
+        size = to_highest_precision(wrong.square().mean((-3, -2, -1)).sqrt())
         good = going & (size <= 1)
         factor = (0.9 * size.clamp(min=1e-10) ** -0.2).clamp(0.2, 5.0)
-        # a step that was cut short by ``t_next`` says little of how long the next may be
+        # do not shorten the next step after one that was cut at ``t_next``
         length = torch.where(good & (h < way.length), torch.maximum(way.length, h * factor), h * factor)
         way.length = torch.where(going, length, way.length)
         way.made = way.made + cost * going
@@ -96,39 +96,34 @@ def dopri5(
 
 @dataclass(frozen=True, kw_only=True)
 class Dopri5(OwnTimes):
-    """``dopri5(tolerance=1e-5)``: the NFE that the tolerance asks for, up to the limit."""
+    """``dopri5(tolerance=1e-5)``: the NFE follows from the tolerance, up to a limit."""
 
     name: ClassVar[str] = "dopri5"
     cost: ClassVar[int] = 6
     requires: ClassVar[frozenset[str]] = frozenset({"velocity"})
 
     tolerance: float = 1e-5
-    """Relative and absolute, for images in [−1, 1]."""
+    """Relative and absolute tolerance, for images in [−1, 1]."""
     most: int = 0
-    """Evaluations allowed for each sample; 0: those of `--steps`."""
+    """Maximal evaluations per sample; 0: the NFE that is asked for (`--steps`)."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "tolerance", option(self.tolerance, "tolerance", 1e-14, 1.0))
-        most = notation.number(self.most, "most")
-        if not 0 <= most <= _MOST or most != int(most):
-            raise ValueError(f"most must be a whole number from 0 to {_MOST}, got {most:g}")
-        object.__setattr__(self, "most", int(most))
+        notation.check_number(self, "tolerance", 1e-14, 1.0)
+        notation.check_number(self, "most", 0, _MOST, whole=True)
 
     def within(self, nfe: int) -> Self:
-        """With the limit, where none is set."""
         return self if self.most else dataclasses.replace(self, most=nfe)
 
-    def least(self, model: VelocityModel, t_min: float, t_max: float) -> int:
-        """One step."""
+    def min_nfe(self, model: VelocityModel, t_min: float, t_max: float) -> int:
         return self.cost + 1
 
     def nfe(self, times: Tensor) -> int:
-        """What is allowed; `SampleResult.nfe` says what was needed."""
+        """The limit; `SampleResult.nfe` has the actual number."""
         return self.most or _MOST
 
-    def down(self, model: VelocityModel, nfe: int, top: float, t_min: float) -> Tensor:
-        """Ten stops at most, where a path can be seen, or held; the steps between are the solver's."""
+    def descending_times(self, model: VelocityModel, nfe: int, top: float, t_min: float) -> Tensor:
+        """At most ten intermediate times for callbacks; the solver chooses its steps between them."""
         return torch.linspace(top, 0, min(10, max(1, nfe // 30)) + 1, dtype=torch.float64)
 
     def step(
@@ -138,9 +133,7 @@ class Dopri5(OwnTimes):
         return dopri5(model, z, t, t_next, way, rtol=self.tolerance, atol=self.tolerance, most=self.most or _MOST)
 
     def evaluations(self, model: Model, times: Tensor) -> int:
-        """What is allowed, guidance included."""
         return self.nfe(times)
 
-    def spent(self, model: Model, times: Tensor, memory: Memory) -> float:
-        """Every sample has its own."""
-        return float(precise(memory["path"].made).mean()) if "path" in memory else 0.0
+    def nfe_used(self, model: Model, times: Tensor, memory: Memory) -> float:
+        return float(to_float64(memory["path"].made).mean()) if "path" in memory else 0.0

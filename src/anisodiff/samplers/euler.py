@@ -1,19 +1,19 @@
-"""The paper's predictor: tamed Euler–Maruyama on the reverse equation (paper, supplement; its Δt restored).
+"""The predictor of the paper: tamed Euler–Maruyama for the reverse SDE (paper, supplement, with the missing Δt).
 
     u' = u + Δt·f/(1 + Δt‖f‖^γ) + √Δt·g2 Q^{1/2} ξ,      f = −b + Σ s + tr DΣ,      Σ = g2 Q g2
 
-b is the process's stencil at u itself (the paper), or the drift that the model has learned as a projection on u. The
-norm is that of the forward step (`integrators.tamed_euler`). Untamed (``norm=none``) it converges to the law at first
-order where α1·Δt < ¼ and diverges above; tamed it stays bounded, but as long as Δt‖f‖ is not small against 1 its law
-is another one.
+b is the stencil at u (the paper), or the projected drift of the model. The norm is that of the forward step
+(`integrators.tamed_euler`). Untamed (``norm=none``), the distribution converges at first order if α1·Δt < ¼, and the
+step is unstable above. Tamed, it is bounded, but its distribution differs unless Δt‖f‖ ≪ 1.
 
-That formula does not reverse a chain that was tamed itself. With the norm of a whole image a step moves a state
-by a length of 1 at most; at the paper's parameters the noise of one forward step is ten times as long at 32², and is
-never removed. What was simulated is a chain with the drift b̃ = b/(1 + Δt‖b‖^γ), and its reverse tames b alone
-(``tames=drift``), with the Δt of the forward step whatever that of the sampler is; the drift that a model has learned
-of such a chain is b̃. This is not bounded: it wants steps about as short as the forward ones.
+This formula does not reverse a tamed chain. With the norm of a whole image a step moves a state by at most 1; at the
+parameters of the paper and 32² the noise of one forward step has ten times that norm, and is never removed. The
+simulated chain has the drift b̃ = b/(1 + Δt‖b‖^γ), so its reverse tames b alone (``tames=drift``), with the Δt of the
+forward step; a learned drift of such a chain is b̃ already:
 
     u' = u + Δt·(−b̃ + Σ s + tr DΣ) + √Δt·g2 Q^{1/2} ξ
+
+This step is not bounded and needs a Δt similar to that of the forward step.
 """
 
 import dataclasses
@@ -29,7 +29,7 @@ from anisodiff.integrators.tamed_euler import NORMS, tame
 from anisodiff.models.score import ScoreModel
 from anisodiff.noise import Randomness, correlate, white
 from anisodiff.processes.base import EquationProcess, Process
-from anisodiff.samplers.base import Memory, Sampler, option
+from anisodiff.samplers.base import Memory, Sampler
 from anisodiff.samplers.divergence import divergence
 from anisodiff.stencils import STENCILS
 from anisodiff.stencils.gradient import noise_scale
@@ -41,12 +41,12 @@ TAMES = ("process", "drift", "all")
 
 @dataclass(frozen=True, kw_only=True)
 class Taming:
-    """How a reverse step is kept bounded."""
+    """The taming of a reverse step."""
 
     norm: str
     gamma: float = 1.0
     dt: float | None = None
-    """Of the forward step, where the drift alone is tamed as that step tamed it; None: all is, by the step taken."""
+    """Δt of the forward step, to tame b alone; None: tame f, with the Δt of the sampler."""
 
     def of(self, pull: Tensor, drift: Tensor, dt: float) -> Tensor:
         """f of Σ s + tr DΣ and b [B, C, H, W]."""
@@ -80,10 +80,9 @@ def euler_step(
 
 
 def default_taming(process: EquationProcess) -> TamedEuler:
-    """The process's own; else the paper's where fifty explicit steps would be unstable, and none elsewhere.
+    """That of the process; else norm ``image`` if fifty explicit steps would be unstable, and none otherwise.
 
-    The norm ``image`` caps what a step moves: without need it would keep the process from removing its noise. A drift
-    that acts on the image alone is not stiff in the state.
+    A drift that acts on the image alone is not stiff in the state.
     """
     if process.plain_noise:
         return TamedEuler(norm="none")
@@ -96,7 +95,7 @@ def default_taming(process: EquationProcess) -> TamedEuler:
 
 @dataclass(frozen=True, kw_only=True)
 class Euler(Sampler):
-    """``euler(drift=stencil, norm=process)``: NFE 1 a step; the paper's with ``corrector`` > 0."""
+    """``euler(drift=stencil, norm=process)``: NFE 1 per step; with ``corrector`` > 0 the sampler of the paper."""
 
     name: ClassVar[str] = "euler"
     cost: ClassVar[int] = 1
@@ -104,67 +103,65 @@ class Euler(Sampler):
 
     grid: str = "uniform"
     drift: str = "stencil"
-    """``stencil``: that of the process, ``flux`` or ``paper``; ``projected``: the model's, always with ``signal``."""
+    """``stencil``: of the process; ``flux`` or ``paper``; ``projected``: of the model, always for `signal`."""
     norm: str = "process"
-    """The norm that tames; ``process``: with γ that of the process's own step, else see `default_taming`; none for a
-    projected drift of a tamed process, which is tamed already."""
+    """The norm of the taming; ``process``: norm and γ of the process (`default_taming`), and none for the projected
+    drift of a tamed process, which is tamed already."""
     gamma: float = 1.0
     tames: str = "process"
-    """``drift``: b alone, as the process tames it; ``all``: f; ``process``: drift where it can be, else all."""
+    """``drift``: tame b alone, as the process does; ``all``: tame f; ``process``: drift if possible, else all."""
     dt: float = 0.0
-    """Δt of the process's own step, which ``tames=drift`` needs; the process gives it."""
+    """Δt of the forward step for ``tames=drift``, set from the process."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "gamma", option(self.gamma, "gamma", 1e-3, 10.0))
-        object.__setattr__(self, "dt", option(self.dt, "dt", 0.0, 1e3))
-        for name, value, known in (("drift", self.drift, DRIFTS), ("tames", self.tames, TAMES)):
-            if value not in known:
-                raise ValueError(f"unknown {name} {value!r}; {notation.nearest(str(value), known)}")
-        if self.norm not in ("process", *NORMS):
-            raise ValueError(f"unknown taming norm {self.norm!r}; {notation.nearest(str(self.norm), NORMS)}")
+        notation.check_number(self, "gamma", 1e-3, 10.0)
+        notation.check_number(self, "dt", 0.0, 1e3)
+        notation.check_choice(self.drift, DRIFTS, "drift")
+        notation.check_choice(self.tames, TAMES, "tames")
+        notation.check_choice(self.norm, ("process", *NORMS), "taming norm")
 
     def required(self) -> frozenset[str]:
-        """The score beside a drift that is not the model's."""
         return super().required() | {"reverse_drift" if self.drift == PROJECTED else "score"}
 
     def missing(self, process: Process, provided: frozenset[str]) -> str:
-        """The drift of an image's own path can only be projected: what is required follows from the process."""
+        """With `signal` the drift is always the projected one, so the requirements depend on the process."""
         if "plain_noise" in process.capabilities and self.drift == "stencil":
             return dataclasses.replace(self, drift=PROJECTED).missing(process, provided)
         return super().missing(process, provided)
 
     def prepared(self, process: Any) -> Self:
-        """With stencil and taming of ``process``; the drift of an image's own path can only be projected."""
-        found = self
+        """With stencil and taming of ``process``."""
+        sampler = self
         if process.plain_noise:
-            if found.drift in STENCILS:
+            if sampler.drift in STENCILS:
                 raise ValueError(
-                    f"the sampler 'euler' knows the drift of step='signal' from the model alone, got "
-                    f"drift={found.drift}; take drift=projected"
+                    f"the sampler 'euler' needs the learned drift for step='signal', got drift={sampler.drift}; "
+                    "take drift=projected"
                 )
-            found = dataclasses.replace(found, drift=PROJECTED)
-        elif found.drift == "stencil":
-            found = dataclasses.replace(found, drift=process.stencil)
+            sampler = dataclasses.replace(sampler, drift=PROJECTED)
+        elif sampler.drift == "stencil":
+            sampler = dataclasses.replace(sampler, drift=process.stencil)
         own = process.taming
-        stencil = found.drift != PROJECTED
-        if found.tames == "process":
-            alone = own is not None and stencil and found.norm == "process"
-            found = dataclasses.replace(found, tames="drift" if alone else "all")
-        if found.norm == "process":
+        stencil = sampler.drift != PROJECTED
+        if sampler.tames == "process":
+            alone = own is not None and stencil and sampler.norm == "process"
+            sampler = dataclasses.replace(sampler, tames="drift" if alone else "all")
+        if sampler.norm == "process":
             tamed = default_taming(process) if stencil or own is None else TamedEuler(norm="none")
-            found = dataclasses.replace(found, norm=tamed.norm, gamma=tamed.gamma)
+            sampler = dataclasses.replace(sampler, norm=tamed.norm, gamma=tamed.gamma)
         dt = 0.0
-        if found.tames == "drift":
-            if own is None or not stencil or (found.norm, found.gamma) != (own.norm, own.gamma):
+        if sampler.tames == "drift":
+            if own is None or not stencil or (sampler.norm, sampler.gamma) != (own.norm, own.gamma):
                 raise ValueError(
                     "the sampler 'euler' tames a stencil's drift alone as a tamed process does, by its norm, "
-                    f"got drift={found.drift}, norm={found.norm} for a process without such a step; take tames=all"
+                    f"got drift={sampler.drift}, norm={sampler.norm} for a process without such a step; "
+                    "take tames=all"
                 )
             dt = own.dt
-        if found.dt not in (0.0, dt):
-            raise ValueError(f"the sampler 'euler' takes dt from the process, here {dt:g}, got {found.dt:g}")
-        return dataclasses.replace(found, dt=dt)
+        if sampler.dt not in (0.0, dt):
+            raise ValueError(f"the sampler 'euler' takes dt from the process, here {dt:g}, got {sampler.dt:g}")
+        return dataclasses.replace(sampler, dt=dt)
 
     def step(
         self, model: ScoreModel, z: Tensor, t: Tensor, t_next: Tensor, rng: Randomness, memory: Memory

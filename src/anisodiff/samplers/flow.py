@@ -1,15 +1,15 @@
-"""Flow matching backward (Lipman et al. 2023): the equation dz/dt = w(z, t) from noise to image, in fixed steps.
+"""Sampling of flow matching (Lipman et al. 2023): the ODE dz/dt = w(z, t) from noise to image, in fixed steps.
 
     heun       z̃ = z − h w(z, t),        z' = z − h (w(z, t) + w(z̃, t'))/2         h = t − t'
     midpoint   z̃ = z − ½h w(z, t),       z' = z − h w(z̃, t − ½h)
 
-NFE 2 a step and second order, both. Where the steps lie:
+Both are of second order with NFE 2 per step. Time grids:
 
-    uniform    even steps of t, where straight paths move evenly
-    level      even steps of σ^{1/ρ}, σ = t/(1 − t), from 80 to 0.002, and 0 (Karras et al. 2022)
-    process    the one that belongs to the density of the training times
+    uniform    equal steps of t
+    level      equal steps of σ^{1/ρ}, σ = t/(1 − t), from 80 to 0.002, then 0 (Karras et al. 2022)
+    process    uniform or level, as the density of the training times
 
-As in the public code the grid ``level`` begins at σ = 80, where the prior's noise stands for the state.
+As in the public code, the grid ``level`` starts from the prior at σ = 80.
 """
 
 import dataclasses
@@ -23,7 +23,7 @@ from anisodiff import notation
 from anisodiff.models.velocity import VelocityModel
 from anisodiff.noise import Randomness
 from anisodiff.processes.base import Process
-from anisodiff.samplers.base import Memory, OwnTimes, option
+from anisodiff.samplers.base import Memory, OwnTimes
 
 _GRIDS = ("process", "uniform", "level")
 _OF_DENSITY = {"uniform": "uniform", "skewed": "level"}
@@ -44,7 +44,7 @@ def midpoint_flow(model: VelocityModel, z: Tensor, t: Tensor, t_next: Tensor) ->
 
 
 def bent_times(steps: int, high: float, rho: float) -> Tensor:
-    """``steps`` + 1 times σ/(1 + σ), σ from ``high`` to 0.002 in even steps of σ^{1/ρ}, then 0; float64."""
+    """``steps`` + 1 times σ/(1 + σ), σ from ``high`` to 0.002 in equal steps of σ^{1/ρ}, then 0; float64."""
     part = torch.arange(steps, dtype=torch.float64) / max(1, steps - 1)
     ends = [sigma ** (1 / rho) for sigma in (high, min(SIGMA_MIN, 0.5 * high))]
     sigma = (ends[0] + part * (ends[1] - ends[0])) ** rho
@@ -53,7 +53,7 @@ def bent_times(steps: int, high: float, rho: float) -> Tensor:
 
 @dataclass(frozen=True, kw_only=True)
 class _Fixed(OwnTimes):
-    """As many steps as the evaluations allow."""
+    """A solver with fixed steps."""
 
     cost: ClassVar[int] = 2
     requires: ClassVar[frozenset[str]] = frozenset({"velocity"})
@@ -63,20 +63,17 @@ class _Fixed(OwnTimes):
     """ρ of the grid ``level``."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "rho", option(self.rho, "rho", 1.0, 100.0))
+        notation.check_number(self, "rho", 1.0, 100.0)
         if self.corrector != 0:
             raise ValueError(f"{self.name!r} has its own times and no corrector: omit corrector")
-        if self.grid not in _GRIDS:
-            raise ValueError(f"unknown grid {self.grid!r}; {notation.nearest(str(self.grid), _GRIDS)}")
+        notation.check_choice(self.grid, _GRIDS, "grid")
 
     def prepared(self, process: Process) -> Self:
-        """With the grid of the process, where none is named."""
         if self.grid != "process":
             return self
         return dataclasses.replace(self, grid=_OF_DENSITY[getattr(process, "density", "uniform")])
 
-    def down(self, model: VelocityModel, nfe: int, top: float, t_min: float) -> Tensor:
-        """From ``top`` to 0; of ``level`` σ = 80 stands for T."""
+    def descending_times(self, model: VelocityModel, nfe: int, top: float, t_min: float) -> Tensor:
         steps = nfe // self.cost
         if self.prepared(model.process).grid == "level":
             return bent_times(steps, SIGMA_MAX if top >= model.T else top / (1 - top), self.rho)
@@ -85,11 +82,11 @@ class _Fixed(OwnTimes):
 
 @dataclass(frozen=True, kw_only=True)
 class Heun(_Fixed):
-    """``heun``: the mean of the velocities at both ends."""
+    """``heun``: Heun's method."""
 
     name: ClassVar[str] = "heun"
 
-    def asked(self, t: Tensor, t_next: Tensor) -> tuple[Tensor, ...]:
+    def evaluation_times(self, t: Tensor, t_next: Tensor) -> tuple[Tensor, ...]:
         return t, t_next
 
     def step(
@@ -100,11 +97,11 @@ class Heun(_Fixed):
 
 @dataclass(frozen=True, kw_only=True)
 class Midpoint(_Fixed):
-    """``midpoint``: the velocity in the middle."""
+    """``midpoint``: the midpoint method."""
 
     name: ClassVar[str] = "midpoint"
 
-    def asked(self, t: Tensor, t_next: Tensor) -> tuple[Tensor, ...]:
+    def evaluation_times(self, t: Tensor, t_next: Tensor) -> tuple[Tensor, ...]:
         return t, 0.5 * (t + t_next)
 
     def step(

@@ -1,13 +1,13 @@
-"""The Gaussian posterior of each pixel given the predicted image, for processes that scale the image and add noise.
+"""Posterior sampling given the predicted image, per pixel, for processes that scale the image and add noise.
 
 With ẑ0 = (z − n(z, t))/√ᾱ_t and the noise b_s, b_t that the process adds to ẑ0 (for edge-preserving noise,
 Vandersanden et al. 2024, from the edges G(ẑ0) of the prediction), a² = ᾱ_t/ᾱ_s, q = b_t² − a²b_s²:
 
     z_s | z_t, ẑ0 ~ N( (a b_s² z_t + √ᾱ_s q ẑ0)/b_t²,  q b_s²/b_t² )
 
-at every pixel; where b is one number this is the ancestral step of Ho et al. 2020. It holds for any s < t, so that
-levels may be skipped. At s = 0 it is ẑ0 itself. Two things differ from the code of edge-preserving noise: b_s has the
-λ of s, not that of t, as the formula says, and the last step, to level 0, is made.
+If b does not depend on the pixel, this is the ancestral step of Ho et al. 2020. It holds for any s < t, so levels may
+be skipped. At s = 0 it is ẑ0. Two differences from the public code of edge-preserving noise: b_s has λ(s), as in the
+formula, not λ(t), and the last step to level 0 is made.
 """
 
 from dataclasses import dataclass
@@ -34,21 +34,20 @@ def posterior(process: ScaledGaussian, z: Tensor, image: Tensor, t: Tensor, t_ne
 
 @dataclass(frozen=True, kw_only=True)
 class Posterior(OwnTimes):
-    """``posterior``: NFE 1 a step, evenly among the levels."""
+    """``posterior``: NFE 1 per step, at nearly equidistant levels."""
 
     name: ClassVar[str] = "posterior"
     cost: ClassVar[int] = 1
     requires: ClassVar[frozenset[str]] = frozenset({"noise", "scaled_signal", "levels"})
 
     clip: bool = False
-    """Predictions are cut to [−1, 1] (Ho et al. 2020; the authors do so at the end only)."""
+    """Clip ẑ0 to [−1, 1] at every step (Ho et al. 2020); edge-preserving noise does so at the end only."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         object.__setattr__(self, "clip", notation.switch(self.clip, "clip"))
 
-    def down(self, model: Any, nfe: int, top: float, t_min: float) -> Tensor:
-        """Evenly among the levels."""
+    def descending_times(self, model: Any, nfe: int, top: float, t_min: float) -> Tensor:
         return levels_down(model.process.levels, top, nfe)
 
     def step(

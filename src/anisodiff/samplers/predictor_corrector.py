@@ -1,14 +1,14 @@
-"""The predictor–corrector sampler of Song et al. 2021 for `ve`, in their own form: NFE 2N for N noise levels.
+"""The predictor–corrector sampler of Song et al. 2021 for `ve`: NFE 2N for N noise levels.
 
 On the geometric grid σ_N > … > σ_1 of noise levels, σ_0 = 0, from i = N to 1:
 
     corrector   u ← u + ε s(u, σ_i) + √(2ε) ξ,      ε = 2 (r‖ξ‖/‖s‖)²      (Langevin, mean norms of the batch)
     predictor   u ← u + (σ_i² − σ_{i−1}²) s(u, σ_i) + √(σ_i² − σ_{i−1}²) ξ      (reverse diffusion)
 
-and without the noise of the last predictor: then it is Tweedie's formula. σ is the noise that the state has: the
-published σ(t), which for our `ve` is √(σ(t)² − σ(0)²), the same levels at other times. With mean norms a sample
-depends on the others of its batch, if little; ``norms=sample`` ends that. The published run for CIFAR-10 is N = 1000,
-r = 0.16, σ_1 = 0.01: ``pc`` with NFE 2000.
+The last predictor adds no noise: it is Tweedie's formula. σ is the standard deviation of the noise in the state,
+which is σ(t) in the paper and √(σ(t)² − σ(0)²) for our `ve`: the same levels at other times. With mean norms a sample
+depends slightly on the rest of its batch; ``norms=sample`` avoids this. The published setting for CIFAR-10 is N =
+1000, r = 0.16, σ_1 = 0.01: ``pc`` with NFE 2000.
 """
 
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ from anisodiff.equation import Equation
 from anisodiff.gaussian_kernel import quadrature
 from anisodiff.models.score import ScoreModel
 from anisodiff.noise import Randomness, white
-from anisodiff.samplers.base import Memory, OwnTimes, option
+from anisodiff.samplers.base import Memory, OwnTimes
 from anisodiff.samplers.corrector import Norms, langevin
 
 _HALVINGS = 60
@@ -34,7 +34,7 @@ def noise_variance(equation: Equation, t: Tensor) -> Tensor:
 
 
 def times_of(equation: Equation, variance: Tensor) -> Tensor:
-    """The times at which the state has this ``variance`` of the noise, both float64 [B]; by bisection."""
+    """The inverse of `noise_variance`, float64 [B], by bisection."""
     low, high = torch.zeros_like(variance), torch.full_like(variance, equation.T)
     for _ in range(_HALVINGS):
         middle = 0.5 * (low + high)
@@ -44,7 +44,7 @@ def times_of(equation: Equation, variance: Tensor) -> Tensor:
 
 
 def reverse_diffusion(model: ScoreModel, z: Tensor, t: Tensor, t_next: Tensor, rng: Randomness) -> Tensor:
-    """û' at ``t_next`` from û at ``t`` (both [1]); one evaluation, and no noise where ``t_next`` is 0."""
+    """û' at ``t_next`` from û at ``t`` (both [1]), without noise if ``t_next`` is 0; NFE 1."""
     gained = (noise_variance(model.equation, t) - noise_variance(model.equation, t_next)).to(z.dtype)
     noise = gained.sqrt() * (t_next > 0).to(z.dtype)
     return z + gained * model.score(z, t) + noise * white(z, rng)
@@ -63,23 +63,21 @@ class PredictorCorrector(OwnTimes):
     snr: float = 0.16
     """r, the corrector's signal-to-noise ratio."""
     sigma_min: float = 0.01
-    """The lowest noise level; not below that of t_min, where nothing was learned."""
+    """The lowest noise level σ_1; at least that of t_min."""
     norms: Norms = "batch"
-    """Of the corrector: means over the batch, or each sample's own."""
+    """Norms of the corrector: mean over the batch, or of each sample."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "snr", option(self.snr, "snr", 1e-6, 1.0))
-        object.__setattr__(self, "sigma_min", option(self.sigma_min, "sigma_min", 1e-9, 1e6))
-        if self.norms not in get_args(Norms):
-            raise ValueError(f"unknown norms {self.norms!r}; {notation.nearest(str(self.norms), get_args(Norms))}")
+        notation.check_number(self, "snr", 1e-6, 1.0)
+        notation.check_number(self, "sigma_min", 1e-9, 1e6)
+        notation.check_choice(self.norms, get_args(Norms), "norms")
 
     @property
     def depends_on_batch(self) -> bool:
         return self.norms == "batch"
 
-    def down(self, model: ScoreModel, nfe: int, top: float, t_min: float) -> Tensor:
-        """N = NFE/2 times with geometric noise levels, and 0."""
+    def descending_times(self, model: ScoreModel, nfe: int, top: float, t_min: float) -> Tensor:
         equation = model.equation
         ends = noise_variance(equation, torch.tensor([t_min, top], dtype=torch.float64)).sqrt()
         low, high = float(ends[0].clamp(min=self.sigma_min)), float(ends[1])

@@ -2,13 +2,13 @@
 
     B = e^{−w z ∫α1},     Q = q ∫ α2² e^{−2 w z ∫_r^t α1} dr,     m = ∫ α2² dr
 
-A moment X of the state that obeys it (noise N, power V, N + θS between them) has X = B²X' + Q, the signal S = B²S'.
-In reverse, X' = (X − Q)/B² integrates the model's own reverse equation, whatever the statistics say at t'; but where
-a step is stiff (Q ≈ X, B ≪ 1) it is a difference of estimates blown up by B⁻², and the statistics' own X' is taken.
-Only V obeys it exactly. Where a process smooths image and noise unequally (frozen weights, `signal`) N and S do so to
-first order in the step, which is all that consistency asks of them. Where the image alone is smoothed
-(``plain_noise``) and a step takes most of it (B² < ¼), nothing of B is used: the noise gained is q m, moments at t'
-are the statistics', and the linear predictor of û' is that of an image that is scaled by √(S'/S):
+Under this SDE the noise N, the power V and M = N + θS obey X = B²X' + Q, and the signal S = B²S'. In reverse, X' = (X
+− Q)/B². Where a step is stiff (Q ≈ X, B ≪ 1) this difference of estimates is amplified by B⁻², and X' is taken from
+the statistics. Only V obeys the reference exactly; if image and noise are smoothed differently (frozen weights,
+`signal`), N and S obey it to first order in the step, which suffices for consistency.
+
+If the image alone is smoothed (``plain_noise``) and a step removes most of a mode (B² < ¼), B is not used: the added
+noise is q m, the moments at t' are those of the statistics, and the linear predictor of û' is that of a scaled image,
 
     Cov(û', û)/V = (√(S S') + N')/V
 """
@@ -26,50 +26,50 @@ from anisodiff.statistics import Coefficients, Powers
 
 @dataclass(frozen=True)
 class Reference:
-    """One step of the linear reference."""
+    """B, Q and m of one step."""
 
     decay: Tensor
     """B, [1, H, W], or [C, H, W] with channel PCA."""
     gained: Tensor
-    """Q, alike."""
+    """Q, of the same shape."""
     mass: Tensor
     """m, a number."""
     taken: Tensor | None = None
-    """Modes of which most of the image is smoothed away, where the noise is not smoothed; like B. None: nowhere."""
+    """With ``plain_noise``, where B² < ¼; of the same shape."""
 
     def linear(self, c: Coefficients, below: Coefficients) -> Tensor:
-        """The factor of û in E[û' | û] of the linear reference, B V'/V."""
-        known = self.decay * self.back(c.power, below.power)
+        """The factor of û in E[û' | û] of the reference, B V'/V."""
+        factor = self.decay * self.back(c.power, below.power)
         if self.taken is None:
-            return known
-        return torch.where(self.taken, ((c.signal * below.signal).sqrt() + below.noise) / c.power, known)
+            return factor
+        return torch.where(self.taken, ((c.signal * below.signal).sqrt() + below.noise) / c.power, factor)
 
-    def _trusted(self, limit: Tensor) -> Tensor:
-        """Where little noise is gained, and little of the image is lost."""
-        small = self.gained < 0.5 * limit
+    def _gentle(self, power: Tensor) -> Tensor:
+        """Where the step is not stiff: Q < ½ ``power``, and B² is used."""
+        small = self.gained < 0.5 * power
         return small if self.taken is None else small & ~self.taken
 
     def back(self, now: Tensor, then: Tensor) -> Tensor:
-        """X'/X of a moment with X = B²X' + Q: from Q where it is small, else from the statistics."""
-        return torch.where(self._trusted(now), (1 - self.gained / now) / self.decay.square(), then / now)
+        """X'/X for X = ``now``: (1 − Q/X)/B², or ``then``/``now`` of the statistics where the step is stiff."""
+        return torch.where(self._gentle(now), (1 - self.gained / now) / self.decay.square(), then / now)
 
     def upward(self) -> "Reference":
-        """The same step from t' up to t: X = (X' − Q_up)/B_up² with B_up = 1/B and Q_up = −Q/B²."""
+        """The step from t' up to t: X = (X' − Q_up)/B_up² with B_up = 1/B and Q_up = −Q/B²."""
         return Reference(self.decay.reciprocal(), -self.gained / self.decay.square(), -self.mass)
 
     def signal(self, c: Coefficients, below: Coefficients) -> Tensor:
-        """S'/S: B⁻², from the statistics where the step is stiff."""
-        return torch.where(self._trusted(c.power), self.decay.square().reciprocal(), below.signal / c.signal)
+        """S'/S: B⁻², or that of the statistics where the step is stiff."""
+        return torch.where(self._gentle(c.power), self.decay.square().reciprocal(), below.signal / c.signal)
 
 
 def reference(model: ScoreModel, c: Coefficients, t_next: Tensor, t: Tensor) -> Reference:
-    """B, Q and m of the step from ``t`` (where ``c`` stands) down to ``t_next`` (both [1]).
+    """B, Q and m of the step from ``t`` down to ``t_next`` (both [1]); ``c`` are the coefficients at ``t``.
 
-    w is the mean of its values at the two ends; at an edge of the drift that of the cell above it.
+    w is the mean of its values at both ends; at an edge of the drift, the value of the interval above it.
     """
     statistics = model.statistics
     here, phase = statistics.locate(t_next)
-    own = torch.where(t_next == statistics.edges.to(t_next)[c.cell], c.cell, here)
+    own = torch.where(t_next == statistics.edges.to(t_next)[c.interval], c.interval, here)
     low = Powers.at(statistics, own, torch.where(own == here, phase, 0.0), plain_noise=model.plain_noise)
     weight = 0.5 * (low.weight + c.weight)[0]
     rate = weight * frequencies(weight.shape[-2], weight.shape[-1], weight.dtype, weight.device)
@@ -85,11 +85,11 @@ def reference(model: ScoreModel, c: Coefficients, t_next: Tensor, t: Tensor) -> 
 
 
 def growth(x: Tensor) -> Tensor:
-    """(eˣ − 1)/x, 1 at 0: the mean of e^{xs}, 0 ≤ s ≤ 1; what a constant gains in a step of total rate x."""
+    """φ(x) = (eˣ − 1)/x, 1 at 0."""
     return torch.where(x == 0, 1.0, torch.expm1(x) / torch.where(x == 0, 1.0, x))
 
 
 def predictions(model: ScoreModel, z: Tensor, c: Coefficients) -> tuple[Tensor, Tensor | None]:
-    """F̂ and d̂ = d Ĝ of centered DCT states: one evaluation of the network; None where the drift is known."""
+    """F̂ and D̂ = d Ĝ (None if the drift is known) of states ``z`` in the DCT; NFE 1."""
     f, g = model.residuals(z, c)
     return f, None if g is None else c.residual * g

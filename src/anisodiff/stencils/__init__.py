@@ -1,4 +1,4 @@
-"""The drift ∇·(g1∇u) and the noise scale g2 of one state: space only, nothing about time."""
+"""Discretization in space: the drift ∇·(g1∇u) and the noise scale g2 (paper, Eq. 4 and 5)."""
 
 from collections.abc import Callable
 
@@ -16,16 +16,16 @@ STENCILS: dict[str, Drift] = {"flux": flux.drift, "paper": paper.drift}
 
 
 def drift(u: Tensor, diffusivity: Tensor | float, inv_lambda: Tensor | float, stencil: str = "flux") -> Tensor:
-    """∇·(g1(t, ∇u)∇u) of a state ``u`` [B, C, H, W]; coefficients are numbers or one value a sample [B].
+    """∇·(g1(t, ∇u)∇u) of a state ``u`` [B, C, H, W].
 
-    ``inv_lambda`` is 1/λ1 (0 = isotropic). ``stencil`` is "flux" (ours, conservative) or "paper".
+    ``diffusivity`` α1 and ``inv_lambda`` 1/λ1 (0 = isotropic) are numbers, or one value per sample [B]. ``stencil``
+    is "flux" (conservative) or "paper".
     """
     check_images(u)
-    if stencil not in STENCILS:
-        raise ValueError(f"unknown stencil {stencil!r}; {notation.nearest(stencil, STENCILS)}")
+    notation.check_choice(stencil, STENCILS, "stencil")
     return STENCILS[stencil](u, diffusivity, inv_lambda)
 
 
 def noise_scale(u: Tensor, intensity: Tensor | float, inv_lambda: Tensor | float) -> Tensor:
-    """As `gradient.noise_scale`, which is what steps call; NaN and infinity in ``u`` are refused."""
+    """g2 = α2/√(1 + |∇u/λ2|²) of a state ``u`` [B, C, H, W]; coefficients as in `drift`."""
     return gradient.noise_scale(check_images(u), intensity, inv_lambda)

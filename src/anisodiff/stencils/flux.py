@@ -1,10 +1,11 @@
-"""The conservative stencil: one weight per edge between two pixels.
+"""The conservative stencil: one weight per edge of the pixel grid.
 
-    (L(w) v)_i = Σ_n w_{in} (v_n − v_i),      w = 1/√(1 + |p/λ|²)
+    ∇·(g1∇u)_i ≈ α1 (L(w) u)_i,      (L(w) v)_i = Σ_n w_{in} (v_n − v_i),      w = 1/√(1 + |p/λ|²)
 
-p along the edge = 2(u_n − u_i); p across it = the mean of the two pixels' unhalved central differences (zero on a
-boundary). Both ends see the same weight, so L is symmetric, negative semidefinite, keeps the channel mean, has
-its spectrum in [−8, 0], and is the DCT-II Laplacian when λ = ∞.
+n runs over the neighbors of pixel i. p is the unhalved gradient on the edge: along it 2(u_n − u_i), across it the
+mean of the central differences of the two pixels (zero on a boundary). Since w_{in} = w_{ni}, L is symmetric,
+negative semidefinite and conserves the channel mean. Its spectrum lies in [−8, 0]. For λ = ∞ it is the DCT-II
+Laplacian.
 """
 
 from typing import NamedTuple
@@ -23,7 +24,7 @@ class EdgeWeights(NamedTuple):
 
 
 def edge_weights(u: Tensor, inv_lambda: Tensor | float) -> EdgeWeights:
-    """w of the state ``u`` [B, C, H, W]; ``inv_lambda`` = 1/λ1, a number or one value a sample."""
+    """w of the state ``u`` [B, C, H, W]; ``inv_lambda`` = 1/λ1, a number or one value per sample."""
     inv_lambda = per_sample(inv_lambda, u)
     dx, dy = difference_x(u), difference_y(u)
     along_y = 2.0 * (u[..., 1:, :] - u[..., :-1, :])
@@ -34,7 +35,7 @@ def edge_weights(u: Tensor, inv_lambda: Tensor | float) -> EdgeWeights:
 
 
 def apply_edges(w: EdgeWeights, v: Tensor) -> Tensor:
-    """L(w) v, the divergence of the weighted differences; ``v`` [..., H, W] broadcasts against the weights."""
+    """L(w) v; ``v`` [..., H, W] broadcasts against the weights."""
     flux_y = w.y * (v[..., 1:, :] - v[..., :-1, :])
     flux_x = w.x * (v[..., 1:] - v[..., :-1])
     return F.pad(flux_y, (0, 0, 0, 1)) - F.pad(flux_y, (0, 0, 1, 0)) + F.pad(flux_x, (0, 1)) - F.pad(flux_x, (1, 0))

@@ -1,4 +1,4 @@
-"""The unhalved central difference u_{i+1} − u_{i−1}, zero on the two ends (no flux through the boundary)."""
+"""The unhalved central difference u_{i+1} − u_{i−1}, zero at both ends (zero-flux boundary), and g (paper, Eq. 6)."""
 
 import torch
 import torch.nn.functional as F
@@ -18,22 +18,21 @@ def difference_y(u: Tensor) -> Tensor:
 
 
 def damping(along: Tensor, across: Tensor, inv_lambda: Tensor) -> Tensor:
-    """1/√(1 + |p/λ|²), p = (along, across): the factor of α in g (paper, Eq. of the anisotropy coefficients)."""
+    """g/α = 1/√(1 + |p/λ|²), p = (along, across) (paper, Eq. 6)."""
     return torch.rsqrt(1.0 + (along**2 + across**2) * inv_lambda**2)
 
 
 def per_sample(value: Tensor | float, u: Tensor) -> Tensor:
-    """A coefficient (a number, or one value a sample [B]) shaped to multiply ``u`` [B, C, H, W]."""
+    """A coefficient (a number, or one value per sample [B]) shaped to multiply ``u`` [B, C, H, W]."""
     value = torch.as_tensor(value, dtype=u.dtype, device=u.device)
     return value.reshape(value.shape + (1,) * (u.dim() - 1)) if value.dim() else value
 
 
 def noise_scale(u: Tensor, intensity: Tensor | float, inv_lambda: Tensor | float) -> Tensor:
-    """g2 = α2/√(1 + |∇u/λ2|²) at every pixel, [B, C, H, W] (paper, Eq. of the discretized diffusion coefficient).
+    """g2 = α2/√(1 + |∇u/λ2|²) at every pixel, [B, C, H, W] (paper, supplement, discretized diffusion coefficient).
 
-    The gradient is the pixel's own unhalved central difference, its normal component zero on an edge. It does
-    not see the pixel itself: ∂g2_i/∂u_i = 0, so tr DΣ vanishes for white noise.
+    ∇u is the unhalved central difference at the pixel, its normal component zero on the boundary. It does not depend
+    on u_i itself: ∂g2_i/∂u_i = 0, so tr DΣ vanishes for white noise.
     """
     check_state(u)
-    slope = damping(difference_x(u), difference_y(u), per_sample(inv_lambda, u))
-    return per_sample(intensity, u) * slope
+    return per_sample(intensity, u) * damping(difference_x(u), difference_y(u), per_sample(inv_lambda, u))

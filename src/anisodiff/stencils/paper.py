@@ -1,12 +1,12 @@
-"""The stencil of the paper's supplement (spatial discretization), its misprints removed.
+"""The stencil of the paper (supplement, spatial discretization), without its misprints (docs/notation.md).
 
-For each of the four neighbors n of pixel i:  flux = g1(G(n; i))·(u_n − u_i), where G(n; i) is the *unhalved*
-central difference at n: along i→n the pixel beyond n (clamped to the grid) minus u_i, across it u's central
-difference at n. Where the neighbor does not exist, the opposite neighbor's flux is taken again with the
-component along the axis set to zero.
+    b_i = Σ_n g1(G(n; i))·(u_n − u_i)
 
-The two ends of an edge see different weights, so the channel mean is not conserved, and the isotropic limit has
-the boundary of a DCT-I. The list of misprints stands in docs/notation.md.
+n runs over the four neighbors of pixel i. G(n; i) is the *unhalved* central difference at n: along i→n the pixel
+beyond n (clamped to the grid) minus u_i, across it the central difference of u at n. For a neighbor outside the grid,
+the flux of the opposite neighbor is used again, with the component of G along the axis set to zero.
+
+G(n; i) ≠ G(i; n), so the channel mean is not conserved. The isotropic limit has the boundary of a DCT-I.
 """
 
 import torch
@@ -16,10 +16,10 @@ from anisodiff.stencils.gradient import damping, difference_x, difference_y, per
 
 
 def _towards_right(u: Tensor, across: Tensor, inv_lambda: Tensor) -> Tensor:
-    """The flux from the right neighbor into every pixel of ``u`` [..., W].
+    """The term of the right neighbor for every pixel of ``u`` [..., W].
 
-    In the last column the neighbor is mirrored (column W−2 stands in) and clamping puts the pixel beyond onto
-    u_i itself, so the component along the axis is zero there, as the paper's edge cases ask.
+    In the last column the neighbor is column W−2 (mirrored). The clamped pixel beyond it is u_i itself, so the
+    component of G along the axis is zero there, as in the boundary cases of the paper.
     """
     neighbor = torch.cat([u[..., 1:], u[..., -2:-1]], dim=-1)
     beyond = torch.cat([u[..., 2:], u[..., -1:], u[..., -1:]], dim=-1)
@@ -33,7 +33,7 @@ def _both_ways(u: Tensor, across: Tensor, inv_lambda: Tensor) -> Tensor:
 
 
 def drift(u: Tensor, diffusivity: Tensor | float, inv_lambda: Tensor | float) -> Tensor:
-    """The discretized drift of the paper's supplement, [B, C, H, W]."""
+    """b, [B, C, H, W]."""
     inv_lambda = per_sample(inv_lambda, u)
     along_x = _both_ways(u, difference_y(u), inv_lambda)
     along_y = _both_ways(u.mT, difference_x(u).mT, inv_lambda).mT

@@ -12,7 +12,6 @@ rule of the models (`models.base.equivalent_level`). A second setting is shown a
 """
 
 import base64
-import math
 import shlex
 import tempfile
 from collections.abc import Callable, Sequence
@@ -26,7 +25,7 @@ from torch import Tensor
 
 from anisodiff import notation
 from anisodiff.dct import band_sums, dct2, radial_bands
-from anisodiff.forgetting import forgetting, loud_from
+from anisodiff.diagnosis import diagnose, snr_threshold
 from anisodiff.io.figures import caption, save_animation, save_figure, trajectory_figure
 from anisodiff.models.base import equivalent_level
 from anisodiff.noise import KeyedNoise, white
@@ -147,7 +146,7 @@ def described(keys: dict[str, Any]) -> dict[str, Any]:
 def _curve(text: str) -> dict[str, Any]:
     found = transition(text)
     kind = "constant" if isinstance(found, Constant) else text.partition("(")[0]
-    return {"kind": kind, "values": asdict(found)}  # type: ignore[call-overload]
+    return {"kind": kind, "values": asdict(found)}
 
 
 def times_of(process: Process, count: int = FRAMES) -> list[float]:
@@ -253,18 +252,16 @@ def _event(which: str, setting: Setting, process: Process, found: Trajectory) ->
 
 
 def _heard(ratio: float | None, least: float) -> bool:
-    return ratio is None or ratio > max(least, loud_from(10**6))
+    return ratio is None or ratio > max(least, snr_threshold(10**6))
 
 
 def verdict(job: Job, setting: Setting, image: Tensor, seed: int) -> None:
     """Emit what `anisodiff diagnose` says of crops of the picture [3, 2·size, 2·size]."""
     process = setting.build()
-    found = forgetting(
+    found = diagnose(
         process, crops(image, setting.size, CROPS, seed), seed=seed, replicates=REPLICATES, progress=job.progress
     )
-    values = found.as_dict()
-    values["snr"] = [v if math.isfinite(v) else None for v in found.snr]
-    job.emit({"kind": "verdict", **values, "loud_from": loud_from(found.images)})
+    job.emit({"kind": "verdict", **found.as_dict(), "loud_from": snr_threshold(found.images)})
 
 
 def crops(image: Tensor, size: int, count: int, seed: int) -> Tensor:

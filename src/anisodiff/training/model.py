@@ -20,7 +20,7 @@ from anisodiff.networks.base import NetworkSpec
 from anisodiff.processes import Process
 from anisodiff.runtime.distributed import Distributed
 from anisodiff.statistics import SpectralStatistics
-from anisodiff.tensors import place, settled
+from anisodiff.tensors import move_module, to_device_exactly
 from anisodiff.training.config import TrainConfig
 
 _CALIBRATION = 3  # a stream of the data's keys: which images the statistics are estimated on
@@ -185,7 +185,7 @@ def statistics_from(tensors: Mapping[str, Tensor], device: torch.device) -> Spec
     found = stripped(tensors, "statistics_")
     try:
         return SpectralStatistics(
-            **{f.name: settled(found[f.name], device) for f in dataclasses.fields(SpectralStatistics)}
+            **{f.name: to_device_exactly(found[f.name], device) for f in dataclasses.fields(SpectralStatistics)}
         )
     except KeyError as error:
         raise ValueError(f"the checkpoint's model lacks the table {error}: it is of another version") from None
@@ -247,6 +247,6 @@ def load_model(path: str | Path | Checkpoint, device: torch.device | str = "cpu"
     check_tensors(plan, weights, saved.path)
     network = plan.network.build().to(plan.dtype)
     network.load_state_dict(weights)
-    model = place(plan.model(network, statistics_from(tensors, torch.device("cpu"))), where).eval()
+    model = move_module(plan.model(network, statistics_from(tensors, torch.device("cpu"))), where).eval()
     prior = saved.tensors("prior") if saved.has("prior") else None
     return Trained(plan=plan, model=model, prior=prior, meta=saved.meta)

@@ -157,6 +157,6 @@ def sample_grid(
         row = place // side
         model = model.given(row % classes if classes <= side else row * classes // side)
     chosen = default_sampler(type(model), process, model.provided)
-    times = chosen.times(model, max(nfe, chosen.least(model, t_min, model.T)), t_min=t_min)
+    times = chosen.times(model, max(nfe, chosen.min_nfe(model, t_min, model.T)), t_min=t_min)
     noise, steps = KeyedNoise(combine(0, 2, place)), len(times) - 1
     return chosen.run(model, start, times, noise, callback=lambda i, _: progress(i + 1, steps)).images

@@ -22,7 +22,7 @@ from anisodiff.noise import KeyedNoise, combine
 from anisodiff.processes import TrainingPair
 from anisodiff.runtime.cuda_graphs import Replay
 from anisodiff.runtime.distributed import Distributed
-from anisodiff.tensors import send, wide, widened
+from anisodiff.tensors import highest_precision, to_device_async, to_highest_precision
 from anisodiff.training.config import TrainConfig
 from anisodiff.training.ema import EMA, profile
 from anisodiff.training.hooks import Diverged
@@ -113,7 +113,7 @@ class LogSums:
 
     @classmethod
     def zeros(cls, device: torch.device) -> "LogSums":
-        return cls(*(torch.zeros(n, dtype=wide(device), device=device) for n in (BINS, BINS, 2, 3, 3)))
+        return cls(*(torch.zeros(n, dtype=highest_precision(device), device=device) for n in (BINS, BINS, 2, 3, 3)))
 
 
 class Stepper:
@@ -170,7 +170,7 @@ class Stepper:
         values = [t, self.times.bin_of(t), noise, dropout]
         if self.config.classes:
             values.append(KeyedNoise(combine(keys, _LABELS)).uniform() < self.config.label_dropout)
-        return BatchKeys(t, *(send(x, self.device) for x in values))
+        return BatchKeys(t, *(to_device_async(x, self.device) for x in values))
 
     def simulate(self, images: Tensor, batch: BatchKeys, rows: slice) -> TrainingPair:
         """States and targets of some samples, from this process's images."""
@@ -228,7 +228,7 @@ class Stepper:
         for number, values in enumerate(prepared.parts):
             with self.distributed.unsynced(self.execution.run, number < len(prepared.parts) - 1):
                 seen.append(self.passes(*values) if self.replay is None else self.replay(*values))
-        self._update(k, widened(torch.cat(seen)), prepared.batch)
+        self._update(k, to_highest_precision(torch.cat(seen)), prepared.batch)
 
     def passes(self, t: Tensor, dropout: Tensor, *pair: Tensor) -> Tensor:
         """Losses of some samples [B]; adds their share to the gradient of the batch's mean.
@@ -259,11 +259,11 @@ class Stepper:
         elif not bad:  # the host asks, and waits for the device
             self.adam.step()
         self.ema_weights.update(k + 1, 1 - bad)
-        self._count(k, losses, widened(norm), batch, widened(bad))
+        self._count(k, losses, to_highest_precision(norm), batch, to_highest_precision(bad))
 
     def _count(self, k: int, losses: Tensor, norm: Tensor, batch: BatchKeys, bad: Tensor) -> None:
         sums, good = self.sums, bad == 0
-        member = widened(torch.nn.functional.one_hot(batch.bins, BINS))
+        member = to_highest_precision(torch.nn.functional.one_hot(batch.bins, BINS))
         sums.loss += torch.where(good, losses.nan_to_num() @ member, 0.0)
         sums.count += torch.where(good, member.sum(0), 0.0)
         sums.norm += torch.where(good, torch.stack([norm, torch.ones_like(norm)]), 0.0)

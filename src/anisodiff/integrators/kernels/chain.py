@@ -1,12 +1,12 @@
-"""All steps of a tamed Euler–Maruyama chain, an image a program (Triton).
+"""All steps of a tamed Euler–Maruyama chain in one Triton kernel, one program per image.
 
 The plain form (`integrators.tamed_euler`) launches several kernels for each step and moves state, drift and noise
-through memory. Here a program takes its image from the first step to the last: neighboring pixels are exchanged
-through scratch images that stay in the cache, the norm of the drift is a sum inside the program, and the noise is
-made where it is used, from the words of `noise.KeyedNoise`.
+through memory. Here a program computes all steps of its image: neighboring pixels are exchanged through scratch
+images in the cache, the norm of the drift is a sum inside the program, and the noise is computed in registers from
+the words of `noise.KeyedNoise`.
 
-Word j < n/2 of an image of n values makes the normals of elements j and j + n/2 (`noise.keyed_normal`). So a program
-cuts the words into PARTS blocks, and a block of words has a lower and an upper block of elements.
+Word j < n/2 of an image of n values gives the normals of elements j and j + n/2 (`noise.keyed_normal`). A program
+divides the words into PARTS blocks; a block of words has a lower and an upper block of elements.
 """
 
 from dataclasses import dataclass
@@ -29,10 +29,10 @@ def damping(along, across, square):
 
 
 @triton.jit
-def look_around(shown, e, square1, square2, HEIGHT: tl.constexpr, WIDTH: tl.constexpr, STENCIL: tl.constexpr):
+def drift_and_scale(shown, e, square1, square2, HEIGHT: tl.constexpr, WIDTH: tl.constexpr, STENCIL: tl.constexpr):
     """∇·(g1∇u)/α1 and g2/α2 at elements ``e`` of the image ``shown``.
 
-    Where a neighbor is missing the opposite one stands in: central differences along that axis are zero then.
+    A neighbor outside the grid is replaced by the opposite one, so the central difference along that axis is zero.
     """
     row, column = e % (HEIGHT * WIDTH) // WIDTH, e % WIDTH
     up, down = tl.where(row > 0, -WIDTH, WIDTH), tl.where(row < HEIGHT - 1, WIDTH, -WIDTH)
@@ -62,7 +62,7 @@ def look_around(shown, e, square1, square2, HEIGHT: tl.constexpr, WIDTH: tl.cons
 
 @triton.jit
 def _elements(part: tl.constexpr, SIZE: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr):
-    """Words j of a part, its elements, and which of them exist; in place of others there is an element that does."""
+    """Words j of a part, its elements clamped to the image, and a mask of those inside it."""
     HALF: tl.constexpr = (SIZE + 1) // 2
     j = part % PARTS * BLOCK + tl.arange(0, BLOCK)
     e = j + part // PARTS * HALF
@@ -71,7 +71,7 @@ def _elements(part: tl.constexpr, SIZE: tl.constexpr, BLOCK: tl.constexpr, PARTS
 
 @triton.jit
 def move(here, drift, norm, scale, normal, h, dt, NORM: tl.constexpr, GAMMA: tl.constexpr):
-    """u + h·b/(1 + Δt‖b‖^γ) + √h·g2·ξ, where ``norm`` is that of the whole image: `tamed_euler.euler_update`."""
+    """u + h·b/(1 + Δt‖b‖^γ) + √h·g2·ξ (`tamed_euler.euler_update`); ``norm`` is that of the whole image."""
     if NORM == "element":
         norm = tl.abs(drift)
     if GAMMA != 1.0:
@@ -80,7 +80,7 @@ def move(here, drift, norm, scale, normal, h, dt, NORM: tl.constexpr, GAMMA: tl.
     return here + gain * drift + tl.sqrt(h) * scale * normal
 
 
-# the number of a draw varies from call to call and must not get a kernel of its own
+# do not compile a kernel for each value of ``first``
 @triton.jit(do_not_specialize=["first"])
 def _chain(
     u, until, alpha1, inv_lambda1, alpha2, inv_lambda2, nodes, keys, scratch, out, first, dt,
@@ -88,7 +88,7 @@ def _chain(
     NOISY: tl.constexpr, ADDITIVE: tl.constexpr, NORM: tl.constexpr, GAMMA: tl.constexpr,
     BLOCK: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
-    """One image from time 0 to its own ``until``; step k makes its noise from draw ``first`` + k."""
+    """One image from time 0 to its time ``until``; the noise of step k is draw ``first`` + k."""
     image = tl.program_id(0).to(tl.int64)
     SIZE: tl.constexpr = CHANNELS * HEIGHT * WIDTH
     u += image * SIZE
@@ -114,7 +114,7 @@ def _chain(
         total = tl.zeros((BLOCK,), tl.float32)
         for part in tl.static_range(2 * PARTS):
             _, e, inside = _elements(part, SIZE, BLOCK, PARTS)
-            drift, slope = look_around(shown, e, square1, square2, HEIGHT, WIDTH, STENCIL)
+            drift, slope = drift_and_scale(shown, e, square1, square2, HEIGHT, WIDTH, STENCIL)
             drift = drift * tl.load(alpha1 + k).to(tl.float32) if SMOOTHS else tl.zeros((BLOCK,), tl.float32)
             drifts, slopes = drifts + (drift,), slopes + (slope,)  # noqa: RUF005 - Triton knows no star
             total += tl.where(inside, drift * drift, 0.0)
@@ -142,7 +142,7 @@ def _chain(
 
 @dataclass(frozen=True, kw_only=True)
 class Rule:
-    """What a step of the chain does; a kernel is compiled for each."""
+    """The constants of a chain; a kernel is compiled for each combination."""
 
     stencil: str
     smooths: bool
@@ -153,12 +153,12 @@ class Rule:
     norm: str
 
 
-def walk(
+def integrate(
     u: Tensor, until: Tensor, steps: int, tables: tuple[Tensor, ...], noise: KeyedNoise | None, rule: Rule
 ) -> Tensor:
-    """States ``u`` [B, C, H, W] of time 0 at times ``until``, float64 [B], at most the end of step ``steps``.
+    """From ``u`` [B, C, H, W] at time 0 to the times ``until``, float64 [B], in at most ``steps`` steps.
 
-    ``tables``: α1, 1/λ1, α2, 1/λ2 at the nodes, and these, float64 [K+1] each. ``noise``: None where there is none.
+    ``tables``: α1, 1/λ1, α2, 1/λ2 at the nodes, and the nodes, float64 [K+1] each. ``noise``: None for no noise.
     """
     u = u.contiguous()
     batch, channels, height, width = u.shape
@@ -172,7 +172,7 @@ def walk(
                 u, until.contiguous(), *tables, keys, scratch, out, first, rule.dt,
                 channels, height, width, rule.stencil, rule.smooths, rule.noisy, rule.additive, rule.norm,
                 rule.gamma, block, triton.cdiv(words, block),
-                # 64 registers: what a multiprocessor has for four images of 3×32² at a time, or for one of 3×64²
+                # with 64 registers a multiprocessor holds four images of 3×32², or one of 3×64²
                 num_warps=max(1, min(32, block // 64)), maxnreg=64,
             )  # fmt: skip
     return out

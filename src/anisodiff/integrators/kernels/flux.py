@@ -1,8 +1,8 @@
-"""Edge weights and polynomials of the flux stencil, a plane of an image a program (Triton).
+"""Edge weights and Chebyshev polynomials of the flux stencil in Triton, one program per channel (plane).
 
-The recurrence T_{j+1} = 2X T_j − T_{j−1} of `integrators.chebyshev` moves two states through memory for every term
-when each term is a kernel of its own. Here a program keeps its plane in registers from the first term to the last;
-neighboring pixels are exchanged through a scratch plane that stays in the cache.
+With one kernel per term, the recurrence T_{j+1} = 2X T_j − T_{j−1} of `integrators.chebyshev` moves two states
+through memory for every term. Here a program keeps its plane in registers for all terms; neighboring pixels are
+exchanged through a scratch plane in the cache.
 """
 
 import torch
@@ -47,7 +47,7 @@ def _around(x, i, width, up, down, left, right, wu, wd, wl, wr):
     return total + wl * tl.load(x + i - 1, left, 0.0) + wr * tl.load(x + i + 1, right, 0.0)
 
 
-# numbers that vary from call to call must not each get a kernel of their own
+# do not compile a kernel for each value of these
 @triton.jit(do_not_specialize=["degree", "planes", "c_term", "c_function", "c_sample"])
 def _polynomial(
     v, wy, wx, c, scratch, out, degree, planes, channels, c_term, c_function, c_sample, height, width,

@@ -1,8 +1,8 @@
-"""The tamed chain step by step, in tiles, for images that one program cannot hold (Triton).
+"""The tamed chain in Triton for images that one program cannot hold, in tiles.
 
-A step is two kernels: the drift of all tiles with their shares of its norm, then the update, with noise made where it
-is used. State and drift pass through memory, five times the state in all; noise never does. Tiles of a sample whose
-time has come do nothing.
+A step is two kernels: the drift of all tiles and its squared norm, then the update. State and drift pass through
+memory, five times the state in all; the noise is computed in registers. Samples that have reached their time are
+skipped.
 """
 
 import torch
@@ -10,7 +10,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from anisodiff.integrators.kernels.chain import Rule, look_around, move
+from anisodiff.integrators.kernels.chain import Rule, drift_and_scale, move
 from anisodiff.keyed_kernels import mix64, normals
 from anisodiff.noise import GOLDEN, KeyedNoise
 
@@ -19,21 +19,21 @@ _BLOCK = 1024
 _WARPS = 8
 
 
-# the number of a step, and of a draw, must not get a kernel of its own
+# do not compile a kernel for each value of ``k`` and ``first``
 @triton.jit(do_not_specialize=["k"])
 def _drift(
     u, until, alpha1, inv_lambda1, inv_lambda2, nodes, drifts, slopes, squares, k,
     SIZE: tl.constexpr, HEIGHT: tl.constexpr, WIDTH: tl.constexpr, STENCIL: tl.constexpr, ADDITIVE: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """b and g2/α2 of one tile at node ``k``, and its share of ‖b‖²."""
+    """b and g2/α2 of one tile at node ``k``, and its part of ‖b‖²."""
     tile, image = tl.program_id(0), tl.program_id(1).to(tl.int64)
     if tl.load(nodes + k) < tl.load(until + image):
         e = tile * BLOCK + tl.arange(0, BLOCK)
         inside = e < SIZE
         e = tl.minimum(e, SIZE - 1)
         square1, square2 = tl.load(inv_lambda1 + k).to(tl.float32), tl.load(inv_lambda2 + k).to(tl.float32)
-        drift, slope = look_around(
+        drift, slope = drift_and_scale(
             u + image * SIZE, e, square1 * square1, square2 * square2, HEIGHT, WIDTH, STENCIL
         )  # fmt: skip
         drift *= tl.load(alpha1 + k).to(tl.float32)
@@ -74,10 +74,10 @@ def _update(
             tl.store(u + e, move(here, drift, norm, scale, normal, h, dt, NORM, GAMMA), inside)
 
 
-def walk(
+def integrate(
     u: Tensor, until: Tensor, steps: int, tables: tuple[Tensor, ...], noise: KeyedNoise | None, rule: Rule
 ) -> Tensor:
-    """As `chain.walk`, for any size."""
+    """As `chain.integrate`, for images of any size."""
     alpha1, inv_lambda1, alpha2, inv_lambda2, nodes = tables
     u, until = u.clone(memory_format=torch.contiguous_format), until.contiguous()
     batch, channels, height, width = u.shape

@@ -1,11 +1,11 @@
-"""What NCSN++ does between its convolutions as fused GPU kernels: chosen by device, equal to the plain form by test.
+"""Fused Triton kernels for everything between the convolutions of NCSN++; tests compare them with the plain form.
 
     normalize    y = D swish GN(x + s)       GroupNorm, shift by the noise embedding, swish and keyed dropout
     add_scaled   y = (x + h + b)·r           the end of a residual block, with the bias of its last convolution
     resample     the filter [1,3,3,1]        at twice, half or the same rate
 
-Every activation is read and written once, in channels_last and in its own precision; sums are in float32. Each has
-an explicit backward pass that keeps nothing but its input.
+Activations are read and written once, in channels_last and in their own precision; sums are in float32. Each kernel
+has an explicit backward pass that stores only its input.
 """
 
 import math
@@ -13,24 +13,21 @@ import math
 import torch
 from torch import Tensor, nn
 
-from anisodiff.tensors import triton_at_hand
+from anisodiff.tensors import has_triton
 
 devices = {"cuda"}
-"""Where the kernels run. Triton's interpreter would also take tensors on the CPU."""
+"""Device types of the kernels; tests add the CPU for Triton's interpreter."""
 
 
 def fits(x: Tensor) -> bool:
-    """Whether the kernels can take the features ``x`` [B, C, H, W] of a network.
-
-    Not under torch.compile, which makes its own.
-    """
+    """Whether the kernels can run on features ``x`` [B, C, H, W]; not under torch.compile, which has its own."""
     return (
         not torch.compiler.is_compiling()
         and x.device.type in devices
         and x.dtype in (torch.float32, torch.bfloat16)
         and x.numel() > 0
         and math.prod(x.shape[1:]) < 2**29  # of one image, also after doubling its sides
-        and triton_at_hand()
+        and has_triton()
     )
 
 
@@ -40,8 +37,8 @@ def normalize(
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """D swish GN(x + shift), and x itself: [B,C,H,W], ``shift`` [B,C] → twice [B,C,H,W].
 
-    The first is in the precision of autocast, where that is on. Whoever goes on with x takes the second: its
-    gradient is then added inside the kernel. ``key`` int64 [B] turns dropout on, as in `layers.keyed_mask`.
+    The first is in the precision of autocast, if enabled. The second is for the path around the kernel, whose
+    gradient is then added inside the kernel. ``key`` int64 [B] enables dropout by `dropout.keyed_mask`.
     """
     from anisodiff.networks.kernels import normalization
 

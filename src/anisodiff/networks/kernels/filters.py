@@ -3,7 +3,7 @@
     y_i = Σ_a taps_a x̃_{down·i + a − pad},   x̃_{up·j} = x_j, 0 elsewhere           on both axes
     x'_j = Σ_a taps_a ỹ'_{up·j + a − (3 − pad)},   ỹ'_{down·i} = y'_i, 0 elsewhere      the taps are symmetric
 
-The adjoint exchanges up and down and pads by 3 − pad. Taps that would fall on an interleaved zero are not visited.
+The adjoint exchanges up and down and pads by 3 − pad. Taps on interleaved zeros are skipped.
 """
 
 from typing import Any
@@ -21,7 +21,7 @@ _ELEMENTS = 2048  # of a tile
 
 @triton.jit
 def _tap(i, k, size, gain, pad, UP: tl.constexpr, DOWN: tl.constexpr):
-    """The k-th tap that output i sees: its place among ``size`` values, whether that is inside, its weight."""
+    """The k-th tap of output i: its index among ``size`` values, whether it is inside, its weight."""
     a = ((pad - DOWN * i) & 1) + 2 * k if UP == 2 else i * 0 + k
     place = DOWN * i + a - pad
     return place // UP, (place >= 0) & (place < UP * size), tl.where((a == 1) | (a == 2), 3.0 * gain, gain)

@@ -1,4 +1,4 @@
-"""Features in memory as the kernels read them: pixel after pixel, the channels of one side by side."""
+"""Memory layout of the features: channels_last."""
 
 from collections.abc import Sequence
 
@@ -7,10 +7,10 @@ from torch import Tensor
 
 
 def rows(x: Tensor) -> tuple[Tensor, int]:
-    """``x`` [B, C, H, W] with its channels side by side, and the elements from one pixel to the next.
+    """``x`` [B, C, H, W] with adjacent channels, and its pitch: the elements from one pixel to the next.
 
-    channels_last has C of them. A part of the channels of such a tensor has more, and is taken as it is: gradients
-    of a concatenation arrive so. Everything else is copied. The stride of an axis of length 1 says nothing.
+    The pitch is C for channels_last. A slice of the channels of such a tensor, as in gradients of a concatenation,
+    has a larger pitch and is not copied; other layouts are. Strides of axes of length 1 are ignored.
     """
     _, channels, height, width = x.shape
     steps = {3: 1, 2: width, 0: height * width}  # pixels
@@ -23,6 +23,6 @@ def rows(x: Tensor) -> tuple[Tensor, int]:
 
 
 def empty(shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Features [B, C, H, W] in channels_last, with the strides of that layout on axes of length 1, too."""
+    """Features [B, C, H, W] in channels_last, with these strides also on axes of length 1."""
     batch, channels, height, width = shape
     return torch.empty(batch, height, width, channels, dtype=dtype, device=device).permute(0, 3, 1, 2)

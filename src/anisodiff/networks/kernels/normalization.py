@@ -1,17 +1,16 @@
 """y = D swish GN(x + s) in one kernel, and its gradients in another (Triton).
 
-A program takes one image and up to 32 channels, whole groups: 64 bytes of a pixel lie side by side. It reads
-its pixels twice, for the sums and for the values; the second time they come from the cache. Where images are few and
-large, their pixels are shared among programs: then one launch makes the sums of every part, and another the values.
+A program computes up to 32 channels (whole groups) of one image. It reads its pixels twice, for the sums and for the
+values; the second time from the cache. If images are few and large, their pixels are divided among programs: then one
+launch computes the sums of every part, and another the values.
 
     n = (x + s − μ)ρ,   u = wn + b,   y = mσ(u)u                    ρ = (σ² + ε)^{−1/2} of a group, m the mask
     u' = m y' (σ + uσ(1 − σ)),   w' = Σ nu',   b' = Σ u'            over pixels
     x' = ρ(wu' − A − nQ),   A = mean of wu',   Q = mean of nwu'     over a group
     s' = Σ x' = ρ(wb' − NA − Q Σ n)                                 over N pixels: no further pass
 
-The variance is that of deviations from the mean of the first pixels, channel by channel, and groups are joined by
-their means (Chan et al. 1983): no difference of two large numbers. The mask is that of `layers.keyed_mask`, bit by
-bit.
+The variance is computed from deviations from the mean of the first pixels of a channel, and channels are combined by
+their means (Chan et al. 1983), without cancellation. The mask equals `dropout.keyed_mask` bit by bit.
 """
 
 from math import gcd
@@ -45,7 +44,7 @@ def _over_group(values, group, WIDTH: tl.constexpr):
 
 @triton.jit
 def _place(channels, length, pixels, USED: tl.constexpr, WIDTH: tl.constexpr):
-    """Image, first channel, channels that are there, first pixel and the one after the last of this program."""
+    """Image, first channel, mask of channels, first pixel and end of the pixels of this program."""
     blocks = (channels + USED - 1) // USED
     program = tl.program_id(0)
     start = program % blocks * USED
@@ -58,7 +57,7 @@ def _place(channels, length, pixels, USED: tl.constexpr, WIDTH: tl.constexpr):
 _RUNTIME = ["images", "pixels", "width", "group", "length", "chunks", "eps", "threshold", "kept"]
 
 
-# numbers that vary from level to level must not each get a kernel of their own
+# do not compile a kernel for each value of these
 @triton.jit(do_not_specialize=_RUNTIME)
 def _forward(
     x, shift, weight, bias, key, y, mean, rstd, parts, x_pitch, channels, pixels, width, group, length, chunks, eps,
@@ -211,12 +210,12 @@ def _backward(
 
 
 def _used(group: int, width: int) -> int:
-    """Channels of a block: whole groups, up to ``width``, in multiples of 8 where possible (vectors of 16 bytes)."""
+    """Channels of a block: whole groups, at most ``width``, a multiple of 8 if possible (vectors of 16 bytes)."""
     return max(range(group, width + 1, group), key=lambda n: (gcd(n, 8), n))
 
 
 class _Launch:
-    """How the programs of both directions are cut."""
+    """The launch grid of both directions."""
 
     def __init__(self, x: Tensor, groups: int, key: Tensor | None, rate: float) -> None:
         self.batch, self.channels, height, self.width = x.shape
@@ -243,7 +242,7 @@ class _Launch:
 
 
 class _Normalize(torch.autograd.Function):
-    """Its second output is x again, so that the gradient of a path around it is added in the kernel."""
+    """The second output is x, so that the gradient of the path around the kernel is added in it."""
 
     @staticmethod
     def forward(

@@ -11,7 +11,7 @@ from torch.autograd.function import once_differentiable
 from anisodiff.networks.kernels.layout import empty, rows
 
 _ELEMENTS = 4096  # of a tile
-_PROGRAMS = 2048  # of which each leaves one row of the bias's gradient
+_PROGRAMS = 2048  # each writes one row of the gradient of the bias
 
 
 @triton.jit(do_not_specialize=["pixels", "scale"])
@@ -30,7 +30,7 @@ def _add(x, h, bias, y, x_pitch, h_pitch, channels, pixels, scale, TILE: tl.cons
 def _add_backward(
     dy, dx, sums, pitch, channels, pixels, length, scale, TILE: tl.constexpr, WIDTH: tl.constexpr
 ):  # fmt: skip
-    """``length`` pixels a program, and their sum."""
+    """``length`` pixels per program, and their sum."""
     first = tl.program_id(0).to(tl.int64) * length
     p, c = tl.arange(0, TILE), tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)
     count = tl.minimum(pixels - first, length).to(tl.int32)

@@ -1,11 +1,11 @@
-"""Leakage: how much noise at T makes the terminal state independent of the image it started from?
+"""Terminal state: how much noise at T makes U_T independent of the image U_0?
 
-    python examples/04_forgetting.py --images 200 --size 16
+    python examples/04_terminal_state.py --images 200 --size 16
 
-The images are crops of one photograph. The script raises the intensity α2 at T and prints how often the source of a
-terminal state is identified among all crops, by the best linear detector and by the nearest neighbor in pixels. Crops
-of one photograph resemble one another, so only the trend is meaningful: for numbers, run `anisodiff diagnose` on your
-own images.
+Uses crops of one photograph as images, raises the intensity α2 at T step by step, and prints the terminal SNR, the
+mutual information of U_0 and U_T, and how often the source of U_T is identified among all crops by the best linear
+detector. Crops of one photograph resemble one another more than the images of a dataset do, so take the trend from
+here and the numbers from `anisodiff diagnose` on your own images.
 """
 
 import argparse
@@ -13,7 +13,7 @@ import argparse
 import torch
 
 import anisodiff
-from anisodiff.forgetting import forgetting
+from anisodiff.diagnosis import diagnose
 from anisodiff.io.images import sample_photo
 
 
@@ -32,13 +32,13 @@ def main() -> None:
 
     images = crops(args.images, args.size)
     print(f"{args.process}, {args.images} crops of {args.size}x{args.size}; chance {100 / args.images:.1f} %")
-    print("α2 at T   signal-to-noise of the mean   found (linear)   found (pixels)   conclusion")
+    print("α2 at T   SNR of the mean color   mutual information   source identified   U_T is")
     for stop in (0.5, 2, 10, 50, 250):
         process = anisodiff.process(args.process, args.size, intensity=f"geometric(0.01, {stop})")
-        result = forgetting(process, images, seed=0)
+        result = diagnose(process, images, seed=0)
         print(
-            f"{stop:7g}   {result.snr[0]:27.3g}   {100 * result.found_again:12.1f} %"
-            f"   {100 * result.found_by_pixels:12.1f} %   {'forgets' if result.forgets else 'remembers'}"
+            f"{stop:7g}   {result.snr[0]:21.3g}   {result.information:13.1f} bits"
+            f"   {100 * result.found_again:15.1f} %   {'independent of' if result.forgets else 'dependent on'} U_0"
         )
 
 
