@@ -23,6 +23,7 @@ from anisodiff.processes import TrainingPair
 from anisodiff.runtime.cuda_graphs import Replay
 from anisodiff.runtime.distributed import Distributed
 from anisodiff.tensors import send, wide, widened
+from anisodiff.training.adam import load_moments, moments
 from anisodiff.training.config import TrainConfig
 from anisodiff.training.ema import EMA, profile
 from anisodiff.training.hooks import Diverged
@@ -320,15 +321,10 @@ class Stepper:
 
     def state(self) -> dict[str, dict[str, Tensor]]:
         """What is needed to resume, besides the first EMA: files of tensors, each whole."""
-        moments = {p: self.adam.state[p] for p in self.weights.values() if p in self.adam.state}
-        adam = {
-            f"{part}.{name}": moments[p][part]
-            for part in ("exp_avg", "exp_avg_sq", "step")
-            for name, p in self.weights.items()
-            if p in moments
-        }
-        for part in ("exp_avg", "exp_avg_sq"):
-            adam |= self.whole({key: value for key, value in adam.items() if key.startswith(f"{part}.")}, f"{part}.")
+        found, adam = moments(self.adam, self.weights), dict[str, Tensor]()
+        for part in ("exp_avg.", "exp_avg_sq.", "step."):
+            group = {key: value for key, value in found.items() if key.startswith(part)}
+            adam |= group if part == "step." else self.whole(group, part)
         others = {f"ema-{i}": self.averages(i) for i in range(1, len(self.config.ema))}
         own = {"weights": self.whole(self.weights), "optimizer": adam, "counters": {"skipped": self.sums.skipped}}
         return own | others
@@ -351,13 +347,10 @@ class Stepper:
     @torch.no_grad()
     def load(self, model: Mapping[str, Tensor], state: Mapping[str, Mapping[str, Tensor]]) -> None:
         """Restore a state, bit by bit."""
-        weights, optimizer = self._own(state["weights"]), self._own(state["optimizer"])
+        weights = self._own(state["weights"])
         for name, p in self.weights.items():
             p.copy_(weights[name])
-            if f"step.{name}" in optimizer:  # not before the first step
-                like = {"step": torch.zeros((), device=p.device), "exp_avg": p, "exp_avg_sq": p}
-                saved = {part: optimizer[f"{part}.{name}"] for part in like}
-                self.adam.state[p] = {part: torch.empty_like(like[part]).copy_(v) for part, v in saved.items()}
+        load_moments(self.adam, self.weights, self._own(state["optimizer"]))
         averaged = {name.removeprefix("network."): value for name, value in model.items()}
         self.ema_weights.load(0, self._own(averaged))
         for name, buffer in stored_buffers(self.network).items():  # NCSN++'s are frozen, of another seed after --from
