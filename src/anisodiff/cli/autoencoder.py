@@ -65,6 +65,8 @@ def train(
             )  # fmt: skip
             dataset = made.dataset
             say(made.message)
+        for line in dataset.blurred():
+            say(line)
         outcome = train_autoencoder(
             dataset, output, config, device=pick_device(device), say=say, progress=partial(tell, "training")
         )

@@ -29,6 +29,7 @@ from anisodiff.data.dataset import (
     VERSION,
     Dataset,
     class_names,
+    is_blurred,
     labels_code,
     open_dataset,
     read_meta,
@@ -147,9 +148,15 @@ def _write(source: Source, fit: Fit, folder: Path, skipped: Skipped, progress: P
         "shape": list(shape),
         **labels_kept,
         "seen": total,
-        "enlarged": {"count": len(small), "smallest": list(min(small, key=math.prod))} if small else None,
+        "enlarged": _enlarged(small, fit.size) if small else None,
         "skipped": [{"name": name, "reason": reason} for name, reason in skipped.reasons.items()],
     }
+
+
+def _enlarged(small: list[tuple[int, int]], size: tuple[int, int]) -> dict[str, Any]:
+    """What meta.json says of pictures that were enlarged, given by width and height."""
+    blurred = sum(is_blurred(height, width, size) for width, height in small)
+    return {"count": len(small), "more_than_twofold": blurred, "smallest": list(min(small, key=math.prod))}
 
 
 def _counted(source: Source, total: int, progress: Progress | None) -> Iterator[Item]:

@@ -74,6 +74,7 @@ def train(
     plan = Plan.of(config, distributed.device)
     config.check_batch(distributed.world)
     notes = [*prepare_device(config, distributed.device), *remarks(config), *few_images(config, dataset)]
+    notes += dataset.blurred()
     if not distributed.leads:
         hooks, names = Hooks(), ()
     if config.shard and distributed.world > 1 and hooks.on_interval is not None:
