@@ -105,7 +105,7 @@ def test_another_autoencoder_is_another_run(autoencoder, dataset, tmp_path):
 def test_a_grid_of_samples_shows_images(autoencoder, dataset, tmp_path):
     shown = []
     made, _ = with_latents(config(autoencoder, sample_every=8), dataset, torch.device("cpu"))
-    hooks = showing(tmp_path / "run", made, on_grid=lambda images, step: shown.append(images))
+    hooks = showing(tmp_path / "run", made, dataset, on_grid=lambda images, step: shown.append(images))
     train(made, dataset, tmp_path / "run", device="cpu", hooks=hooks)
     assert shown
     assert tuple(shown[0].shape[1:]) == (3, *SIZE)
@@ -163,7 +163,7 @@ def test_a_run_trains_on_without_its_autoencoder(dataset, tmp_path):
     made, _ = with_latents(config(folder, sample_every=8), dataset, torch.device("cpu"))
     folder.rename(tmp_path / "elsewhere")
     said = []
-    hooks = showing(tmp_path / "run", made, say=said.append)
+    hooks = showing(tmp_path / "run", made, dataset, say=said.append)
     assert train(made, dataset, tmp_path / "run", device="cpu", hooks=hooks).finished
     assert len([line for line in said if line.startswith("no grids of samples: the autoencoder of this")]) == 1
     assert not (tmp_path / "run" / "samples").exists()

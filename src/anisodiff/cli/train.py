@@ -155,7 +155,7 @@ def train(
         else:
             assert job.dataset is not None
             _note(command, job, job.dataset.path)
-            hooks = showing(output, job.config, tell=tell, say=_say, began=began)
+            hooks = showing(output, job.config, job.dataset, tell=tell, say=_say, began=began)
             outcome = run_training(
                 job.config, job.dataset, output, device=where, resume=resume == "auto", start=job.start, hooks=hooks,
                 track=tracked,

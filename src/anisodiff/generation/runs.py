@@ -80,7 +80,7 @@ def train(
         own_gpu = Distributed(where).device  # of several processes each has its own
         run = replace(run, config=with_latents(with_classes(run.config, dataset), dataset, own_gpu, told)[0])
         hooks = showing(
-            folder, run.config, tell=screen.tell, say=screen.say, on_log=on_log,
+            folder, run.config, dataset, tell=screen.tell, say=screen.say, on_log=on_log,
             on_grid=lambda images, step: on_grid(images.as_subclass(Images), step),
         )  # fmt: skip
         outcome = loop.train(
