@@ -7,7 +7,6 @@ writable memory map: on a full disk a write raises, a map kills the process.
 import contextlib
 import errno
 import hashlib
-import json
 import math
 import os
 import secrets
@@ -41,7 +40,7 @@ from anisodiff.data.source import Source
 from anisodiff.io.atomic import leaving_nothing, locked, sync_folder
 from anisodiff.io.images import Fit, Resample
 from anisodiff.io.picture_files import Item, Skipped, legible
-from anisodiff.io.records import json_text
+from anisodiff.io.records import json_text, plain
 from anisodiff.runtime.progress import Progress
 
 HEADER = 128  # bytes, fixed, so that the final count can be written over the first one
@@ -89,7 +88,7 @@ def prepare(
         resize=resize,
         resample=resample,
     )
-    identity = json.loads(json.dumps({"source": source.identity(), "fit": asdict(fit)}))
+    identity = _identity(source, fit)
     out = Path(os.path.abspath(out_dir))
     if _already(out, identity, overwrite):
         dataset = open_dataset(out)
@@ -105,6 +104,18 @@ def prepare(
         _publish(folder, out, identity)
     dataset = open_dataset(out)
     return Prepared(dataset=dataset, made=True, message=f"prepared {dataset.describe()}{why}")
+
+
+def check_place(source: Source, out_dir: Path, *, size: tuple[int, int], channels: int) -> None:
+    """Refuse a folder that `prepare` would refuse for these images; nothing is written."""
+    fit = Fit(size=size, channels=channels, crop=source.crop)
+    _already(Path(os.path.abspath(out_dir)), _identity(source, fit), overwrite=False)
+
+
+def _identity(source: Source, fit: Fit) -> dict[str, Any]:
+    """What a dataset is made of, as meta.json keeps it."""
+    found: dict[str, Any] = plain({"source": source.identity(), "fit": asdict(fit)})
+    return found
 
 
 def _write(source: Source, fit: Fit, folder: Path, skipped: Skipped, progress: Progress | None) -> dict[str, Any]:

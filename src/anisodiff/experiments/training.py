@@ -122,7 +122,7 @@ def train_under(config: TrainConfig, place: Place, pace: Pace, study: Study, *, 
         if not deadline.over():
             say(f"{place.training}: not started: the last training took {span(deadline.start)} to its first step")
         return False
-    config, _ = with_latents(config, dataset, device)
+    config, _ = with_latents(config, dataset, device, start=start)
     paced = pace.paced(config)
     watch = _Watch(place, paced, pace, study, deadline.now())
     hooks = Hooks(

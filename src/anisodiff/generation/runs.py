@@ -78,7 +78,10 @@ def train(
         dataset = open_dataset(run.data)
         told = partial(screen.tell, "encoding the images")
         own_gpu = Distributed(where).device  # of several processes each has its own
-        run = replace(run, config=with_latents(with_classes(run.config, dataset), dataset, own_gpu, told)[0])
+        made, _ = with_latents(
+            with_classes(run.config, dataset), dataset, own_gpu, told, start=run.start, say=screen.say
+        )
+        run = replace(run, config=made)
         hooks = showing(
             folder, run.config, dataset, tell=screen.tell, say=screen.say, on_log=on_log,
             on_grid=lambda images, step: on_grid(images.as_subclass(Images), step),

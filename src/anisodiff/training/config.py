@@ -1,6 +1,7 @@
 """What a run is: one frozen configuration, with every length in images, so that the batch never changes a meaning."""
 
 import dataclasses
+import difflib
 import math
 import re
 from collections.abc import Mapping
@@ -166,6 +167,11 @@ class TrainConfig:
         """Steps until ``images`` are seen."""
         return -(-self.images // self.batch)
 
+    @property
+    def images_seen(self) -> int:
+        """Images that the run sees: ``images``, rounded up to whole batches."""
+        return self.steps * self.batch
+
     def to_dict(self) -> dict[str, Any]:
         """Plain values: JSON, YAML."""
         plain = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
@@ -181,9 +187,12 @@ class TrainConfig:
         if not isinstance(values, Mapping):
             raise ValueError(f"a run's config: expected keys and values, got {type(values).__name__}")
         for key in values:
-            if key in ELSEWHERE:
-                raise ValueError(f"train: unknown key {key!r}; did you mean {ELSEWHERE[key]!r}?")
-        return cls(**check_keys(values, FIELDS, "train"))
+            if key not in FIELDS:
+                known = {name: name for name in FIELDS} | ELSEWHERE
+                near = difflib.get_close_matches(str(key), known, n=1)
+                hint = f"did you mean {known[near[0]]!r}?" if near else "'anisodiff train --dry-run' prints all keys"
+                raise ValueError(f"train: unknown key {key!r}; {hint}")
+        return cls(**values)
 
     def changed(self, changes: Mapping[str, Any]) -> "TrainConfig":
         """The config with changes; ``process.KEY``, ``network.KEY`` and ``latent.KEY`` reach into the groups."""

@@ -70,7 +70,8 @@ def train(
     names = None if track is None else trackers.check(track)
     distributed = Distributed(torch.device(device))
     tell = partial(hooks.progress, "encoding the images") if distributed.leads else no_progress
-    config, latents = with_latents(config, dataset, distributed.device, tell)
+    say = hooks.say if distributed.leads else (lambda _: None)
+    config, latents = with_latents(config, dataset, distributed.device, tell, start=start, say=say)
     plan = Plan.of(config, distributed.device)
     config.check_batch(distributed.world)
     notes = [*prepare_device(config, distributed.device), *remarks(config), *few_images(config, dataset)]
@@ -167,8 +168,7 @@ class _Run:
             if different := differences(saved.meta, self.about):
                 raise ValueError(f"{self.run} holds another run: {'; '.join(different)}; choose another folder")
             self.hooks.say(
-                f"continuing from {saved.path.name}: {saved.meta['images']} images seen, of {self.config.images}, "
-                f"in {self.run}"
+                f"continuing from {saved.path.name}: {saved.meta['images']} images seen, of {self.config.images_seen}"
             )
             for note in threads_named(saved.meta, self.about):
                 self.hooks.say(note)

@@ -163,10 +163,10 @@ def sample_grid(
     classes: int = 0,
     progress: Progress = no_progress,
 ) -> Tensor:
-    """Images, or latent states, [side², C, H, W] from the terminal states ``start``; with ``classes`` one class a row.
+    """Images, or latent states, [side², C, H, W] from the terminal states ``start``.
 
-    Of more classes than rows some are left out, evenly. Image k has the same seeds every time: grids of the same
-    side and ``nfe`` compare place by place, others do not.
+    With ``classes`` each row is of one class; of more classes than rows some are left out, evenly. Image k has the
+    same seeds every time: grids of the same side and ``nfe`` compare place by place, others do not.
     """
     side, dtype = math.isqrt(len(start)), next(model.network.parameters()).dtype
     start = start.to(dtype) if dtype == torch.float64 else start

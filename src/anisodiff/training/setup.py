@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -62,9 +62,19 @@ def with_classes(config: TrainConfig, dataset: Dataset) -> TrainConfig:
 
 
 def with_latents(
-    config: TrainConfig, dataset: Dataset, device: torch.device, progress: Progress = no_progress
+    config: TrainConfig,
+    dataset: Dataset,
+    device: torch.device,
+    progress: Progress = no_progress,
+    *,
+    start: str | Path | None = None,
+    say: Callable[[str], None] = lambda _: None,
 ) -> tuple[TrainConfig, Latents | None]:
-    """The config with the scale of the data's latents, and the latents; they are encoded where they are missing."""
+    """The config with the scale of its latents, and the latents; they are encoded where they are missing.
+
+    A run from the weights of ``start`` has the scale of that run, unless its autoencoder is another one: a state
+    means to the network what it meant before. Any other run has the scale of its own images.
+    """
     if not config.latent:
         return config, None
     code = config.latent.get("sha256")
@@ -72,6 +82,8 @@ def with_latents(
     known = dict(config.latent)
     if latents is None:
         about = find_autoencoder(config)
+        for line in other_size(about, config.size):
+            say(line)
         autoencoder = Autoencoder(about, device)
         if code not in (None, autoencoder.sha256):
             raise ValueError(
@@ -80,11 +92,35 @@ def with_latents(
             )
         latents = encode(dataset, autoencoder, progress)
         known |= {**about.as_keys(), "sha256": autoencoder.sha256, "scale": list(about.scale)}
-    if {"mean", "std"} <= set(known):  # a run keeps its scale where its images were encoded again
-        before = LatentScale(tuple(known["mean"]), tuple(known["std"]))
-        latents = replace(latents, scale=before) if before.near(latents.scale) else latents
-    known |= {"mean": list(latents.scale.mean), "std": list(latents.scale.std)}
-    return replace(config, latent=known), latents
+    kept = _scale(known)
+    # a run that continues keeps its scale; its images may have been encoded again on a machine that rounds otherwise
+    if kept is None or (start is None and not kept.near(latents.scale)):
+        kept = _scale_of(start, known["sha256"]) or latents.scale
+    known |= {"mean": list(kept.mean), "std": list(kept.std)}
+    return replace(config, latent=known), replace(latents, scale=kept)
+
+
+def _scale(latent: Mapping[str, Any]) -> LatentScale | None:
+    return LatentScale(tuple(latent["mean"]), tuple(latent["std"])) if {"mean", "std"} <= set(latent) else None
+
+
+def _scale_of(start: str | Path | None, code: str) -> LatentScale | None:
+    """The scale of the run ``start``, if it was trained on latents of the autoencoder with this sha256."""
+    if start is None or Path(start).is_file():
+        return None
+    latent = TrainConfig.from_dict(find(start).meta["config"]).latent
+    return _scale(latent) if latent.get("sha256") == code else None
+
+
+def other_size(about: Description, size: tuple[int, int]) -> list[str]:
+    """What to say of an autoencoder that was trained on images of another size."""
+    side = about.config.get("sample_size")
+    if not isinstance(side, int) or side == max(size):
+        return []
+    return [
+        f"the autoencoder was trained on images of {side}×{side} (sample_size in its config.json), these are "
+        f"{size[0]}×{size[1]}: it may lose more of them; 'anisodiff autoencoder reconstruct' measures what is lost"
+    ]
 
 
 def find_autoencoder(config: TrainConfig) -> Description:
@@ -112,12 +148,12 @@ def prepare_device(config: TrainConfig, device: torch.device) -> list[str]:
 
 def remarks(config: TrainConfig) -> list[str]:
     """What is allowed but hardly intended."""
-    seen = config.steps * config.batch
+    seen = config.images_seen
     if seen >= config.warm_up or not seen:  # without a step there is no learning rate
         return []
     return [
-        f"the warm-up of {config.warm_up} images is longer than the run of {config.images}: the learning rate ends "
-        f"at {config.lr * seen / config.warm_up:.2g}, not {config.lr:g}; try --set warm_up={config.images // 20}"
+        f"the warm-up of {config.warm_up} images is longer than the run of {seen}: the learning rate ends at "
+        f"{config.lr * seen / config.warm_up:.2g}, not {config.lr:g}; try --set warm_up={seen // 20}"
     ]
 
 
