@@ -24,7 +24,8 @@ from anisodiff.priors import choose
 from anisodiff.training import Hooks, Plan, TrainConfig, train
 from anisodiff.training.preview import fit_prior, showing
 from anisodiff.training.setup import describe as describe_run
-from anisodiff.training.setup import load_start, with_latents
+from anisodiff.training.setup import with_latents
+from anisodiff.training.start import load_start
 from tests.latent.conftest import FACTOR, SIZE, pixels, write_autoencoder
 from tests.support.children import together
 

@@ -18,7 +18,8 @@ from anisodiff.data.dataset import fingerprint
 from anisodiff.io.checkpoint import alone, folder_of
 from anisodiff.io.tensor_files import put_json, put_tensors
 from anisodiff.training import Damaged, Hooks, Plan, find, load_model, newest, read, read_log, train
-from anisodiff.training.setup import describe, differences, load_start
+from anisodiff.training.setup import describe, differences
+from anisodiff.training.start import load_start
 from tests.training.conftest import assert_equal, tiny
 
 ROOT = Path(__file__).parents[2]

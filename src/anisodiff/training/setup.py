@@ -1,16 +1,15 @@
-"""Before the first step: checks of data and device, the description of a run, weights to start from."""
+"""Before the first step: checks of data and device, latents, and the description of a run."""
 
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from anisodiff.data import Dataset
 from anisodiff.data.latents import Latents, LatentScale, open_latents
@@ -20,13 +19,11 @@ from anisodiff.latent.autoencoder import Autoencoder, Description
 from anisodiff.latent.autoencoder import describe as describe_autoencoder
 from anisodiff.latent.codec import check_same
 from anisodiff.latent.encoding import encode
-from anisodiff.networks import NCSNppConfig, load_score_sde
+from anisodiff.networks import NCSNppConfig
 from anisodiff.networks.ncsnpp import NAME as NCSNPP
-from anisodiff.networks.published import widened
 from anisodiff.runtime.progress import Progress, no_progress
-from anisodiff.statistics import SpectralStatistics
 from anisodiff.training.config import FREE, TrainConfig, completed
-from anisodiff.training.model import Plan, load_model, stripped
+from anisodiff.training.model import Plan
 from anisodiff.version import __version__
 
 _FEW = 100  # images
@@ -232,7 +229,7 @@ def differences(saved: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str
         {key: record.get(key, {}) for key in ("process", "config", "network", "model", "data")}
         for record in (saved, wanted)
     )
-    old["config"], old["network"] = completed(old["config"]), _completed_network(old["network"])
+    old["config"], old["network"] = completed(old["config"]), completed_network(old["network"])
     free = (
         *(f"config.{key}" for key in (*FREE, "process", "network")), "data.images", "data.source",
         "data.class_counts", "config.latent.autoencoder",
@@ -240,100 +237,9 @@ def differences(saved: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str
     return [line.removeprefix("config.") for line in records.differences(old, new, may_change=free)]
 
 
-def _completed_network(saved: Mapping[str, Any]) -> dict[str, Any]:
+def completed_network(saved: Mapping[str, Any]) -> dict[str, Any]:
     """A network as it was saved: a key of NCSN++ that did not exist yet was at its default."""
     if saved.get("name") != NCSNPP:
         return dict(saved)
     defaults: dict[str, Any] = json.loads(json.dumps(asdict(NCSNppConfig())))
     return {**defaults, **saved}
-
-
-@dataclass(frozen=True, kw_only=True)
-class InitialWeights:
-    """The first weights of a run, with what else it can reuse."""
-
-    tensors: Mapping[str, Tensor]
-    """Weights and frozen buffers of the network, by its own names."""
-    statistics: SpectralStatistics | None
-    """If process and data are those of the new run."""
-    prior: dict[str, Tensor] | None
-    about: dict[str, Any]
-    """For config.json."""
-    words: str
-    """For the terminal."""
-
-
-def load_start(path: str | Path, plan: Plan, about: Mapping[str, Any]) -> InitialWeights:
-    """The EMA weights of a run, a checkpoint, or a file of score_sde_pytorch, for the run that ``about`` describes.
-
-    The network must be the same, but for its dropout, and for a second output, which then starts at 0.
-    """
-    return _from_published(Path(path), plan) if Path(path).is_file() else _from_run(path, plan, about)
-
-
-def _from_published(path: Path, plan: Plan) -> InitialWeights:
-    if plan.config.parameterization != "ve":
-        raise ValueError(
-            f"{path} is a file, so a network as published, which gives F(2u − 1, ln σ)/σ; "
-            f"got parameterization={plan.config.parameterization!r}, set parameterization=ve"
-        )
-    network, info = load_score_sde(path, _ncsnpp_config(plan, path))
-    also = "; its second output begins with 0" if info.outputs_added else ""
-    return InitialWeights(
-        tensors=network.state_dict(),
-        statistics=None,
-        prior=None,
-        about={"file": path.name, "step": info.step, "weights": info.weights},
-        words=f"starting from the averaged weights in {path}, after step {info.step}{also}",
-    )
-
-
-def _ncsnpp_config(plan: Plan, path: str | Path) -> NCSNppConfig:
-    """The configuration of the run's network, where it has to be an NCSN++."""
-    if plan.network.name != NCSNPP:
-        raise ValueError(f"cannot start from {path}: that needs an NCSN++, got network {plan.network.name!r}")
-    return NCSNppConfig(**plan.network.arguments)
-
-
-def _from_run(path: str | Path, plan: Plan, about: Mapping[str, Any]) -> InitialWeights:
-    saved = find(path)
-    begun = load_model(saved)
-    old, new = _completed_network(begun.meta["network"]), about["network"]
-    before, outputs = old.get("out_channels"), new["out_channels"]
-    more = before is not None and outputs == 2 * before
-    added = old.get("classes", 0) == 0 < new.get("classes", 0) and plan.network.name == NCSNPP
-    free = ("dropout", *(["out_channels"] if more else []), *(["classes"] if added else []))
-    if 2 * outputs == before:
-        raise ValueError(
-            f"cannot start from {path}: its network has two outputs a channel, got one; where the drift is learned "
-            "set learns=score_and_drift"
-        )
-    if different := [key for key in new if key not in free and old.get(key) != new[key]]:
-        raise ValueError(f"cannot start from another network: {', '.join(different)} differ")
-    ours, theirs = plan.config, begun.plan.config
-    for key in ("parameterization", "channel_pca"):
-        had, got = getattr(theirs, key), getattr(ours, key)
-        if had != got:
-            raise ValueError(f"cannot start from {path}: its network has {key} {had!r}, got {got!r}; set {key}={had}")
-    network = stripped(saved.tensors("model"), "network.")
-    latents = [{key: value for key, value in one.latent.items() if key != "autoencoder"} for one in (theirs, ours)]
-    same = (
-        begun.meta["process"] == about["process"]
-        and latents[0] == latents[1]
-        and (
-            begun.meta["data"]["fingerprint"] == about["data"]["fingerprint"]  # wherever the images lie
-        )
-    )
-    also = "; its output was for score and drift together" if theirs.learns == "reverse_drift" != ours.learns else ""
-    if latents[0].get("sha256") != latents[1].get("sha256"):
-        also += "; it was trained on " + ("latents of another autoencoder" if latents[0] else "pixels")
-    return InitialWeights(
-        tensors=widened(network, _ncsnpp_config(plan, path)) if more or added else network,
-        statistics=begun.model.statistics if same else None,
-        prior=begun.prior if same else None,
-        about={
-            **{key: begun.meta[key] for key in ("step", "images", "process", "data")},
-            "model": saved.codes["model.safetensors"],
-        },
-        words=f"starting from the weights of {path}, after {begun.meta['images']} images{also}",
-    )
