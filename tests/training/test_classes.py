@@ -66,7 +66,7 @@ def test_labels_are_dropped_at_their_rate_by_key(labeled, share):
 def test_a_run_without_classes_draws_what_it_drew_before(labeled):
     """Labels have a stream of keys of their own."""
     plain, told = stepper(tiny(), labeled).draw(3), stepper(tiny(classes="auto"), labeled).draw(3)
-    assert plain.untold is None
+    assert plain.label_dropped is None
     for name in ("t", "noise", "dropout", "bins"):
         assert torch.equal(getattr(plain, name), getattr(told, name))
     assert torch.equal(plain.noise, combine(combine(0, 3, torch.arange(4)), 1))

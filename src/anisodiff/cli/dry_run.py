@@ -23,7 +23,7 @@ from anisodiff.training.config import TrainConfig
 from anisodiff.training.estimate import Estimate, encoding_seconds, estimate
 from anisodiff.training.model import Plan, process_of
 from anisodiff.training.run_folder import RunDescription, read_run
-from anisodiff.training.setup import check_data, describe, differences, find_autoencoder, other_size, remarks
+from anisodiff.training.setup import check_data, describe, differences, find_autoencoder, notes, other_size
 
 _LONG = 14 * 86400.0
 """Seconds: a run that takes longer gets advice."""
@@ -32,10 +32,9 @@ _LONG = 14 * 86400.0
 def measured(job: Job, device: torch.device, tell: StageProgress) -> tuple[Estimate, list[str]]:
     """The estimate, and what else there is to say."""
     config, dataset = job.run.config, job.dataset
-    said = remarks(config)
+    said = notes(config, dataset)
     if dataset is not None:
         check_data(config, dataset)
-        said += dataset.blurred()
     elif job.source is not None:
         said += blurred(job.source, config.size)
     if dataset is not None and not config.latent:

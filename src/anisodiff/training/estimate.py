@@ -19,7 +19,7 @@ from anisodiff.noise import KeyedNoise
 from anisodiff.runtime.durations import about
 from anisodiff.training.config import TrainConfig
 from anisodiff.training.model import Execution, Plan
-from anisodiff.training.setup import find_autoencoder, memory_named, prepare_device
+from anisodiff.training.setup import find_autoencoder, memory_in_one_line, prepare_device
 from anisodiff.training.timing import Cost, Load, ascending, climb
 
 _PASSES, _PAIRS, _ROWS, _ENCODED = 5.0, 1.0, 1.0, 2.0
@@ -72,7 +72,7 @@ def estimate(
     plan = Plan.of(config)
     for note in prepare_device(config, device):
         say(note)
-    with memory_named(config):
+    with memory_in_one_line(config):
         return _measured(plan, device, images, clock)
 
 

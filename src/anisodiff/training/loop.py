@@ -32,11 +32,10 @@ from anisodiff.training.setup import (
     check_data,
     describe,
     differences,
-    few_images,
-    memory_named,
+    memory_in_one_line,
+    notes,
+    other_threads,
     prepare_device,
-    remarks,
-    threads_named,
     with_classes,
     with_latents,
 )  # fmt: skip
@@ -73,19 +72,18 @@ def train(
     config, latents = with_latents(config, dataset, distributed.device, told, start=start, say=hooks.say)
     plan = Plan.of(config, distributed.device)
     config.check_batch(distributed.world)
-    notes = [*prepare_device(config, distributed.device), *remarks(config), *few_images(config, dataset)]
-    notes += dataset.blurred()
+    said = [*prepare_device(config, distributed.device), *notes(config, dataset)]
     if config.shard and distributed.world > 1 and hooks.on_interval is not None:
-        notes.append("shard=true: no grids of samples while training; sample the run's checkpoints instead")
+        said.append("shard=true: no grids of samples while training; sample the run's checkpoints instead")
         hooks = replace(hooks, on_interval=None)
     if names is None:
         names = trackers.installed(hooks.say)
     distributed.agree(lambda: verify_images(dataset, partial(hooks.progress, "checking the images")))
     if latents is not None:
         distributed.agree(lambda: verify_latents(latents, partial(hooks.progress, "checking the latents")))
-    for note in notes:
-        hooks.say(note)
-    with alone(Path(output)) if distributed.leads else nullcontext(), memory_named(config, distributed.world):
+    for line in said:
+        hooks.say(line)
+    with alone(Path(output)) if distributed.leads else nullcontext(), memory_in_one_line(config, distributed.world):
         run = _Run(plan, dataset, latents, Path(output), distributed, hooks)
         run.readout.began = begin if hooks.began is None else hooks.began
         run.set_up(resume, start)
@@ -169,7 +167,7 @@ class _Run:
             self.hooks.say(
                 f"continuing from {saved.path.name}: {saved.meta['images']} images seen, of {self.config.images_seen}"
             )
-            for note in threads_named(saved.meta, self.about):
+            for note in other_threads(saved.meta, self.about):
                 self.hooks.say(note)
             return str(saved.path)
 

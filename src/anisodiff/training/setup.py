@@ -143,28 +143,25 @@ def prepare_device(config: TrainConfig, device: torch.device) -> list[str]:
     return [f"on a {device.type} without {' and '.join(wanted)}: the network runs as it is, in float32"]
 
 
-def remarks(config: TrainConfig) -> list[str]:
-    """What is allowed but hardly intended."""
-    seen = config.images_seen
-    if seen >= config.warm_up or not seen:  # without a step there is no learning rate
-        return []
-    return [
-        f"the warm-up of {config.warm_up} images is longer than the run of {seen}: the learning rate ends at "
-        f"{config.lr * seen / config.warm_up:.2g}, not {config.lr:g}; try --set warm_up={seen // 20}"
-    ]
-
-
-def few_images(config: TrainConfig, dataset: Dataset) -> list[str]:
-    """What a very small set leads to."""
+def notes(config: TrainConfig, dataset: Dataset | None) -> list[str]:
+    """What is allowed but hardly intended: a warm-up longer than the run, few images, blurred images."""
+    said, seen = [], config.images_seen
+    if 0 < seen < config.warm_up:
+        said.append(
+            f"the warm-up of {config.warm_up} images is longer than the run of {seen}: the learning rate ends at "
+            f"{config.lr * seen / config.warm_up:.2g}, not {config.lr:g}; try --set warm_up={seen // 20}"
+        )
+    if dataset is None:
+        return said
     count = len(dataset)
-    if count >= max(_FEW, config.batch) or not config.images:
-        return []
-    less = f", fewer than the {config.batch} of a batch" if count < config.batch else ""
-    return [f"{count} images{less}: the model will memorize them; thousands are needed to make new ones"]
+    if seen and count < max(_FEW, config.batch):
+        less = f", fewer than the {config.batch} of a batch" if count < config.batch else ""
+        said.append(f"{count} images{less}: the model will memorize them; thousands are needed to make new ones")
+    return said + dataset.blurred()
 
 
 @contextmanager
-def memory_named(config: TrainConfig, world: int = 1) -> Iterator[None]:
+def memory_in_one_line(config: TrainConfig, world: int = 1) -> Iterator[None]:
     """Lack of memory as one line, with a remedy that changes no result: the run can be resumed with it."""
     try:
         yield
@@ -211,7 +208,7 @@ def _labels(config: TrainConfig, dataset: Dataset) -> dict[str, Any]:
     return {"labels": dataset.labels_fingerprint, "class_counts": counts.tolist()}
 
 
-def threads_named(saved: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]:
+def other_threads(saved: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]:
     """What another number of threads means: sums are cut into other parts."""
     before, now = saved.get("threads"), wanted["threads"]
     if before in (None, now):

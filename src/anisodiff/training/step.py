@@ -72,8 +72,8 @@ class BatchKeys:
     bins: Tensor
     noise: Tensor
     dropout: Tensor
-    untold: Tensor | None = None
-    """Whether the network is not told the label; None in a run without classes."""
+    label_dropped: Tensor | None = None
+    """Whether the network does not see the label (classifier-free guidance); None in a run without classes."""
 
 
 @dataclass(frozen=True)
@@ -136,9 +136,9 @@ class Stepper:
         self.times = TimeTable.of(model, config)
         self.sharded = config.shard and distributed.world > 1
         self.parameters = dict(network.named_parameters())
-        self.weights: Mapping[str, Tensor] = {name: self._local(p).detach() for name, p in self.parameters.items()}
-        if not self.sharded:
-            self.weights = self.parameters
+        self.weights: Mapping[str, Tensor] = self.parameters
+        if self.sharded:
+            self.weights = {name: self._local(p).detach() for name, p in self.parameters.items()}
         self.ema_weights = EMA(self.weights, tuple(profile(text) for text in config.ema))
         # fused: it skips a step where the tensor `found_inf` is 1, without asking the host
         self.adam = torch.optim.Adam(
@@ -197,9 +197,9 @@ class Stepper:
         ``labels``: their classes, int64 [B], in a run that learns classes.
         """
         batch, parts, ready = self.draw(k), [], None
-        if batch.untold is not None:
+        if batch.label_dropped is not None:
             assert labels is not None
-            labels = torch.where(batch.untold, len(self.config.classes), labels)
+            labels = torch.where(batch.label_dropped, len(self.config.classes), labels)
         for part in torch.tensor_split(torch.arange(len(batch.t)), self.config.accumulation):
             rows = slice(int(part[0]), int(part[-1]) + 1)
             pair = self.simulate(images, batch, rows)
