@@ -5,6 +5,7 @@ import os
 import resource
 import shutil
 import signal
+import threading
 import zipfile
 from pathlib import Path
 
@@ -147,26 +148,33 @@ def test_a_killed_run_leaves_nothing_that_looks_finished(tmp_path: Path) -> None
     )
     assert os.WTERMSIG(status) == signal.SIGKILL
     assert not (tmp_path / "out").exists()
-    left, lock = sorted(leftovers(tmp_path))
-    assert lock == f"{left}.lock"
+    lock, left = sorted(leftovers(tmp_path))
+    assert lock == ".out.lock"
     assert not is_dataset(tmp_path / left)
     os.utime(tmp_path / left, (1, 1))  # long ago
     assert prepare(root, tmp_path / "out").made
     assert leftovers(tmp_path) == []
 
 
-@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
-def test_two_processes_at_once_agree(tmp_path: Path) -> None:
-    """A second process prepares the same while the first is at work: its result stays, nothing is left over."""
+def test_of_two_processes_one_prepares_while_the_other_waits(tmp_path: Path) -> None:
+    """As many as there are GPUs are started at once: they must not write a copy each."""
     root = pictures(tmp_path / "in", 4)
+    waiting: list[threading.Thread] = []
+    seen: list[bool] = []
 
-    def other(done: int, total: int) -> None:
-        if done == 2:
-            os.utime(next(tmp_path.glob(".out.partial-*")), (1, 1))  # even if it looks old, it is locked
-            assert in_child(lambda: prepare(root, tmp_path / "out")) == 0
+    def second(done: int, total: int) -> None:
+        if done == 1:
+            waiting.append(threading.Thread(target=lambda: seen.append(prepare(root, tmp_path / "out").made)))
+            waiting[0].start()
+        if done == 4:
+            waiting[0].join(0.2)
+            assert waiting[0].is_alive()
+            assert len(list(tmp_path.glob(".out.partial-*"))) == 1
 
-    done = prepare(root, tmp_path / "out", progress=other)
-    assert len(open_dataset(tmp_path / "out", verify=True)) == len(done.dataset) == 4
+    done = prepare(root, tmp_path / "out", progress=second)
+    waiting[0].join(30)
+    assert (done.made, seen) == (True, [False])
+    assert len(open_dataset(tmp_path / "out", verify=True)) == 4
     assert leftovers(tmp_path) == []
 
 
