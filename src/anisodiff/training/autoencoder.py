@@ -23,6 +23,7 @@ from anisodiff.io.tensor_files import put_json, put_tensors
 from anisodiff.latent.autoencoder import CONFIG, WEIGHTS
 from anisodiff.noise import KeyedNoise, combine
 from anisodiff.training.adam import load_moments, moments
+from anisodiff.training.config_values import real, whole
 from anisodiff.training.ema import Constant
 from anisodiff.training.hooks import on_signals
 from anisodiff.version import __version__
@@ -64,12 +65,8 @@ class AutoencoderConfig:
             raise ValueError(f"factor: got {self.factor!r}, expected 2, 4, 8 or 16")
         for name, (low, high) in ranges.items():
             value, kind = getattr(self, name), type(getattr(AutoencoderConfig, name))
-            if isinstance(value, int) and not isinstance(value, bool) and kind is float:
-                value = float(value)
-                object.__setattr__(self, name, value)
-            if type(value) is not kind or not low <= value <= high:
-                word = "a whole number" if kind is int else "a number"
-                raise ValueError(f"{name}: got {value!r}, expected {word} from {low:g} to {high:g}")
+            value = whole(value, name, int(low)) if kind is int else value
+            object.__setattr__(self, name, kind(real(value, name, low, high)))
         if self.width % 8:
             raise ValueError(f"width: got {self.width}, expected a multiple of 8")
 
