@@ -133,7 +133,7 @@ def train(
         dry.show(run, where, cost, said, as_json=as_json)
         return
     if leads:
-        _report(outcome, output, as_json)
+        _report(outcome, as_json)
     if not outcome.finished:
         raise typer.Exit(130)  # a command behind && must not take the run for whole
 
@@ -150,7 +150,7 @@ def _stopped_in_one_line(output: Path) -> Iterator[None]:
         raise typer.Exit(130) from None
 
 
-def _report(outcome: "TrainingOutcome", output: Path, as_json: bool) -> None:
+def _report(outcome: "TrainingOutcome", as_json: bool) -> None:
     """How the run ended."""
     if as_json:
         typer.echo(json.dumps({**asdict(outcome), "checkpoint": str(outcome.checkpoint)}))
