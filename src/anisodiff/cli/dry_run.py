@@ -67,10 +67,10 @@ def _encoding(job: Job, device: torch.device) -> tuple[float, list[str]]:
     return seconds * len(images), said
 
 
-def foreseen(command: Command, run: RunDescription, source: Source | None, resume: str) -> list[str]:
+def foreseen(command: Command, run: RunDescription, source: Source | None) -> list[str]:
     """What the command without --dry-run would do with a run, or other images, in the output folder."""
     output, there = command.output, any(folder_of(command.output).glob("step-*"))
-    wrong = ["--resume never"] if there and resume == "never" else []
+    wrong = ["--resume never"] if there and command.resume == "never" else []
     try:
         if there:
             run, dataset, source = job_of(replace(command, begun=True, saved=read_run(output)))

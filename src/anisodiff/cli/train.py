@@ -101,12 +101,8 @@ def train(
         saved = read_run(output) if begun or (output / NAME).is_file() else None
         command = train_job.Command(
             name=name, data=data, output=output, file=file, changes=changes, start=start, holdout=holdout,
-            dry=dry_run, saved=saved, begun=begun, tell=tell, device=where,
+            resume=resume, dry=dry_run, saved=saved, begun=begun, tell=tell, device=where,
         )  # fmt: skip
-        if begun and resume == "auto":
-            common.say(f"continuing the run in {output}")
-        elif saved is not None and not (dry_run or name or file or data):
-            common.say(f"starting the run that {output / NAME} describes")
         own.trust(changes)  # what was typed here; not what a file says, unless it is allowed
         if trust_code:
             train_job.trust_files(command)
@@ -117,7 +113,7 @@ def train(
             run = replace(run, config=with_classes(run.config, dataset))
         if dry_run:
             cost, said = dry.measured(job._replace(run=run), where, tell)
-            said += dry.foreseen(command, run, source, resume)
+            said += dry.foreseen(command, run, source)
         else:
             assert dataset is not None
             told = partial(tell, "encoding the images")

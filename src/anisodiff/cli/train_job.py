@@ -20,7 +20,7 @@ from anisodiff.training.config import scaled
 from anisodiff.training.model import Plan
 from anisodiff.training.picking import Machine, for_dataset, for_images, for_source
 from anisodiff.training.recipes import RECIPES, recipe
-from anisodiff.training.run_folder import RunDescription, read_run, write_run
+from anisodiff.training.run_folder import NAME, RunDescription, read_run, write_run
 from anisodiff.training.setup import find_autoencoder
 
 
@@ -36,6 +36,8 @@ class Command:
     changes: dict[str, Any]
     start: Path | None
     holdout: str | None
+    resume: str
+    """auto, or never."""
     dry: bool
     saved: RunDescription | None
     """What config.yaml in the output folder says."""
@@ -135,7 +137,13 @@ def _with_data(run: RunDescription, command: Command, missing: str) -> Job:
         if not command.dry:
             raise ValueError(missing)
         return Job(run, None)
-    return _prepared(run, _opened(run.data, command, run.config.dataset, labels=bool(run.config.classes)), command)
+    images = _opened(run.data, command, run.config.dataset, labels=bool(run.config.classes))
+    if command.resume == "auto" and not command.dry:
+        if command.begun:
+            common.say(f"continuing the run in {command.output}")
+        elif not (command.name or command.file or command.data):
+            common.say(f"starting the run that {command.output / NAME} describes")
+    return _prepared(run, images, command)
 
 
 def _prepared(run: RunDescription, images: Dataset | Source, command: Command) -> Job:
