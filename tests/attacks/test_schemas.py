@@ -28,7 +28,8 @@ from anisodiff.pretrained import shipped
 from anisodiff.training import Plan, TrainConfig
 from anisodiff.training.config import completed
 from anisodiff.training.hooks import read_log
-from anisodiff.training.setup import _from_run, describe
+from anisodiff.training.setup import describe
+from anisodiff.training.start import load_start
 
 ODD = (None, True, -1, 10**30, 0.5, float("nan"), "x", [], [1], {}, {"a": 1})
 
@@ -141,14 +142,14 @@ def test_the_network_of_a_checkpoint_to_start_from(tmp_path):
     meta, manifest = json.loads(path.read_text()), json.loads(place.read_text())
     plan = Plan.of(TrainConfig.from_dict(completed(meta["config"])))
     about = {**describe(plan, None), "data": meta["data"]}
-    assert _from_run(tmp_path / "model", plan, about).tensors
+    assert load_start(tmp_path / "model", plan, about).tensors
     for bad in (None, "x", 0, True, [3], 1.5, 10**30, {}):
         text = json.dumps({**meta, "network": {**meta["network"], "out_channels": bad}}).encode()
         path.write_bytes(text)
         files = {**manifest["files"], "config.json": hashlib.sha256(text).hexdigest()}
         place.write_text(json.dumps({**manifest, "files": files}))
         with pytest.raises(ValueError, match="out_channels"):
-            _from_run(tmp_path / "model", plan, about)
+            load_start(tmp_path / "model", plan, about)
 
 
 NETWORK = function_network("rows", lambda x: x.float().flatten(1)[:, ::40] / 255, weights="rows")

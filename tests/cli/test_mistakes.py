@@ -37,7 +37,7 @@ def test_what_cannot_be_parsed_is_one_line(refused, words, line):
 @pytest.mark.parametrize(
     ("words", "hint"),
     [
-        (("train", "ve", "--data", "data", "--set", "qqq=1"), "process, network, "),
+        (("train", "ve", "--data", "data", "--set", "qqq=1"), "'anisodiff train --dry-run' prints all keys"),
         (("train", "ve", "--data", "data", "--set", "process.qqq=1"), "diffusivity, "),
         (("train", "ve", "--data", "data", "--set", "warmup=1"), "did you mean 'warm_up'?"),
         (("train", "qqq"), "valid: cifar10"),

@@ -3,7 +3,9 @@
 import json
 import os
 import resource
+import shutil
 import signal
+import threading
 import zipfile
 from pathlib import Path
 
@@ -11,8 +13,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from anisodiff.data import Dataset, guess, is_dataset, open_dataset, prepare
+from anisodiff.data import Dataset, guess, in_memory, is_dataset, open_dataset, open_source, prepare, verify_images
 from anisodiff.data.dataset import fingerprint
+from anisodiff.data.guessing import blurred
 from tests.support.children import in_child
 
 
@@ -145,26 +148,33 @@ def test_a_killed_run_leaves_nothing_that_looks_finished(tmp_path: Path) -> None
     )
     assert os.WTERMSIG(status) == signal.SIGKILL
     assert not (tmp_path / "out").exists()
-    left, lock = sorted(leftovers(tmp_path))
-    assert lock == f"{left}.lock"
+    lock, left = sorted(leftovers(tmp_path))
+    assert lock == ".out.lock"
     assert not is_dataset(tmp_path / left)
     os.utime(tmp_path / left, (1, 1))  # long ago
     assert prepare(root, tmp_path / "out").made
     assert leftovers(tmp_path) == []
 
 
-@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
-def test_two_processes_at_once_agree(tmp_path: Path) -> None:
-    """A second process prepares the same while the first is at work: its result stays, nothing is left over."""
+def test_of_two_processes_one_prepares_while_the_other_waits(tmp_path: Path) -> None:
+    """As many as there are GPUs are started at once: they must not write a copy each."""
     root = pictures(tmp_path / "in", 4)
+    waiting: list[threading.Thread] = []
+    seen: list[bool] = []
 
-    def other(done: int, total: int) -> None:
-        if done == 2:
-            os.utime(next(tmp_path.glob(".out.partial-*")), (1, 1))  # even if it looks old, it is locked
-            assert in_child(lambda: prepare(root, tmp_path / "out")) == 0
+    def second(done: int, total: int) -> None:
+        if done == 1:
+            waiting.append(threading.Thread(target=lambda: seen.append(prepare(root, tmp_path / "out").made)))
+            waiting[0].start()
+        if done == 4:
+            waiting[0].join(0.2)
+            assert waiting[0].is_alive()
+            assert len(list(tmp_path.glob(".out.partial-*"))) == 1
 
-    done = prepare(root, tmp_path / "out", progress=other)
-    assert len(open_dataset(tmp_path / "out", verify=True)) == len(done.dataset) == 4
+    done = prepare(root, tmp_path / "out", progress=second)
+    waiting[0].join(30)
+    assert (done.made, seen) == (True, [False])
+    assert len(open_dataset(tmp_path / "out", verify=True)) == 4
     assert leftovers(tmp_path) == []
 
 
@@ -283,8 +293,51 @@ def test_pictures_that_are_enlarged_are_told(tmp_path):
     for name, size in (("a", (1, 1)), ("b", (9, 12)), ("c", (20, 7)), ("d", (8, 8))):
         Image.new("RGB", size, "red").save(tmp_path / "photos" / f"{name}.png")
     made = prepare(tmp_path / "photos", tmp_path / "data", size=8)
-    assert ", 2 enlarged (the smallest from 1×1) (" in made.message
+    assert made.message.endswith(", 2 enlarged (the smallest from 1×1); picked 3 channels")
+    assert made.dataset.blurred() == [
+        "1 of 4 images is enlarged by more than a factor of two, the smallest from 1×1, and so blurred: remove such "
+        "pictures, or choose a smaller size"
+    ]
     assert open_dataset(tmp_path / "data").describe() in made.message
     (tmp_path / "photos" / "a.png").unlink()
     (tmp_path / "photos" / "c.png").unlink()
-    assert "enlarged" not in prepare(tmp_path / "photos", tmp_path / "other", size=8).message
+    made = prepare(tmp_path / "photos", tmp_path / "other", size=8)
+    assert "enlarged" not in made.message
+    assert made.dataset.blurred() == []
+
+
+def test_pictures_that_would_be_enlarged_are_found_before_preparing(tmp_path: Path) -> None:
+    for name, size in (("a", (4, 9)), ("b", (30, 15)), ("c", (16, 16)), ("d", (32, 40))):
+        Image.new("RGB", size, "red").save(tmp_path / f"{name}.png")
+    source = open_source(tmp_path)
+    assert [line[:22] for line in blurred(source, (32, 32))] == ["2 of 4 sampled images "]
+    assert "the smallest from 4×9," in blurred(source, (32, 32))[0]
+    assert blurred(source, (8, 8)) == []
+    held = in_memory(np.zeros((3, 8, 8), np.uint8))
+    assert blurred(held, (16, 16)) == []
+    assert blurred(held, (17, 17))[0].startswith("3 of 3 sampled images are enlarged")
+
+
+def test_a_dataset_is_read_in_full_once_and_after_every_change(dataset: Dataset, tmp_path: Path) -> None:
+    def read(path: Path) -> int:
+        """How many images were read to verify the dataset."""
+        done = [0]
+        verify_images(open_dataset(path), lambda now, _: done.__setitem__(0, now))
+        return done[0]
+
+    assert [read(dataset.path) for _ in range(3)] == [5, 0, 0]
+    shutil.copytree(dataset.path, tmp_path / "copy")  # with the times of the original
+    assert [read(tmp_path / "copy") for _ in range(2)] == [5, 0]
+    images = dataset.path / "images.npy"
+    times = images.stat()
+    images.write_bytes(whole := images.read_bytes())
+    os.utime(images, ns=(times.st_atime_ns, times.st_mtime_ns))
+    assert read(dataset.path) == 5
+    (dataset.path / "verified.json").write_text("{")
+    assert [read(dataset.path) for _ in range(2)] == [5, 0]
+    images.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    os.utime(images, ns=(times.st_atime_ns, times.st_mtime_ns))
+    with pytest.raises(ValueError, match="damaged or changed"):
+        read(dataset.path)
+    with pytest.raises(ValueError, match="damaged or changed"):  # not remembered as verified
+        read(dataset.path)

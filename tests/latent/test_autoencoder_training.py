@@ -74,8 +74,10 @@ def test_a_loss_that_is_not_finite_ends_the_run_and_keeps_the_weights(dataset, t
     [
         ({"factor": 3}, "factor: got 3, expected 2, 4, 8 or 16"),
         ({"width": 12}, "width: got 12, expected a multiple of 8"),
-        ({"lr": "fast"}, "lr: got 'fast', expected a number from 0 to 1"),
-        ({"batch": 0}, "batch: got 0, expected a whole number from 1"),
+        ({"lr": "fast"}, "lr: expected a number, got 'fast'"),
+        ({"lr": 2}, "lr: got 2, expected a number from 0 to 1"),
+        ({"batch": 2.5}, "batch: got 2.5, expected a whole number"),
+        ({"batch": 0}, "batch: got 0, expected a whole number ≥ 1"),
     ],
 )
 def test_configs_that_cannot_be(changes, says):
@@ -90,7 +92,7 @@ def test_sides_that_the_factor_does_not_divide(dataset, tmp_path):
 
 def test_the_commands(command, dataset, tmp_path):
     keys = [f"{key}={value}" for key, value in (("width", 8), ("factor", 2), ("batch", 8), ("warm_up", 8))]
-    options = [word for key in keys for word in ("--set", key)]
+    options = [word for key in (*keys, "lr=2e-4") for word in ("--set", key)]  # YAML takes 2e-4 for text
     code, out, err = command("autoencoder", "train", "--data", dataset.path, "--out", "ae", "--images", 16, *options)
     assert (code, "finished after 16 images" in out) == (0, True), err
     code, out, err = command("autoencoder", "train", "--data", dataset.path, "--out", "ae", "--images", 16, *options)

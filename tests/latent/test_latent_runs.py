@@ -1,5 +1,6 @@
 """Training, sampling and editing on latents, through the same calls as on pixels."""
 
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -24,7 +25,8 @@ from anisodiff.priors import choose
 from anisodiff.training import Hooks, Plan, TrainConfig, train
 from anisodiff.training.preview import fit_prior, showing
 from anisodiff.training.setup import describe as describe_run
-from anisodiff.training.setup import load_start, with_latents
+from anisodiff.training.setup import with_latents
+from anisodiff.training.start import load_start
 from tests.experiments.conftest import NETWORK as FEATURES
 from tests.experiments.conftest import SETTINGS
 from tests.latent.conftest import FACTOR, SIZE, pixels, write_autoencoder
@@ -109,7 +111,7 @@ def test_another_autoencoder_is_another_run(autoencoder, dataset, tmp_path):
 def test_a_grid_of_samples_shows_images(autoencoder, dataset, tmp_path):
     shown = []
     made, _ = with_latents(config(autoencoder, sample_every=8), dataset, torch.device("cpu"))
-    hooks = showing(tmp_path / "run", made, on_grid=lambda images, step: shown.append(images))
+    hooks = showing(tmp_path / "run", made, dataset, on_grid=lambda images, step: shown.append(images))
     train(made, dataset, tmp_path / "run", device="cpu", hooks=hooks)
     assert shown
     assert tuple(shown[0].shape[1:]) == (3, *SIZE)
@@ -167,7 +169,7 @@ def test_a_run_trains_on_without_its_autoencoder(dataset, tmp_path):
     made, _ = with_latents(config(folder, sample_every=8), dataset, torch.device("cpu"))
     folder.rename(tmp_path / "elsewhere")
     said = []
-    hooks = showing(tmp_path / "run", made, say=said.append)
+    hooks = showing(tmp_path / "run", made, dataset, say=said.append)
     assert train(made, dataset, tmp_path / "run", device="cpu", hooks=hooks).finished
     assert len([line for line in said if line.startswith("no grids of samples: the autoencoder of this")]) == 1
     assert not (tmp_path / "run" / "samples").exists()
@@ -186,6 +188,32 @@ def test_a_run_keeps_its_scale_but_not_that_of_other_images(autoencoder, dataset
     other = {**first.latent, "std": [2 * s for s in first.latent["std"]]}
     assert with_latents(replace(first, latent=other), dataset, cpu)[0] == first
     assert latents.scale.std == tuple(first.latent["std"])
+
+
+def test_fine_tuning_keeps_the_scale_of_the_start(trained, autoencoder, tmp_path):
+    """What a state means to the network stays, also when the fine-tuned run continues; not with other weights."""
+    start, _ = trained
+    cpu, brighter = torch.device("cpu"), pixels(seed=1) // 2 + 100
+    dataset = prepare(in_memory(brighter), tmp_path / "data", size=SIZE, channels=3).dataset
+    old, own = find(start).meta["config"]["latent"], with_latents(config(autoencoder), dataset, cpu)[0].latent
+    assert max(abs(a / b - 1) for a, b in zip(own["std"], old["std"])) > 0.005  # far beyond rounding
+    for images in (8, 12):
+        made = config(autoencoder, images=images)
+        train(made, dataset, tmp_path / "run", device="cpu", start=start, hooks=Hooks(fit_prior=fit_prior))
+        assert find(tmp_path / "run").meta["config"]["latent"] == {**own, "mean": old["mean"], "std": old["std"]}
+    kept, latents = with_latents(load(tmp_path / "run", "cpu").plan.config, dataset, cpu, start=tmp_path / "gone")
+    assert latents.scale.std == tuple(kept.latent["std"]) == tuple(old["std"])
+    other = write_autoencoder(tmp_path / "ae", block_out_channels=(8, 12))
+    assert with_latents(config(other), dataset, cpu, start=start)[0].latent["std"] != old["std"]
+
+
+def test_an_autoencoder_of_another_image_size_is_told(dataset, tmp_path):
+    said = []
+    for side in (16, 64):
+        folder = write_autoencoder(tmp_path / str(side), sample_size=side)
+        with_latents(config(folder), dataset, torch.device("cpu"), say=said.append)
+    (line,) = said  # images are 8×16: 16 is their own size
+    assert line.startswith("the autoencoder was trained on images of 64×64 (sample_size in its config.json), these")
 
 
 def test_a_start_of_another_latent_space_gives_weights_alone(trained, autoencoder, tmp_path):
@@ -249,6 +277,14 @@ def test_the_whole_way_by_commands(command, autoencoder, tmp_path):
         Image.fromarray(picture.transpose(1, 2, 0)).save(photos / f"{number:02d}.png")
     small = ["--set", "network.nf=8", "--set", "network.multipliers=[1, 1]", "--set", "network.blocks=1"]
     small += ["--set", "batch=4", "--set", "calibration=16", "--images", "8", "--device", "cpu"]
+    words = ("train", "--data", photos, "--latent", autoencoder, "--out", "run", *small, "--dry-run")
+    code, out, err = command(*words)
+    assert (code, "# encoding the images, once: " in out) == (0, True), err
+    code, facts, err = command(*words, "--json")
+    numbers = json.loads(facts[facts.index("{\n") :])
+    parts = numbers["seconds_encoding"], numbers["seconds_before"], 0.008 * numbers["seconds_per_thousand"]
+    assert numbers["seconds_in_all"] == pytest.approx(sum(parts))
+    assert min(parts) > 0
     code, out, err = command("data", "prepare", photos, "--out", "data", "--latent", autoencoder, "--device", "cpu")
     assert (code, "latents 3×8×8 of" in out) == (0, True), err
     code, out, err = command("train", "--data", "data", "--latent", autoencoder, "--out", "run", *small)
@@ -257,6 +293,7 @@ def test_the_whole_way_by_commands(command, autoencoder, tmp_path):
     assert command("train", "--out", "run", "--device", "cpu")[0] == 0
     code, out, err = command("train", "--data", "data", "--latent", autoencoder, "--out", "run", *small, "--dry-run")
     assert (code, "without --dry-run this command would continue it" in out) == (0, True), err
+    assert "encoding" not in out  # they are encoded
     code, out, err = command(
         "sample", "run", "-n", 2, "--steps", 4, "--out", "s", "--strip", "s.png", "--device", "cpu"
     )

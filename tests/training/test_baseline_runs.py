@@ -13,10 +13,13 @@ import anisodiff
 from anisodiff.editing.sdedit import edit
 from anisodiff.editing.strength import strength_of_t
 from anisodiff.noise import KeyedNoise, combine
+from anisodiff.priors import GaussianPrior
 from anisodiff.registry import PROCESSES
+from anisodiff.samplers import Sampler
 from anisodiff.training import Hooks, Plan, load_model, read_log, train
 from anisodiff.training.estimate import estimate
-from anisodiff.training.preview import fit_prior, sample_grid
+from anisodiff.training.model import process_of
+from anisodiff.training.preview import fit_prior, sample_grid, showing, start_states
 from anisodiff.training.recipes import recipe
 from tests.generation.conftest import data  # noqa: F401
 from tests.processes.test_baseline_processes import kind_of
@@ -56,7 +59,7 @@ def test_continuing_is_bitwise_equal_to_never_having_stopped(name, data, trained
 
 
 @every_baseline
-def test_images_from_a_checkpoint(name, trained):
+def test_images_from_a_checkpoint(name, trained, data):  # noqa: F811
     """In [0, 1], functions of their seed alone, from the usual sampler; the grid of a run while it trains, too."""
     generator = anisodiff.load(trained(name), "cpu")
     images = generator.sample(3, seed=4, steps=12)
@@ -70,9 +73,31 @@ def test_images_from_a_checkpoint(name, trained):
     with pytest.raises(ValueError, match="the sampler 'exponential' needs a process of the SPDE"):
         generator.sample(1, sampler="exponential")
     stored = load_model(trained(name))
-    grid = sample_grid(stored.model, stored.prior, t_min=1e-3, process=stored.plan.process, side=2, nfe=8)
+    process = stored.plan.process
+    start = start_states(process, stored.prior, stored.plan.config, data, 4, torch.device("cpu"))
+    grid = sample_grid(stored.model, start, t_min=1e-3, process=process, nfe=8)
     assert grid.shape == (4, 1, 8, 8)
     assert grid.isfinite().all()
+
+
+@pytest.mark.parametrize("name", ["heat-dissipation", "edge-preserving"])
+def test_grids_start_from_the_prior_of_the_method(name, data, tmp_path, monkeypatch):  # noqa: F811
+    """Of inverse heat dissipation blurred training images, one a place; of the others the fitted Gaussian."""
+    starts, run = [], Sampler.run
+    monkeypatch.setattr(
+        Sampler, "run", lambda self, model, u, *rest, **keys: starts.append(u) or run(self, model, u, *rest, **keys)
+    )
+    changed = config(name, sample_every=20)
+    train(changed, data, tmp_path, hooks=showing(tmp_path, changed, data), track=())
+    if name == "heat-dissipation":
+        process, images = process_of(changed), data.first(len(data))
+        blurred = process.mean(images, torch.full((len(images),), process.T).double())
+        nearest = (starts[0][:, None] - blurred).square().mean((2, 3, 4)).min(1).values
+        assert float(nearest.mean()) == pytest.approx(process.noise**2, rel=0.1)
+    else:
+        fitted = GaussianPrior(**load_model(tmp_path).prior)
+        expected = fitted.draw(len(starts[0]), KeyedNoise(combine(0, 1, torch.arange(len(starts[0])))))
+        torch.testing.assert_close(starts[0], expected, rtol=0, atol=0)
 
 
 def test_inverse_heat_starts_from_blurred_training_images(trained, tmp_path):

@@ -8,7 +8,8 @@ import torch
 
 import anisodiff
 from anisodiff.data import Loader, open_source, prepare
-from anisodiff.noise import combine
+from anisodiff.noise import KeyedNoise, combine
+from anisodiff.priors import GaussianPrior
 from anisodiff.runtime.distributed import Distributed
 from anisodiff.training import Hooks, TrainConfig, read, train
 from anisodiff.training.model import Plan, assemble, calibration_images
@@ -65,7 +66,7 @@ def test_labels_are_dropped_at_their_rate_by_key(labeled, share):
 def test_a_run_without_classes_draws_what_it_drew_before(labeled):
     """Labels have a stream of keys of their own."""
     plain, told = stepper(tiny(), labeled).draw(3), stepper(tiny(classes="auto"), labeled).draw(3)
-    assert plain.untold is None
+    assert plain.label_dropped is None
     for name in ("t", "noise", "dropout", "bins"):
         assert torch.equal(getattr(plain, name), getattr(told, name))
     assert torch.equal(plain.noise, combine(combine(0, 3, torch.arange(4)), 1))
@@ -138,10 +139,9 @@ def test_samples_follow_their_class(learned):
 
 def test_a_grid_shows_a_class_a_row(learned):
     stored = read(next((learned._own.parent / "checkpoints").glob("step-*")))
-    grid = sample_grid(
-        learned.model, stored.tensors("prior"), t_min=learned.plan.config.t_min, process=learned.process, side=4,
-        nfe=8, classes=2,
-    )  # fmt: skip
+    start = GaussianPrior(**stored.tensors("prior")).draw(16, KeyedNoise(torch.arange(16)))
+    t_min = learned.plan.config.t_min
+    grid = sample_grid(learned.model, start, t_min=t_min, process=learned.process, nfe=8, classes=2)
     rows = grid.reshape(4, 4, -1).mean((1, 2))
     assert rows[[0, 2]].max() < rows[[1, 3]].min()
 

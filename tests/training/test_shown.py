@@ -70,9 +70,10 @@ def test_a_gpu_is_timed_with_a_full_grid():
 
 def test_a_watched_run_makes_grids_and_the_same_weights(dataset, tmp_path):
     said: list[str] = []
-    train(tiny(), dataset, tmp_path / "calm", track=(), hooks=showing(tmp_path / "calm", tiny(sample_every=0)))
+    hooks = showing(tmp_path / "calm", tiny(sample_every=0), dataset)
+    train(tiny(), dataset, tmp_path / "calm", track=(), hooks=hooks)
     config = tiny(sample_every=20)
-    hooks = showing(tmp_path / "run", config, say=said.append)
+    hooks = showing(tmp_path / "run", config, dataset, say=said.append)
     assert hooks.fit_prior is fit_prior
     train(config, dataset, tmp_path / "run", track=(), hooks=hooks)
     grids = sorted(path.name for path in (tmp_path / "run" / "samples").iterdir())

@@ -111,7 +111,8 @@ def test_fine_tuning_from_a_published_file(train_command, tmp_path):
         (["cifar10-anisotropic"], "give --data PATH (cifar10's archive"),
         ([], "no data to train on"),
         (["heat", "--data", "nowhere"], "nowhere"),
-        (["cifar10-ve", "--set", "leraning_rate=1"], "unknown key 'leraning_rate'"),
+        (["cifar10-ve", "--set", "leraning_rate=1"], "unknown key 'leraning_rate'; did you mean 'lr'?"),
+        (["cifar10-ve", "--set", "zzz=1"], "unknown key 'zzz'; 'anisodiff train --dry-run' prints all keys"),
         (["cifar10-ve", "--set", "lr"], "KEY=VALUE"),
         (["cifar10-ve", "--set", "network.droput=1"], "did you mean 'dropout'"),
         (["cifar10-ve", "--set", "learns=scor"], "did you mean 'score'"),
@@ -221,6 +222,8 @@ def test_a_run_that_ends_within_its_warm_up_is_told(train_command, tmp_path):
         "the warm-up of 20 images is longer than the run of 8: the learning rate ends at 0.00016, not" in short.output
     )
     assert "--set warm_up=" in short.output
+    batches = train_command(*words[:-1], 6, "--dry-run", settings=[*SMALL, "size=8"])
+    assert "# the warm-up of 20 images is longer than the run of 8: " in batches.output  # two batches of 4
     enough = train_command(*words, "-o", "enough", settings=[*SMALL, "size=8", "warm_up=8"])
     assert "warm-up" not in enough.output
 

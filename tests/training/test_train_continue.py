@@ -230,6 +230,7 @@ def test_ctrl_c_before_the_first_step_says_how_to_continue(tmp_path):
 
 def test_a_dry_run_says_what_would_become_of_the_run_there(train_command, tmp_path):
     photos(tmp_path)
+    folder(tmp_path / "others", count=13)
     words = ("train", "heat", "--data", "photos", *CPU, "--images", 4)
     assert "holds a run" not in train_command(*words, "--dry-run", settings=TINY).output
     assert train_command(*words, settings=TINY).exit_code == 0
@@ -239,6 +240,7 @@ def test_a_dry_run_says_what_would_become_of_the_run_there(train_command, tmp_pa
         (("--images", 8), "this command would continue it"),
         (("--set", "lr=0.5"), "would be refused (lr was "),
         (("--resume", "never"), "would be refused (--resume never"),
+        (("--data", "others"), "holds another dataset (folder photos, 12 files)"),
     ):
         told = train_command(*words, *more, "--dry-run", settings=TINY)
         assert told.exit_code == 0, told.output
@@ -247,6 +249,48 @@ def test_a_dry_run_says_what_would_become_of_the_run_there(train_command, tmp_pa
         real = train_command(*words, *more, settings=TINY)
         assert bool(real.exit_code) == ("refused" in line), real.output
     assert steps <= {path.name for path in (tmp_path / "run" / "checkpoints").iterdir()}
+    shutil.rmtree(tmp_path / "run" / "checkpoints")  # the images alone are in the way, too
+    words = ("train", "heat", "--data", "others", *CPU, "--images", 4)
+    told = train_command(*words, "--dry-run", settings=TINY).output
+    assert "# without --dry-run this command would be refused (" in told
+    assert "data holds another dataset" in told
+    assert train_command(*words, settings=TINY).exit_code == 1
+
+
+def test_a_dry_run_compares_the_part_that_is_trained_on(train_command, tmp_path):
+    """Of a prepared dataset cut in two, the run knows the fingerprint of one part."""
+    photos(tmp_path, count=20)
+    assert train_command("data", "prepare", "photos", "-o", "set", "--size", 8).exit_code == 0
+    words = ("train", "heat", "--data", "set", "--holdout", "20%", *CPU, "--images", 4)
+    assert train_command(*words, settings=SMALL).exit_code == 0
+    assert "this command would continue it" in train_command(*words, "--dry-run", settings=SMALL).output
+    assert train_command(*words, settings=SMALL).exit_code == 0
+
+
+def test_the_first_line_names_the_folder_that_is_continued(train_command, tmp_path):
+    photos(tmp_path)
+    words = ("train", "heat", "--data", "photos", *CPU, "--images", 6)
+    assert "run in run" not in train_command(*words, settings=TINY).output
+    for more in ((), words):
+        told = train_command(*(more or ("train", *CPU)), settings=TINY)
+        assert told.output.splitlines()[0] == "continuing the run in run", told.output
+        assert "continuing from step-00000002: 8 images seen, of 8\n" in told.output  # of 6 in batches of 4
+    shutil.rmtree(tmp_path / "run" / "checkpoints")
+    told = train_command("train", *CPU)
+    assert told.output.splitlines()[0] == "starting the run that run/config.yaml describes", told.output
+
+
+def test_pictures_that_are_enlarged_are_told_once(train_command, tmp_path):
+    photos(tmp_path)
+    Image.new("L", (1, 1)).save(tmp_path / "photos" / "dot.png")
+    line = "1 of 13 {}images is enlarged by more than a factor of two, the smallest from 1×1"
+    words = ("train", "heat", "--data", "photos", *CPU, "--images", 4)
+    dry = train_command(*words, "--dry-run", settings=TINY).output
+    assert dry.count(line.format("sampled ")) == dry.count("more than a factor of two") == 1
+    told = train_command(*words, settings=TINY).output
+    assert told.count(line.format("")) == told.count("more than a factor of two") == 1
+    for more in (("train", "heat", "--dry-run", "--data", "run/data"), ("data", "prepare", "photos", "-o", "set")):
+        assert train_command(*more, settings=TINY if more[0] == "train" else ()).output.count(line.format("")) == 1
 
 
 def test_small_sets_are_told(train_command, tmp_path):
@@ -277,7 +321,7 @@ def test_the_first_grid_comes_by_the_clock_and_changes_nothing(dataset, calm, tm
     train(tiny(sample_every=36), dataset, tmp_path, hooks=hooks, track=())
     assert steps == [1, 2, 9]
     assert_equal(tmp_path, calm)
-    assert list(stages) == ["checking the images", "calibrating", "training"]
+    assert list(stages) == ["calibrating", "training"]  # the images were checked before
     assert "images/s, loss " in stages["training"]
     records = read_log(tmp_path)
     assert 0 < records[0]["first_step_seconds"] < records[1]["first_grid_seconds"]

@@ -48,9 +48,6 @@ def train(
     if size is not None and is_dataset(data):
         raise ValueError(f"--size: {data} is prepared already; leave it out, or give the images themselves")
 
-    def say(line: str) -> None:
-        common.console.print(line, highlight=False, soft_wrap=True)
-
     with stages(common.console) as tell:
         if is_dataset(data):
             dataset = open_dataset(data)
@@ -64,9 +61,11 @@ def train(
                 progress=partial(tell, "preparing the images"),
             )  # fmt: skip
             dataset = made.dataset
-            say(made.message)
+            common.say(made.message)
+        for line in dataset.blurred():
+            common.say(line)
         outcome = train_autoencoder(
-            dataset, output, config, device=pick_device(device), say=say, progress=partial(tell, "training")
+            dataset, output, config, device=pick_device(device), say=common.say, progress=partial(tell, "training")
         )
     done = outcome.step * config.batch
     loss = "" if outcome.loss is None else f", loss {outcome.loss:.4f}"

@@ -102,6 +102,11 @@ def describe_classes(reverse: "ReverseProcess", given: str | None) -> str:
     return f"classes: {reverse.classes}, {reverse.guidance}{unasked}"
 
 
+def say(line: str) -> None:
+    """Print a line on standard error."""
+    console.print(line, highlight=False, soft_wrap=True)
+
+
 def progress(what: str) -> AbstractContextManager[Progress]:
     """Progress with remaining time on standard error."""
     return progress_on(console, what)

@@ -74,7 +74,8 @@ def prepare(
         }  # fmt: skip
         typer.echo(json.dumps(facts, indent=2))
         return
-    typer.echo(made.message)
+    for line in (made.message, *dataset.blurred()):
+        typer.echo(line)
     for skipped in dataset.meta["skipped"]:
         typer.echo(f"  skipped {skipped['name']}: {skipped['reason']}")
     if latents is not None:

@@ -131,7 +131,7 @@ def run() -> None:
             stream.reconfigure(errors="backslashreplace")
     try:
         with in_one_line():
-            sys.exit(app(standalone_mode=False))
+            sys.exit(app(prog_name="anisodiff", standalone_mode=False))
     except UsageError as error:  # an option that does not exist, a value out of its range
         text = _unknown_option(error) or error.format_message()
         if type(error).__name__ == "NoArgsIsHelpError":  # the message is the help

@@ -1,10 +1,11 @@
-"""A prepared dataset on disk: images.npy (uint8 [N,C,H,W]), labels.npy where known, meta.json.
+"""A prepared dataset on disk: images.npy (uint8 [N,C,H,W]), labels.npy where known, meta.json, verified.json.
 
 fingerprint = sha256(all pixel bytes in order ‖ "uint8 [N, C, H, W]"): equal fingerprints mean equal training
 images. Labels have one of their own, so that images keep theirs whether they are labeled or not:
 labels_fingerprint = sha256(labels as int64, little-endian ‖ JSON list of the classes' names).
 """
 
+import contextlib
 import hashlib
 import json
 from collections.abc import Sequence
@@ -19,14 +20,14 @@ from torch import Tensor
 
 from anisodiff.io.archives import one_line
 from anisodiff.io.arrays import map_array
-from anisodiff.io.records import read_json
+from anisodiff.io.records import RecordKind, read_json, write_json
 from anisodiff.io.schema import anything, fields, flag, optional, require, rows, table, text, whole
 from anisodiff.runtime.progress import Progress
 
 FORMAT, VERSION = "anisodiff dataset", 1
 MOST_CLASSES = 1 << 16
 REMEDY = "prepare it again"
-ENLARGED = fields(count=whole(1), smallest=rows(whole(1), count=2))
+ENLARGED = fields(count=whole(1), more_than_twofold=optional(whole(0)), smallest=rows(whole(1), count=2))
 """Pictures that were smaller than the dataset's images, and width and height of the smallest."""
 META = fields(
     fingerprint=text, shape=rows(whole(1), count=4), labels=flag, source=text, classes=optional(rows(text)),
@@ -34,6 +35,8 @@ META = fields(
     identity=fields(source=table(anything)),
     labels_fingerprint=optional(text),
 )  # fmt: skip
+VERIFIED = RecordKind("anisodiff verified array", 1, fields(fingerprint=text, size=whole(0), times=rows(text)))
+"""Of verified.json: the array's file as it was when it was last read in full."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,7 +85,27 @@ class Dataset:
         if small := self.meta.get("enlarged"):
             width, height = small["smallest"]
             left_out += f", {small['count']} enlarged (the smallest from {width}×{height})"
-        return f"{what}{left_out} ({self.fingerprint[:12]})"
+        return what + left_out
+
+    def blurred(self) -> list[str]:
+        """A line about pictures that were enlarged by more than a factor of two, if there are any."""
+        small = self.meta.get("enlarged") or {}
+        return blurred_line(small.get("more_than_twofold") or 0, f"{len(self)} images", small.get("smallest"))
+
+
+def is_blurred(height: int, width: int, size: tuple[int, int]) -> bool:
+    """Whether a picture is enlarged by more than a factor of two to fill ``size``, (H, W)."""
+    return size[0] > 2 * height or size[1] > 2 * width
+
+
+def blurred_line(count: int, of: str, smallest: Sequence[int] | None) -> list[str]:
+    """What to say of ``count`` pictures that `is_blurred`; ``smallest``: width and height."""
+    if not count or smallest is None:
+        return []
+    return [
+        f"{count} of {of} {'is' if count == 1 else 'are'} enlarged by more than a factor of two, the smallest from "
+        f"{smallest[0]}×{smallest[1]}, and so blurred: remove such pictures, or choose a smaller size"
+    ]
 
 
 def shape_line(shape: tuple[int, ...], dtype: str = "uint8") -> bytes:
@@ -157,13 +180,35 @@ def open_dataset(path: str | Path, *, verify: bool = False) -> Dataset:
 
 def verify_images(dataset: Dataset, progress: Progress | None = None) -> None:
     """Refuse a dataset whose pixels are not those that its fingerprint was computed of."""
-    code, expected = fingerprint(dataset.images, progress), dataset.fingerprint
+    expected = dataset.fingerprint
+    code = verified(dataset.path / "images.npy", dataset.images, expected, progress)
     if code != expected:
         raise ValueError(
             f"{dataset.path} has fingerprint {code[:12]}, expected {expected[:12]}: damaged or changed; {REMEDY}"
         )
     if dataset.meta.get("labels_fingerprint") not in (None, dataset.labels_fingerprint):
         raise ValueError(f"{dataset.path}/labels.npy is not what was written: damaged or changed; {REMEDY}")
+
+
+def verified(file: Path, array: NDArray[Any], expected: str, progress: Progress | None = None) -> str:
+    """The fingerprint of the ``array`` in ``file``.
+
+    The array is read in full once, which may take an hour, and again after the file was changed or copied:
+    verified.json beside it keeps the fingerprint with the file's size and times.
+    """
+    if not isinstance(array, np.memmap):
+        return fingerprint(array, progress)
+    record, state = file.with_name("verified.json"), file.stat()
+    times = [str(state.st_mtime_ns), str(state.st_ctime_ns)]
+    now = VERIFIED.new({"fingerprint": expected, "size": state.st_size, "times": times})
+    with contextlib.suppress(ValueError):  # a record that cannot be read is written anew
+        if VERIFIED.read(record) == now:
+            return expected
+    code = fingerprint(array, progress)
+    if code == expected:
+        with contextlib.suppress(ValueError):  # a dataset may lie where this user cannot write
+            write_json(record, now)
+    return code
 
 
 def fingerprint(images: NDArray[Any], progress: Progress | None = None) -> str:

@@ -7,10 +7,12 @@ set a lower limit than 256. One channel if all are grayscale.
 """
 
 import itertools
+import math
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
+from anisodiff.data.dataset import blurred_line, is_blurred
 from anisodiff.data.named import open_source
 from anisodiff.data.source import Source
 from anisodiff.io.images import channels_of
@@ -63,11 +65,24 @@ def guess(source: Source | str | Path, *, largest: int = LADDER[-1], sample: int
             size, why = choose_size([(h, w)], largest)
             return Guess(size=size, channels=c, why=why)
         return Guess(size=(h, w), channels=c, why="the set's own size")
-    step = max(1, len(source) // sample)
+    sizes, colors = _sampled(source, sample)
+    size, why = choose_size(sizes, largest)
+    return Guess(size=size, channels=max(colors), why=why)
+
+
+def blurred(source: Source, size: tuple[int, int], sample: int = 256) -> list[str]:
+    """A line about pictures that would be enlarged by more than a factor of two, if a sample has any."""
+    sizes = _sampled(source, sample)[0] if source.shape is None else [source.shape[1:]] * min(sample, len(source))
+    small = [(width, height) for height, width in sizes if is_blurred(height, width, size)]
+    return blurred_line(len(small), f"{len(sizes)} sampled images", min(small, key=math.prod, default=None))
+
+
+def _sampled(source: Source, sample: int) -> tuple[list[tuple[int, int]], list[int]]:
+    """(H, W) and channels of about ``sample`` pictures, spread evenly over the source."""
     sizes: list[tuple[int, int]] = []
     colors: list[int] = []
     reason = ""
-    for item in itertools.islice(source.items(), 0, None, step):
+    for item in itertools.islice(source.items(), 0, None, max(1, len(source) // sample)):
         try:
             with item.open() as image:
                 on_its_side = image.getexif().get(0x0112, 1) >= 5  # EXIF orientation 5 to 8: stored on its side
@@ -77,5 +92,4 @@ def guess(source: Source | str | Path, *, largest: int = LADDER[-1], sample: int
             reason = f"{item.name}: {' '.join(str(error).split())}"
     if not sizes:
         raise ValueError(f"{source.describe()}: none of the sampled images can be read, e.g. {reason}")
-    size, why = choose_size(sizes, largest)
-    return Guess(size=size, channels=max(colors), why=why)
+    return sizes, colors

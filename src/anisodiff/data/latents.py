@@ -1,4 +1,4 @@
-"""Cached latents of a prepared dataset: DATASET/latents/CODE/latents.npy and meta.json.
+"""Cached latents of a prepared dataset: DATASET/latents/CODE/latents.npy, meta.json and verified.json.
 
 latents.npy is float16 [N, 2, M, C, h, w]: for every image and its mirror image, the mean of the posterior and, where
 the autoencoder is variational (M = 2), its standard deviation, both in the autoencoder's units. The states of a
@@ -20,7 +20,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from anisodiff.data.dataset import Dataset, fingerprint, load_array
+from anisodiff.data.dataset import Dataset, load_array, verified
 from anisodiff.io.records import RecordKind
 from anisodiff.io.schema import fields, number, require, rows, text, whole
 from anisodiff.noise import KeyedNoise
@@ -108,5 +108,6 @@ def open_latents(dataset: Dataset, code: str) -> Latents | None:
 
 def verify_latents(latents: Latents, progress: Progress | None = None) -> None:
     """Refuse latents that are not what was written."""
-    if fingerprint(latents.rows, progress) != latents.meta["fingerprint"]:
+    expected = latents.meta["fingerprint"]
+    if verified(latents.path / "latents.npy", latents.rows, expected, progress) != expected:
         raise ValueError(f"{latents.path}/latents.npy is damaged or changed; remove {latents.path} to encode again")

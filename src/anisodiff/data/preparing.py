@@ -7,7 +7,6 @@ writable memory map: on a full disk a write raises, a map kills the process.
 import contextlib
 import errno
 import hashlib
-import json
 import math
 import os
 import secrets
@@ -29,6 +28,7 @@ from anisodiff.data.dataset import (
     VERSION,
     Dataset,
     class_names,
+    is_blurred,
     labels_code,
     open_dataset,
     read_meta,
@@ -40,7 +40,7 @@ from anisodiff.data.source import Source
 from anisodiff.io.atomic import leaving_nothing, locked, sync_folder
 from anisodiff.io.images import Fit, Resample
 from anisodiff.io.picture_files import Item, Skipped, legible
-from anisodiff.io.records import json_text
+from anisodiff.io.records import json_text, plain
 from anisodiff.runtime.progress import Progress
 
 HEADER = 128  # bytes, fixed, so that the final count can be written over the first one
@@ -88,22 +88,35 @@ def prepare(
         resize=resize,
         resample=resample,
     )
-    identity = json.loads(json.dumps({"source": source.identity(), "fit": asdict(fit)}))
+    identity = _identity(source, fit)
     out = Path(os.path.abspath(out_dir))
-    if _already(out, identity, overwrite):
-        dataset = open_dataset(out)
-        return Prepared(dataset=dataset, made=False, message=f"already prepared, nothing to do: {dataset.describe()}")
-    skipped = Skipped(source.describe(), len(source), max_skipped, "repair or remove them, or raise max_skipped")
-    with leaving_nothing(out), _partial(out) as folder:
-        with _disk_named(out):
-            meta = _write(source, fit, folder, skipped, progress)
-            meta |= {"source": legible(source.describe()), "classes": source.classes, "identity": identity}
-            with (folder / "meta.json").open("wb") as file:
-                file.write(json_text(meta))
-                _sync(file)
-        _publish(folder, out, identity)
+    made = not _already(out, identity, overwrite)
+    if made:
+        skipped = Skipped(source.describe(), len(source), max_skipped, "repair or remove them, or raise max_skipped")
+        with leaving_nothing(out), _partial(out) as folder, _disk_named(out):
+            made = not _already(out, identity, overwrite)  # another process may have been faster
+            if made:
+                meta = _write(source, fit, folder, skipped, progress)
+                meta |= {"source": legible(source.describe()), "classes": source.classes, "identity": identity}
+                with (folder / "meta.json").open("wb") as file:
+                    file.write(json_text(meta))
+                    _sync(file)
+                _publish(folder, out)
     dataset = open_dataset(out)
-    return Prepared(dataset=dataset, made=True, message=f"prepared {dataset.describe()}{why}")
+    done = f"prepared {dataset.describe()}{why}" if made else f"already prepared, nothing to do: {dataset.describe()}"
+    return Prepared(dataset=dataset, made=made, message=done)
+
+
+def check_place(source: Source, out_dir: Path, *, size: tuple[int, int], channels: int) -> None:
+    """Refuse a folder that `prepare` would refuse for these images; nothing is written."""
+    fit = Fit(size=size, channels=channels, crop=source.crop)
+    _already(Path(os.path.abspath(out_dir)), _identity(source, fit), overwrite=False)
+
+
+def _identity(source: Source, fit: Fit) -> dict[str, Any]:
+    """What a dataset is made of, as meta.json keeps it."""
+    found: dict[str, Any] = plain({"source": source.identity(), "fit": asdict(fit)})
+    return found
 
 
 def _write(source: Source, fit: Fit, folder: Path, skipped: Skipped, progress: Progress | None) -> dict[str, Any]:
@@ -147,9 +160,15 @@ def _write(source: Source, fit: Fit, folder: Path, skipped: Skipped, progress: P
         "shape": list(shape),
         **labels_kept,
         "seen": total,
-        "enlarged": {"count": len(small), "smallest": list(min(small, key=math.prod))} if small else None,
+        "enlarged": _enlarged(small, fit.size) if small else None,
         "skipped": [{"name": name, "reason": reason} for name, reason in skipped.reasons.items()],
     }
+
+
+def _enlarged(small: list[tuple[int, int]], size: tuple[int, int]) -> dict[str, Any]:
+    """What meta.json says of pictures that were enlarged, given by width and height."""
+    blurred = sum(is_blurred(height, width, size) for width, height in small)
+    return {"count": len(small), "more_than_twofold": blurred, "smallest": list(min(small, key=math.prod))}
 
 
 def _counted(source: Source, total: int, progress: Progress | None) -> Iterator[Item]:
@@ -200,41 +219,30 @@ def _disk_named(out: Path) -> Iterator[None]:
 
 @contextmanager
 def _partial(out: Path) -> Iterator[Path]:
-    """A hidden folder beside the target, removed afterwards in any case; leftovers of killed processes go as well.
+    """A hidden folder beside the target, removed afterwards in any case, as is what killed processes have left.
 
-    Its lock lies beside it (NAME.lock), not in it: it is renamed into place while the lock is held.
+    One process at a time has it: of several that are to prepare the same images the others wait, and then find them.
     """
-    prefix, held = f".{out.name}.partial-", contextlib.ExitStack()
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        left = {path.name.removesuffix(".lock") for path in out.parent.iterdir() if path.name.startswith(prefix)}
-        for old in (out.parent / name for name in left):
-            # its owner may remove it at this moment
-            with locked(_lock_of(old)) as free, contextlib.suppress(FileNotFoundError):
-                if free and old.is_dir():
-                    shutil.rmtree(old, ignore_errors=True)
-        folder = out.parent / f"{prefix}{secrets.token_hex(4)}"
-        held.enter_context(locked(_lock_of(folder), wait=10.0))  # a process that tidies up may hold it for a moment
-        folder.mkdir()  # never without its lock: whoever finds it unlocked knows that its process is gone
-    except OSError as error:
-        held.close()
-        raise ValueError(f"cannot write below {out.parent} ({error.strerror}): choose another folder") from error
-    with held:
+    prefix = f".{out.name}.partial-"
+    with contextlib.ExitStack() as held:
+        try:
+            out.parent.mkdir(parents=True, exist_ok=True)
+            held.enter_context(locked(out.with_name(f".{out.name}.lock"), wait=float("inf")))
+            for left in [path for path in out.parent.iterdir() if path.name.startswith(prefix)]:
+                shutil.rmtree(left, ignore_errors=True)
+            folder = out.parent / f"{prefix}{secrets.token_hex(4)}"
+            folder.mkdir()
+        except OSError as error:
+            raise ValueError(f"cannot write below {out.parent} ({error.strerror}): choose another folder") from error
         try:
             yield folder
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _lock_of(folder: Path) -> Path:
-    return folder.with_name(f"{folder.name}.lock")
-
-
-def _publish(folder: Path, out: Path, identity: dict[str, Any]) -> None:
-    """Rename into place; a replaced dataset is moved away first, another process's equal one is kept."""
+def _publish(folder: Path, out: Path) -> None:
+    """Rename into place; a replaced dataset is moved away first."""
     retired = folder.with_name(folder.name + "-old")
-    if _already(out, identity, overwrite=True):
-        return
     if read_meta(out) is not None:
         os.rename(out, retired)
     try:
@@ -242,8 +250,6 @@ def _publish(folder: Path, out: Path, identity: dict[str, Any]) -> None:
             out.rmdir()  # Windows renames onto nothing
         os.rename(folder, out)
     except OSError as error:
-        if _already(out, identity, overwrite=True):  # made by another process a moment ago
-            return
         if retired.exists():
             os.rename(retired, out)
         raise OSError(error.errno, f"cannot put the dataset at {out}: {error.strerror}") from error

@@ -3,14 +3,16 @@
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from anisodiff.data.arrays import array_file
 from anisodiff.data.dataset import META, Dataset, is_dataset, open_dataset, read_meta
 from anisodiff.data.loader import key, permute
-from anisodiff.data.preparing import prepare
+from anisodiff.data.preparing import check_place, prepare
 from anisodiff.data.source import Source
 from anisodiff.io.picture_files import Item
 from anisodiff.io.schema import require
@@ -101,29 +103,37 @@ class RunImages:
     messages: tuple[str, ...]
 
 
+def _parts(source: Source, folder: Path, holdout: str | None) -> dict[Path, Source]:
+    """What to prepare in which folder of a run: the images to train on first, then those held out, if any."""
+    count = aside_of(holdout, folder, len(source))
+    if count is None:
+        return {folder / TRAINED: source}
+    keys: dict[str, Any] = {"shape": source.shape, "crop": source.crop, "classes": source.classes}
+    return {
+        folder / name: Part(source=source, count=count, held_out=name == HELD_OUT, **keys)
+        for name in (TRAINED, HELD_OUT)
+    }
+
+
+def check_run(source: Source, folder: Path, holdout: str | None, *, size: tuple[int, int], channels: int) -> None:
+    """Refuse a folder that `prepare_run` would refuse for these images; nothing is written."""
+    for place, part in _parts(source, folder, holdout).items():
+        check_place(part, place, size=size, channels=channels)
+
+
 def prepare_run(
     source: Source, folder: Path, holdout: str | None, *, size: tuple[int, int], channels: int,
     progress: Progress = no_progress,
 ) -> RunImages:  # fmt: skip
     """Prepare ``source`` into ``folder``/data; what ``holdout`` asks for, or was held out before, into /heldout."""
-    count = aside_of(holdout, folder, len(source))
-    total, done = len(source), 0
-
-    def tick(now: int, _: int | None) -> None:
-        progress(done + now, total)
-
-    def part(*, aside: bool) -> Source:
-        if count is None:
-            return source
-        return Part(
-            source=source, count=count, held_out=aside, shape=source.shape, crop=source.crop, classes=source.classes
-        )
-
-    first = part(aside=False)
-    made = prepare(first, folder / TRAINED, size=size, channels=channels, progress=tick)  # refuses another dataset
-    if count is None:
-        return RunImages(data=made.dataset, heldout=None, messages=(made.message,))
-    done = len(first)
-    kept = prepare(part(aside=True), folder / HELD_OUT, size=size, channels=channels, progress=tick).dataset
-    said = f"kept aside: {len(kept)} images in {folder / HELD_OUT}, never trained on"
-    return RunImages(data=made.dataset, heldout=kept, messages=(made.message, said))
+    done, made = 0, []
+    for place, part in _parts(source, folder, holdout).items():
+        tick = partial(lambda before, now, _: progress(before + now, len(source)), done)
+        made.append(prepare(part, place, size=size, channels=channels, progress=tick))
+        done += len(part)
+    trained, *aside = made
+    if not aside:
+        return RunImages(data=trained.dataset, heldout=None, messages=(trained.message,))
+    heldout = aside[0].dataset
+    said = f"kept aside: {len(heldout)} images in {folder / HELD_OUT}, never trained on"
+    return RunImages(data=trained.dataset, heldout=heldout, messages=(trained.message, said))

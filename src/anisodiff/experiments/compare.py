@@ -20,7 +20,8 @@ from anisodiff.io.records import write_json
 from anisodiff.metrics import Generation
 from anisodiff.metrics.samples import classes_of
 from anisodiff.training import Plan, TrainConfig, newest
-from anisodiff.training.setup import describe, load_start
+from anisodiff.training.setup import describe
+from anisodiff.training.start import load_start
 
 _VARIANTS = 6  # networks that stay compiled at a time: beyond eight, torch gives up compiling
 

@@ -20,8 +20,9 @@ from anisodiff.runtime.durations import span
 from anisodiff.training import Diverged, Hooks, Plan, Snapshot, Store, TrainConfig, newest, read_log, train
 from anisodiff.training.model import model_tensors
 from anisodiff.training.preview import fit_prior
-from anisodiff.training.setup import describe, load_start, with_latents
+from anisodiff.training.setup import describe, with_latents
 from anisodiff.training.slim import slim
+from anisodiff.training.start import load_start
 
 LOG_STEPS, FOREVER = 20, 2**50
 
@@ -107,7 +108,7 @@ def train_under(config: TrainConfig, place: Place, study: Study, *, start: str |
         if not deadline.over():
             say(f"{place.training}: not started: the last training took {span(deadline.start)} to its first step")
         return False
-    config, _ = with_latents(config, dataset, device)
+    config, _ = with_latents(config, dataset, device, start=start)
     config = paced(config, study)
     watch = _Watch(place, config, study, deadline.now())
     hooks = Hooks(

@@ -78,9 +78,12 @@ def train(
         dataset = open_dataset(run.data)
         tell = partial(screen.tell, "encoding the images")
         own_gpu = Distributed(where).device  # of several processes each has its own
-        run = replace(run, config=with_latents(with_classes(run.config, dataset), dataset, own_gpu, tell)[0])
+        made, _ = with_latents(
+            with_classes(run.config, dataset), dataset, own_gpu, tell, start=run.start, say=screen.say
+        )
+        run = replace(run, config=made)
         hooks = showing(
-            folder, run.config, tell=screen.tell, say=screen.say, on_log=on_log,
+            folder, run.config, dataset, tell=screen.tell, say=screen.say, on_log=on_log,
             on_grid=lambda images, step: on_grid(images.as_subclass(Images), step),
         )  # fmt: skip
         outcome = loop.train(

@@ -22,6 +22,8 @@ from anisodiff.io.checkpoint import Snapshot, Store, alone
 from anisodiff.io.tensor_files import put_json, put_tensors
 from anisodiff.latent.autoencoder import CONFIG, WEIGHTS
 from anisodiff.noise import KeyedNoise, combine
+from anisodiff.training.adam import load_moments, moments
+from anisodiff.training.config_values import real, whole
 from anisodiff.training.ema import Constant
 from anisodiff.training.hooks import on_signals
 from anisodiff.version import __version__
@@ -63,12 +65,8 @@ class AutoencoderConfig:
             raise ValueError(f"factor: got {self.factor!r}, expected 2, 4, 8 or 16")
         for name, (low, high) in ranges.items():
             value, kind = getattr(self, name), type(getattr(AutoencoderConfig, name))
-            if isinstance(value, int) and not isinstance(value, bool) and kind is float:
-                value = float(value)
-                object.__setattr__(self, name, value)
-            if type(value) is not kind or not low <= value <= high:
-                word = "a whole number" if kind is int else "a number"
-                raise ValueError(f"{name}: got {value!r}, expected {word} from {low:g} to {high:g}")
+            value = whole(value, name, int(low)) if kind is int else value
+            object.__setattr__(self, name, kind(real(value, name, low, high)))
         if self.width % 8:
             raise ValueError(f"width: got {self.width}, expected a multiple of 8")
 
@@ -170,18 +168,12 @@ class _Run:
         if changed or saved.meta["data"]["fingerprint"] != self.about["data"]["fingerprint"]:
             what = f"another {', '.join(changed)}" if changed else "other images"
             raise ValueError(f"{self.output} holds an autoencoder of {what}; choose another folder")
-        state = {name: saved.tensors(f"state/{name}") for name in ("weights", "optimizer")}
-        average = saved.tensors("model")
+        weights, average = saved.tensors("state/weights"), saved.tensors("model")
         with torch.no_grad():
             for name, p in self.weights.items():
-                p.copy_(state["weights"][name])
+                p.copy_(weights[name])
                 self.average[name].copy_(average[name])
-                if f"step.{name}" in state["optimizer"]:
-                    parts = {part: state["optimizer"][f"{part}.{name}"] for part in ("step", "exp_avg", "exp_avg_sq")}
-                    self.adam.state[p] = {
-                        part: value.clone() if part == "step" else torch.empty_like(p).copy_(value)
-                        for part, value in parts.items()
-                    }
+            load_moments(self.adam, self.weights, saved.tensors("state/optimizer"))
         self.step = saved.step
         self.say(f"continuing from {saved.path.name}: {self.step * self.config.batch} images seen")
 
@@ -214,13 +206,8 @@ class _Run:
 
     def save(self) -> None:
         """A checkpoint, and the averaged weights as diffusers reads them."""
-        moments = {
-            f"{part}.{name}": self.adam.state[p][part]
-            for name, p in self.weights.items()
-            if p in self.adam.state
-            for part in ("step", "exp_avg", "exp_avg_sq")
-        }
-        state = {"weights": {name: p.detach() for name, p in self.weights.items()}, "optimizer": moments}
+        weights = {name: p.detach() for name, p in self.weights.items()}
+        state = {"weights": weights, "optimizer": moments(self.adam, self.weights)}
         meta = {**self.about, "step": self.step, "images": self.step * self.config.batch}
         self.store.save(Snapshot(step=self.step, meta=meta, model=self.average, state=state))
         config = {"_class_name": "AutoencoderKL", **{k: v for k, v in self.network.config.items() if k[0] != "_"}}

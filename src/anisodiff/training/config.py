@@ -1,8 +1,7 @@
 """What a run is: one frozen configuration, with every length in images, so that the batch never changes a meaning."""
 
 import dataclasses
-import math
-import re
+import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,9 +9,8 @@ from typing import Any
 from anisodiff import notation
 from anisodiff.models.base import CHOICES, Learns, ModelOptions, Parameterization, TimeDensity, Weighting
 from anisodiff.networks import own
-from anisodiff.networks.config import MOST_CLASSES
-from anisodiff.processes.config import check_keys
 from anisodiff.registry import DEFAULT_PROCESS, NETWORKS, TRAINED, process_keys
+from anisodiff.training.config_values import AUTO, classes_of, latent_of, named, real, sequence, whole
 from anisodiff.training.ema import profile
 
 _KEY = {"process": "preset", "network": "name", "latent": "autoencoder"}
@@ -97,29 +95,29 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         take = object.__setattr__
-        take(self, "process", _named(self.process, "process", _KEY["process"], process_keys(), TRAINED))
-        take(self, "network", _named(own.as_keys(self.network), "network", _KEY["network"], None, tuple(NETWORKS)))
+        take(self, "process", named(self.process, "process", _KEY["process"], process_keys(), TRAINED))
+        take(self, "network", named(own.as_keys(self.network), "network", _KEY["network"], None, tuple(NETWORKS)))
         if not isinstance(self.dataset, str):
             raise ValueError(f"dataset: got {self.dataset!r}, expected a name, or nothing for any")
-        sides = _sequence(self.size, "size")
-        take(self, "size", tuple(_whole(side, "size", 3) for side in (sides * 2 if len(sides) == 1 else sides)))
+        sides = sequence(self.size, "size")
+        take(self, "size", tuple(whole(side, "size", 3) for side in (sides * 2 if len(sides) == 1 else sides)))
         if len(self.size) != 2:
             raise ValueError(f"size: got {list(self.size)}, expected one side or [height, width]")
         if max(self.size) > LARGEST_SIDE:
             raise ValueError(f"size: got {list(self.size)}, expected sides of {LARGEST_SIDE} pixels at most")
         for name, least in _WHOLE.items():
-            take(self, name, _whole(getattr(self, name), name, least))
+            take(self, name, whole(getattr(self, name), name, least))
         if self.channels not in (1, 3):
             raise ValueError(f"channels: got {self.channels}, expected 1 (grayscale) or 3 (RGB)")
-        take(self, "latent", _latent(self.latent, self.size))
+        take(self, "latent", latent_of(self.latent, self.size))
         for name, (low, high) in _REAL.items():
-            take(self, name, _real(getattr(self, name), name, low, high))
-        pair = _sequence(self.betas, "betas")
-        take(self, "betas", tuple(_real(b, "betas", 0.0, 1.0) for b in pair))
+            take(self, name, real(getattr(self, name), name, low, high))
+        pair = sequence(self.betas, "betas")
+        take(self, "betas", tuple(real(b, "betas", 0.0, 1.0) for b in pair))
         if len(self.betas) != 2 or max(self.betas) >= 1:
             raise ValueError(f"betas: got {list(self.betas)}, expected two numbers below 1")
-        take(self, "ema", tuple(str(profile(str(text))) for text in _sequence(self.ema, "ema")))
-        take(self, "classes", _classes(self.classes))
+        take(self, "ema", tuple(str(profile(str(text))) for text in sequence(self.ema, "ema")))
+        take(self, "classes", classes_of(self.classes))
         if not self.ema:
             raise ValueError("ema: expected one average at least, such as constant(0.9999)")
         for f in dataclasses.fields(self):
@@ -166,6 +164,11 @@ class TrainConfig:
         """Steps until ``images`` are seen."""
         return -(-self.images // self.batch)
 
+    @property
+    def images_seen(self) -> int:
+        """Images that the run sees: ``images``, rounded up to whole batches."""
+        return self.steps * self.batch
+
     def to_dict(self) -> dict[str, Any]:
         """Plain values: JSON, YAML."""
         plain = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
@@ -181,9 +184,12 @@ class TrainConfig:
         if not isinstance(values, Mapping):
             raise ValueError(f"a run's config: expected keys and values, got {type(values).__name__}")
         for key in values:
-            if key in ELSEWHERE:
-                raise ValueError(f"train: unknown key {key!r}; did you mean {ELSEWHERE[key]!r}?")
-        return cls(**check_keys(values, FIELDS, "train"))
+            if key not in FIELDS:
+                known = {name: name for name in FIELDS} | ELSEWHERE
+                near = difflib.get_close_matches(str(key), known, n=1)
+                hint = f"did you mean {known[near[0]]!r}?" if near else "'anisodiff train --dry-run' prints all keys"
+                raise ValueError(f"train: unknown key {key!r}; {hint}")
+        return cls(**values)
 
     def changed(self, changes: Mapping[str, Any]) -> "TrainConfig":
         """The config with changes; ``process.KEY``, ``network.KEY`` and ``latent.KEY`` reach into the groups."""
@@ -231,9 +237,6 @@ FREE = (
 """What may change when a run is continued: its length, its intervals, and how it is computed."""
 
 LARGEST_SIDE = 4096
-_SHA256 = re.compile("[0-9a-f]{64}")
-_LATENT = ("autoencoder", "channels", "factor", "sha256", "scale", "mean", "std")
-AUTO, LONGEST_NAME = ("auto",), 255
 _WHOLE = {
     "channels": 1, "batch": 1, "accumulation": 1, "warm_up": 0, "seed": 0, "images": 0, "calibration": 16,
     "log_every": 1, "checkpoint_every": 0, "sample_every": 0,
@@ -242,92 +245,3 @@ _REAL = {
     "level_mean": (-20.0, 20.0), "level_std": (0.01, 20.0), "t_min": (1e-9, 1e6),
     "lr": (0.0, 10.0), "eps": (1e-30, 1.0), "clip": (0.0, 1e9), "label_dropout": (0.0, 0.9),
 }  # fmt: skip
-
-
-def _named(value: Any, what: str, key: str, keys: tuple[str, ...] | None, names: tuple[str, ...]) -> dict[str, Any]:
-    """A group of keys around a name, with the name known and the keys known; None: any."""
-    group = {key: value} if isinstance(value, str) else value
-    if not isinstance(group, Mapping):
-        raise ValueError(f"{what}: got {value!r}, expected a name, or keys and values")
-    group = check_keys(group, (key, *(group if keys is None else keys)), what)
-    name, anything = group.get(key), keys is None
-    if name not in names and not (anything and own.is_path(name)):
-        other = ", or MODULE:CLASS of your own" * anything
-        raise ValueError(f"{what}.{key}: unknown {name!r}; {notation.nearest(str(name), names)}{other}")
-    return group
-
-
-def _sequence(value: Any, name: str) -> list[Any]:
-    if isinstance(value, list | tuple):
-        return list(value)
-    if isinstance(value, str | int | float) and not isinstance(value, bool):
-        return [value]
-    raise ValueError(f"{name}: got {value!r}, expected a list")
-
-
-def _latent(value: Any, size: tuple[int, int]) -> dict[str, Any]:
-    """The keys of an autoencoder, with the shape of its latents; nothing for pixels."""
-    if not value or value == "none":
-        return {}
-    group: Any = {"autoencoder": value} if isinstance(value, str) else value
-    if not isinstance(group, Mapping):
-        raise ValueError(f"latent: got {value!r}, expected keys and values")
-    keys: dict[str, Any] = dict(check_keys(group, _LATENT, "latent"))
-    if not isinstance(keys.get("autoencoder"), str) or not {"channels", "factor"} <= set(keys):
-        raise ValueError("latent: expected autoencoder, channels and factor; --latent NAME finds all three")
-    keys = {**keys, **{key: _whole(keys[key], f"latent.{key}", 1) for key in ("channels", "factor")}}
-    factor = keys["factor"]
-    if keys["channels"] > 1024 or factor > 128:
-        raise ValueError(f"latent: got {keys['channels']} channels, {factor}-fold; expected at most 1024, 128-fold")
-    if any(side % factor or side // factor < 3 for side in size):
-        near = " or ".join(str(max(3, size[0] // factor + more) * factor) for more in (0, 1))
-        raise ValueError(
-            f"size: got {size[0]}×{size[1]} with a {factor}-fold autoencoder, expected multiples of {factor} from "
-            f"{3 * factor} on, such as {near}"
-        )
-    code = keys.get("sha256")
-    if code is not None and not (isinstance(code, str) and _SHA256.fullmatch(code)):
-        raise ValueError(f"latent.sha256: got {str(code)[:80]!r}, expected 64 hexadecimal digits")
-    for key, count in (("mean", keys["channels"]), ("std", keys["channels"]), ("scale", 2)):
-        if key in keys:
-            found = [_real(x, f"latent.{key}", -1e6, 1e6) for x in _sequence(keys[key], f"latent.{key}")]
-            if len(found) != count or (key == "std" and min(found) <= 0):
-                raise ValueError(
-                    f"latent.{key}: got {found}, expected {count} numbers{', all positive' * (key == 'std')}"
-                )
-            keys[key] = found
-    return keys
-
-
-def _classes(value: Any) -> tuple[str, ...]:
-    """Names of classes; ``auto``, or nothing for none."""
-    names = tuple(str(name) for name in _sequence(value, "classes"))
-    if names in ((), AUTO, ("none",)):
-        return () if names == ("none",) else names
-    if len(names) < 2:
-        raise ValueError(f"classes: got {names[0]!r} alone, expected auto, or the names of two classes or more")
-    if len(names) > MOST_CLASSES:
-        raise ValueError(f"classes: got {len(names)}, expected {MOST_CLASSES} at most")
-    for name in names:  # they are printed, and part of the names of files
-        if not name.isprintable() or not 0 < len(name) <= LONGEST_NAME:
-            raise ValueError(
-                f"classes: got {name[:60]!r}, expected 1 to {LONGEST_NAME} printable characters; rename it"
-            )
-    if len(set(names)) < len(names):
-        twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"classes: {twice!r} is there twice; expected a name for each class")
-    return names
-
-
-def _whole(value: Any, name: str, least: int) -> int:
-    number = notation.number(value, name)
-    if not math.isfinite(number) or number != int(number) or not least <= number < 2**53:
-        raise ValueError(f"{name}: got {value!r}, expected a whole number ≥ {least} and < 2^53")
-    return int(number)
-
-
-def _real(value: Any, name: str, low: float, high: float) -> float:
-    number = notation.number(value, name)
-    if not low <= number <= high:
-        raise ValueError(f"{name}: got {value!r}, expected a number from {low:g} to {high:g}")
-    return number

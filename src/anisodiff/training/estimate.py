@@ -14,15 +14,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from anisodiff.latent.autoencoder import Autoencoder
 from anisodiff.noise import KeyedNoise
 from anisodiff.runtime.durations import about
 from anisodiff.training.config import TrainConfig
 from anisodiff.training.model import Execution, Plan
-from anisodiff.training.setup import memory_named, prepare_device
+from anisodiff.training.setup import find_autoencoder, memory_in_one_line, prepare_device
 from anisodiff.training.timing import Cost, Load, ascending, climb
 
-_PASSES, _PAIRS, _ROWS = 5.0, 1.0, 1.0
-"""Seconds that may be spent on the network, the forward process and the preconditioning."""
+_PASSES, _PAIRS, _ROWS, _ENCODED = 5.0, 1.0, 1.0, 2.0
+"""Seconds that may be spent on the network, the forward process, the preconditioning and the autoencoder."""
 _FARTHEST = 256  # times what was timed: beyond, nothing is said
 _SLOW = 1.5  # seconds of a forward pass after which the backward pass is left out
 _MOST = 64  # images
@@ -50,6 +51,9 @@ class Estimate:
     """Preconditioning and prior, before the first step; None where too little of it could be timed."""
     seconds_per_thousand: float
     seconds_in_all: float
+    """Without ``seconds_before`` where that is None."""
+    seconds_encoding: float = 0.0
+    """Once, for the latents of all images."""
 
     @property
     def bytes(self) -> int:
@@ -68,7 +72,7 @@ def estimate(
     plan = Plan.of(config)
     for note in prepare_device(config, device):
         say(note)
-    with memory_named(config):
+    with memory_in_one_line(config):
         return _measured(plan, device, images, clock)
 
 
@@ -98,7 +102,7 @@ def _measured(plan: Plan, device: torch.device, images: Tensor, clock: Callable[
         how=_words(cost, pairs, whole, forward_only=passes.forward_only, compiled=cuda and config.compile),
         seconds_before=before,
         seconds_per_thousand=1000 * seconds,
-        seconds_in_all=(before or 0.0) + seconds * config.steps * config.batch,
+        seconds_in_all=(before or 0.0) + seconds * config.images_seen,
     )
 
 
@@ -195,6 +199,23 @@ def _process_seconds(plan: Plan, images: Tensor, clock: Callable[[], float]) -> 
     enough = len(rows.timed) > 1 and rows.timed[-1][0].pixels * _FARTHEST >= calibrated
     before = rows.of(calibrated) + pairs.of(calibrated) if enough else None
     return before, pairs
+
+
+def encoding_seconds(
+    config: TrainConfig, device: torch.device, clock: Callable[[], float] = time.perf_counter
+) -> float:
+    """Seconds to encode an image and its mirror image, by the autoencoder of a config with latents."""
+    autoencoder = Autoencoder(find_autoencoder(config), device)
+
+    def encode(load: Load) -> float:
+        images = torch.zeros(load.count, config.channels, load.height, load.width)
+        begin = clock()
+        autoencoder.encode(images)
+        _wait(device)
+        return clock() - begin
+
+    loads = ascending(config.size, 16)
+    return 2 * climb(loads, encode, _ENCODED, clock).of(loads[-1].pixels) / loads[-1].count
 
 
 class _Enough(Exception):

@@ -6,7 +6,6 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -16,7 +15,6 @@ from anisodiff.data.latents import Latents, verify_latents
 from anisodiff.io.checkpoint import Checkpoint, NotFinite, Snapshot, Store, alone, folder_of, read
 from anisodiff.models.base import Model
 from anisodiff.runtime.distributed import Distributed
-from anisodiff.runtime.progress import no_progress
 from anisodiff.training import trackers
 from anisodiff.training.config import TrainConfig
 from anisodiff.training.hooks import Diverged, Hooks, Log, OnInterval, StopRequest, TrainingOutcome, on_signals
@@ -34,15 +32,14 @@ from anisodiff.training.setup import (
     check_data,
     describe,
     differences,
-    few_images,
-    load_start,
-    memory_named,
+    memory_in_one_line,
+    notes,
+    other_threads,
     prepare_device,
-    remarks,
-    threads_named,
     with_classes,
     with_latents,
 )  # fmt: skip
+from anisodiff.training.start import load_start
 from anisodiff.training.step import Stepper
 from anisodiff.training.trackers import Trackers
 
@@ -69,24 +66,24 @@ def train(
     check_data(config, dataset)
     names = None if track is None else trackers.check(track)
     distributed = Distributed(torch.device(device))
-    tell = partial(hooks.progress, "encoding the images") if distributed.leads else no_progress
-    config, latents = with_latents(config, dataset, distributed.device, tell)
-    plan = Plan.of(config, distributed.device)
-    config.check_batch(distributed.world)
-    notes = [*prepare_device(config, distributed.device), *remarks(config), *few_images(config, dataset)]
     if not distributed.leads:
         hooks, names = Hooks(), ()
+    told = partial(hooks.progress, "encoding the images")
+    config, latents = with_latents(config, dataset, distributed.device, told, start=start, say=hooks.say)
+    plan = Plan.of(config, distributed.device)
+    config.check_batch(distributed.world)
+    said = [*prepare_device(config, distributed.device), *notes(config, dataset)]
     if config.shard and distributed.world > 1 and hooks.on_interval is not None:
-        notes.append("shard=true: no grids of samples while training; sample the run's checkpoints instead")
+        said.append("shard=true: no grids of samples while training; sample the run's checkpoints instead")
         hooks = replace(hooks, on_interval=None)
     if names is None:
         names = trackers.installed(hooks.say)
     distributed.agree(lambda: verify_images(dataset, partial(hooks.progress, "checking the images")))
     if latents is not None:
         distributed.agree(lambda: verify_latents(latents, partial(hooks.progress, "checking the latents")))
-    for note in notes:
-        hooks.say(note)
-    with alone(Path(output)) if distributed.leads else nullcontext(), memory_named(config, distributed.world):
+    for line in said:
+        hooks.say(line)
+    with alone(Path(output)) if distributed.leads else nullcontext(), memory_in_one_line(config, distributed.world):
         run = _Run(plan, dataset, latents, Path(output), distributed, hooks)
         run.readout.began = begin if hooks.began is None else hooks.began
         run.set_up(resume, start)
@@ -99,18 +96,22 @@ class _Run:
     def __init__(
         self, plan: Plan, dataset: Dataset, latents: Latents | None, run: Path, distributed: Distributed, hooks: Hooks
     ) -> None:
-        self.latents = latents
-        self.plan, self.config, self.dataset, self.run = plan, plan.config, dataset, run
+        self.plan, self.config, self.dataset, self.latents, self.run = plan, plan.config, dataset, latents, run
         self.distributed = distributed
         self.hooks, self.store = hooks, Store(run, observe=hooks.observe)
         self.about = describe(plan, dataset)
         self.prior: Mapping[str, Tensor] | None = None
+        self.done = 0
+        """Steps."""
         self.log: Log | None = None
         self.loss: float | None = None
-        self.done, self.idle, self.since, self.first = 0, 0.0, 0.0, 0
+        self.logged, self.since, self.idle = 0, 0.0, 0.0
+        """Step and clock at the last line of the log, and seconds since then that were not spent on training."""
         self.readout = Readout(self.config.batch)
-        self.shows, self.tries = False, 1
+        self.has_grid, self.patience = False, 1
+        """Whether there is a grid of samples; how many times ``hooks.first_after`` the first one waits."""
         self.firsts: dict[str, float] = {}
+        """Seconds to the first step and the first grid, until they are logged."""
         self.shown: tuple[Model, nn.Module] | None = None
 
     def set_up(self, resume: bool, start: str | Path | None) -> None:
@@ -135,9 +136,7 @@ class _Run:
             if self.hooks.fit_prior is not None:
                 self.prior = self.hooks.fit_prior(self.plan.process, images)
         self.network, execution, self.model = assemble(self.plan, statistics, self.distributed)
-        self.stepper = Stepper(
-            self.plan, self.model, self.network, execution, self.distributed, self.hooks.say
-        )  # fmt: skip
+        self.stepper = Stepper(self.plan, self.model, self.network, execution, self.distributed, self.hooks.say)
         if begun is not None:
             self.stepper.begin(begun.tensors)
             self.about["start"] = begun.about
@@ -166,10 +165,9 @@ class _Run:
             if different := differences(saved.meta, self.about):
                 raise ValueError(f"{self.run} holds another run: {'; '.join(different)}; choose another folder")
             self.hooks.say(
-                f"continuing from {saved.path.name}: {saved.meta['images']} images seen, of {self.config.images}, "
-                f"in {self.run}"
+                f"continuing from {saved.path.name}: {saved.meta['images']} images seen, of {self.config.images_seen}"
             )
-            for note in threads_named(saved.meta, self.about):
+            for note in other_threads(saved.meta, self.about):
                 self.hooks.say(note)
             return str(saved.path)
 
@@ -204,7 +202,7 @@ class _Run:
 
     def _loop(self, batches: Iterator[tuple[Tensor, Tensor | None]], stop: StopRequest) -> TrainingOutcome:
         config, steps = self.config, self.config.steps
-        self.since, self.first, stopped = time.perf_counter(), self.done, False
+        self.since, self.logged, stopped = time.perf_counter(), self.done, False
         if self.distributed.device.type == "cuda" and self.done < steps:
             self.hooks.progress("compiling", 0, None)  # the kernels of the first step
             if config.compile:
@@ -228,10 +226,8 @@ class _Run:
             self.hooks.progress("training", min(self.done * config.batch, config.images), config.images, note)
             if self._due(config.checkpoint_every) and not last and not stopped:
                 self._save(final=False)
-            if self.hooks.on_interval is not None and (self._due(config.sample_every) or self._first_grid_due()):
+            if self.hooks.on_interval is not None and self._grid_due():
                 self._show(self.hooks.on_interval)
-        if self.done >= steps > self.first and self._wants_first_grid() and self.hooks.on_interval is not None:
-            self._show(self.hooks.on_interval)  # of a run shorter than a minute
         if stopped and self.done < steps:
             self.hooks.say(f"asked to stop: saving at step {self.done}; continue with: anisodiff train -o {self.run}")
         return TrainingOutcome(
@@ -253,23 +249,22 @@ class _Run:
         seen, batch = self.done * self.config.batch, self.config.batch
         return interval > 0 and seen // interval > (seen - batch) // interval
 
-    def _first_grid_due(self) -> bool:
-        """Whether it is time for the first grid of this process; it changes nothing that is trained."""
-        return self._wants_first_grid() and self.readout.trained >= (self.hooks.first_after or 0.0) * self.tries
-
-    def _wants_first_grid(self) -> bool:
-        return bool(self.config.sample_every) and not self.shows and self.hooks.first_after is not None
+    def _grid_due(self) -> bool:
+        """Every ``sample_every`` images, and a first time by the clock, which changes nothing that is trained."""
+        every, after = self.config.sample_every, self.hooks.first_after
+        waits = every > 0 and not self.has_grid and after is not None
+        return self._due(every) or (waits and self.readout.trained >= (after or 0.0) * self.patience)
 
     def _show(self, on_interval: OnInterval) -> None:
         """Sample grids; where disk or memory is full, training continues without them."""
         with self._aside():
-            self.tries *= 2  # a grid that would take too long now is tried again later
+            self.patience *= 2  # a grid that would take too long now is tried again later
             try:
                 made = on_interval(self.averaged(), self.done, self.prior)
                 if isinstance(made, Tensor) and self.log is not None:
                     self.log.trackers.images(made, self.done)
-                if made is not False and not self.shows:
-                    self.shows = True
+                if made is not False and not self.has_grid:
+                    self.has_grid = True
                     self.firsts["first_grid_seconds"] = self.readout.clock() - self.readout.began
             except (OSError, ValueError, MemoryError, torch.OutOfMemoryError) as error:
                 self.hooks.say(f"no samples at step {self.done}: {' '.join(str(error).split())}; training continues")
@@ -296,7 +291,7 @@ class _Run:
             "loss": self.loss,
             "loss_by_level": [a / b if b else None for a, b in zip(loss, count)],
             "level_edges": self.stepper.times.edges.tolist(),
-            "images_per_second": (self.done - self.first) * self.config.batch / max(elapsed, 1e-9),
+            "images_per_second": (self.done - self.logged) * self.config.batch / max(elapsed, 1e-9),
             "lr": self.stepper.lr(self.done - 1),
             "grad_norm": norm[0] / norm[1] if norm[1] else None,
             "skipped": int(sums.skipped[0]),
@@ -305,7 +300,7 @@ class _Run:
         self.firsts = {}
         for summed in (sums.loss, sums.count, sums.norm, sums.skipped[2:]):
             summed.zero_()
-        self.since, self.idle, self.first = time.perf_counter(), 0.0, self.done
+        self.since, self.idle, self.logged = time.perf_counter(), 0.0, self.done
         if self.log is not None:
             self.log.write(record)
             self.hooks.on_log(record)
@@ -318,30 +313,28 @@ class _Run:
         self.shown[1].load_state_dict(network_tensors(self.network, self.stepper.ema_weights.of(0)))
         return self.shown[0]
 
-    def _snapshot(self) -> Snapshot:
-        meta: dict[str, Any] = {**self.about, "step": self.done, "images": self.done * self.config.batch}
-        model = model_tensors(self.model, network_tensors(self.network, self.stepper.averages(0)))
-        return Snapshot(step=self.done, meta=meta, prior=self.prior, state=self.stepper.state(), model=model)
-
     def _save(self, *, final: bool) -> Path | None:
         """A checkpoint, by rank 0. Where the disk fails, training continues and tries again at the next interval."""
-        # all processes have a part of a sharded state
-        snapshot = self._snapshot() if self.distributed.leads or self.stepper.sharded else None
-        if not self.distributed.leads or snapshot is None:
+        if not self.distributed.leads and not self.stepper.sharded:
             return None
+        # all processes have a part of a sharded state
+        meta = {**self.about, "step": self.done, "images": self.done * self.config.batch}
+        model = model_tensors(self.model, network_tensors(self.network, self.stepper.averages(0)))
+        snapshot = Snapshot(step=self.done, meta=meta, prior=self.prior, state=self.stepper.state(), model=model)
+        if not self.distributed.leads:
+            return None
+        last_good = max(self.store.good, default="none yet")
         with self._aside():
             try:
                 return self.store.save(snapshot)
             except NotFinite as error:
-                stands = max(self.store.good, default="none yet")
                 raise Diverged(
-                    f"weights are not finite at step {self.done} ({error}): not written; last good: {stands}; "
+                    f"weights are not finite at step {self.done} ({error}): not written; last good: {last_good}; "
                     "try a smaller lr, or precision fp32, in a new run"
                 ) from None
             except OSError as error:
-                stands = max(self.store.good, default="none yet")
                 why = error.strerror or error
-                line = f"cannot write a checkpoint at step {self.done}: {why}; last good: {stands}"
+                line = f"cannot write a checkpoint at step {self.done}: {why}; last good: {last_good}"
                 if final:
                     raise OSError(error.errno, line) from None
                 self.hooks.say(f"{line}; training continues and tries again at the next interval")

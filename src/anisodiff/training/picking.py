@@ -147,6 +147,6 @@ def describe(config: TrainConfig, count: int, machine: Machine, classes: int = 0
     return (
         f"picked for {count:,} images on {machine.kind}: {config.size[0]}×{config.size[1]}{color}, "
         f"{_latents(config)}process {config.process['preset']}, network {config.network['name']}{width}, "
-        f"batch {config.batch}, {config.images:,} images seen{known}; "
+        f"batch {config.batch}, {config.images_seen:,} images seen{known}; "
         "change with --set size=…, --set network.name=…, --set batch=…, --images N"
     )

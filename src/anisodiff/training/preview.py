@@ -1,13 +1,17 @@
 """What a run shows while it trains: its progress, the fitted prior it keeps, and grids of samples."""
 
+import math
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from anisodiff.data import Dataset
+from anisodiff.data.latents import open_latents
 from anisodiff.io.grids import save_grid
 from anisodiff.latent.codec import Codec, codec_of
 from anisodiff.models.base import Model
@@ -19,7 +23,7 @@ from anisodiff.runtime.durations import about
 from anisodiff.runtime.progress import Progress, StageProgress, no_progress, no_stage_progress
 from anisodiff.training.config import TrainConfig
 from anisodiff.training.hooks import Hooks
-from anisodiff.training.model import process_of
+from anisodiff.training.model import calibration_images, process_of
 
 FIRST = 60.0
 """Seconds of training before the first grid."""
@@ -32,6 +36,7 @@ _GRIDS = ((8, 32), (6, 32), (4, 32), (4, 16), (3, 16), (2, 16), (2, 8))
 def showing(
     output: Path,
     config: TrainConfig,
+    dataset: Dataset,
     *,
     tell: StageProgress = no_stage_progress,
     say: Callable[[str], None] = lambda _: None,
@@ -66,8 +71,9 @@ def showing(
         side, nfe = affordable(evaluation_seconds(model, prior), SHARE * max(FIRST, so_far))
         if not side:
             return False
+        start = start_states(process, prior, config, dataset, side * side, model.level.device)
         grid = sample_grid(
-            model, prior, t_min=config.t_min, process=process, side=side, nfe=nfe, classes=len(config.classes),
+            model, start, t_min=config.t_min, process=process, nfe=nfe, classes=len(config.classes),
             progress=lambda done, total: tell("sampling", done, total, f"{side * side} images"),
         )  # fmt: skip
         if codec and codec[0] is not None:
@@ -131,28 +137,40 @@ def evaluation_seconds(model: Model, prior: Mapping[str, Tensor]) -> float:
     return min(evaluate(), evaluate())
 
 
+def start_states(
+    process: Process, prior: Mapping[str, Tensor], config: TrainConfig, dataset: Dataset, count: int,
+    device: torch.device,
+) -> Tensor:  # fmt: skip
+    """``count`` terminal states of the process's own prior, the same every time.
+
+    They are drawn from the fitted Gaussian, or the forward process makes them from training images.
+    """
+    noise = KeyedNoise(combine(0, 1, torch.arange(count, device=device)))
+    if process.own_prior == "gaussian":
+        return GaussianPrior(prior["mean"].to(device).float(), prior["root"].to(device).float()).draw(count, noise)
+    latents = open_latents(dataset, config.latent["sha256"]) if config.latent else None
+    images = calibration_images(replace(config, calibration=max(16, count)), dataset, device, latents)
+    return process.draw(images[:count], process.T, noise)
+
+
 def sample_grid(
     model: Model,
-    prior: Mapping[str, Tensor],
+    start: Tensor,
     *,
     t_min: float,
     process: Process,
-    side: int = 8,
     nfe: int = 32,
     classes: int = 0,
     progress: Progress = no_progress,
 ) -> Tensor:
-    """side² images, or latent states, [side², C, H, W] from the Gaussian prior; with ``classes`` one class a row.
+    """Images, or latent states, [side², C, H, W] from the terminal states ``start``.
 
-    Of more classes than rows some are left out, evenly. Image k has the same seeds every time: grids of the same
-    ``side`` and ``nfe`` compare place by place, others do not.
+    With ``classes`` each row is of one class; of more classes than rows some are left out, evenly. Image k has the
+    same seeds every time: grids of the same side and ``nfe`` compare place by place, others do not.
     """
-    device = model.level.device
-    place = torch.arange(side * side, device=device)
-    gaussian = GaussianPrior(prior["mean"].to(device).float(), prior["root"].to(device).float())
-    start = gaussian.draw(side * side, KeyedNoise(combine(0, 1, place)))
-    dtype = next(model.network.parameters()).dtype
+    side, dtype = math.isqrt(len(start)), next(model.network.parameters()).dtype
     start = start.to(dtype) if dtype == torch.float64 else start
+    place = torch.arange(len(start), device=start.device)
     if classes:
         row = place // side
         model = model.given(row % classes if classes <= side else row * classes // side)

@@ -1,16 +1,15 @@
-"""Before the first step: checks of data and device, the description of a run, weights to start from."""
+"""Before the first step: checks of data and device, latents, and the description of a run."""
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from anisodiff.data import Dataset
 from anisodiff.data.latents import Latents, LatentScale, open_latents
@@ -20,13 +19,11 @@ from anisodiff.latent.autoencoder import Autoencoder, Description
 from anisodiff.latent.autoencoder import describe as describe_autoencoder
 from anisodiff.latent.codec import check_same
 from anisodiff.latent.encoding import encode
-from anisodiff.networks import NCSNppConfig, load_score_sde
+from anisodiff.networks import NCSNppConfig
 from anisodiff.networks.ncsnpp import NAME as NCSNPP
-from anisodiff.networks.published import widened
 from anisodiff.runtime.progress import Progress, no_progress
-from anisodiff.statistics import SpectralStatistics
 from anisodiff.training.config import FREE, TrainConfig, completed
-from anisodiff.training.model import Plan, load_model, stripped
+from anisodiff.training.model import Plan
 from anisodiff.version import __version__
 
 _FEW = 100  # images
@@ -62,9 +59,19 @@ def with_classes(config: TrainConfig, dataset: Dataset) -> TrainConfig:
 
 
 def with_latents(
-    config: TrainConfig, dataset: Dataset, device: torch.device, progress: Progress = no_progress
+    config: TrainConfig,
+    dataset: Dataset,
+    device: torch.device,
+    progress: Progress = no_progress,
+    *,
+    start: str | Path | None = None,
+    say: Callable[[str], None] = lambda _: None,
 ) -> tuple[TrainConfig, Latents | None]:
-    """The config with the scale of the data's latents, and the latents; they are encoded where they are missing."""
+    """The config with the scale of its latents, and the latents; they are encoded where they are missing.
+
+    A run from the weights of ``start`` has the scale of that run, unless its autoencoder is another one: a state
+    means to the network what it meant before. Any other run has the scale of its own images.
+    """
     if not config.latent:
         return config, None
     code = config.latent.get("sha256")
@@ -72,6 +79,8 @@ def with_latents(
     known = dict(config.latent)
     if latents is None:
         about = find_autoencoder(config)
+        for line in other_size(about, config.size):
+            say(line)
         autoencoder = Autoencoder(about, device)
         if code not in (None, autoencoder.sha256):
             raise ValueError(
@@ -80,11 +89,35 @@ def with_latents(
             )
         latents = encode(dataset, autoencoder, progress)
         known |= {**about.as_keys(), "sha256": autoencoder.sha256, "scale": list(about.scale)}
-    if {"mean", "std"} <= set(known):  # a run keeps its scale where its images were encoded again
-        before = LatentScale(tuple(known["mean"]), tuple(known["std"]))
-        latents = replace(latents, scale=before) if before.near(latents.scale) else latents
-    known |= {"mean": list(latents.scale.mean), "std": list(latents.scale.std)}
-    return replace(config, latent=known), latents
+    kept = _scale(known)
+    # a run that continues keeps its scale; its images may have been encoded again on a machine that rounds otherwise
+    if kept is None or (start is None and not kept.near(latents.scale)):
+        kept = _scale_of(start, known["sha256"]) or latents.scale
+    known |= {"mean": list(kept.mean), "std": list(kept.std)}
+    return replace(config, latent=known), replace(latents, scale=kept)
+
+
+def _scale(latent: Mapping[str, Any]) -> LatentScale | None:
+    return LatentScale(tuple(latent["mean"]), tuple(latent["std"])) if {"mean", "std"} <= set(latent) else None
+
+
+def _scale_of(start: str | Path | None, code: str) -> LatentScale | None:
+    """The scale of the run ``start``, if it was trained on latents of the autoencoder with this sha256."""
+    if start is None or Path(start).is_file():
+        return None
+    latent = TrainConfig.from_dict(find(start).meta["config"]).latent
+    return _scale(latent) if latent.get("sha256") == code else None
+
+
+def other_size(about: Description, size: tuple[int, int]) -> list[str]:
+    """What to say of an autoencoder that was trained on images of another size."""
+    side = about.config.get("sample_size")
+    if not isinstance(side, int) or side == max(size):
+        return []
+    return [
+        f"the autoencoder was trained on images of {side}×{side} (sample_size in its config.json), these are "
+        f"{size[0]}×{size[1]}: it may lose more of them; 'anisodiff autoencoder reconstruct' measures what is lost"
+    ]
 
 
 def find_autoencoder(config: TrainConfig) -> Description:
@@ -110,28 +143,25 @@ def prepare_device(config: TrainConfig, device: torch.device) -> list[str]:
     return [f"on a {device.type} without {' and '.join(wanted)}: the network runs as it is, in float32"]
 
 
-def remarks(config: TrainConfig) -> list[str]:
-    """What is allowed but hardly intended."""
-    seen = config.steps * config.batch
-    if seen >= config.warm_up or not seen:  # without a step there is no learning rate
-        return []
-    return [
-        f"the warm-up of {config.warm_up} images is longer than the run of {config.images}: the learning rate ends "
-        f"at {config.lr * seen / config.warm_up:.2g}, not {config.lr:g}; try --set warm_up={config.images // 20}"
-    ]
-
-
-def few_images(config: TrainConfig, dataset: Dataset) -> list[str]:
-    """What a very small set leads to."""
+def notes(config: TrainConfig, dataset: Dataset | None) -> list[str]:
+    """What is allowed but hardly intended: a warm-up longer than the run, few images, blurred images."""
+    said, seen = [], config.images_seen
+    if 0 < seen < config.warm_up:
+        said.append(
+            f"the warm-up of {config.warm_up} images is longer than the run of {seen}: the learning rate ends at "
+            f"{config.lr * seen / config.warm_up:.2g}, not {config.lr:g}; try --set warm_up={seen // 20}"
+        )
+    if dataset is None:
+        return said
     count = len(dataset)
-    if count >= max(_FEW, config.batch) or not config.images:
-        return []
-    less = f", fewer than the {config.batch} of a batch" if count < config.batch else ""
-    return [f"{count} images{less}: the model will memorize them; thousands are needed to make new ones"]
+    if seen and count < max(_FEW, config.batch):
+        less = f", fewer than the {config.batch} of a batch" if count < config.batch else ""
+        said.append(f"{count} images{less}: the model will memorize them; thousands are needed to make new ones")
+    return said + dataset.blurred()
 
 
 @contextmanager
-def memory_named(config: TrainConfig, world: int = 1) -> Iterator[None]:
+def memory_in_one_line(config: TrainConfig, world: int = 1) -> Iterator[None]:
     """Lack of memory as one line, with a remedy that changes no result: the run can be resumed with it."""
     try:
         yield
@@ -178,7 +208,7 @@ def _labels(config: TrainConfig, dataset: Dataset) -> dict[str, Any]:
     return {"labels": dataset.labels_fingerprint, "class_counts": counts.tolist()}
 
 
-def threads_named(saved: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]:
+def other_threads(saved: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]:
     """What another number of threads means: sums are cut into other parts."""
     before, now = saved.get("threads"), wanted["threads"]
     if before in (None, now):
@@ -196,7 +226,7 @@ def differences(saved: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str
         {key: record.get(key, {}) for key in ("process", "config", "network", "model", "data")}
         for record in (saved, wanted)
     )
-    old["config"], old["network"] = completed(old["config"]), _completed_network(old["network"])
+    old["config"], old["network"] = completed(old["config"]), completed_network(old["network"])
     free = (
         *(f"config.{key}" for key in (*FREE, "process", "network")), "data.images", "data.source",
         "data.class_counts", "config.latent.autoencoder",
@@ -204,100 +234,9 @@ def differences(saved: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str
     return [line.removeprefix("config.") for line in records.differences(old, new, may_change=free)]
 
 
-def _completed_network(saved: Mapping[str, Any]) -> dict[str, Any]:
+def completed_network(saved: Mapping[str, Any]) -> dict[str, Any]:
     """A network as it was saved: a key of NCSN++ that did not exist yet was at its default."""
     if saved.get("name") != NCSNPP:
         return dict(saved)
     defaults: dict[str, Any] = json.loads(json.dumps(asdict(NCSNppConfig())))
     return {**defaults, **saved}
-
-
-@dataclass(frozen=True, kw_only=True)
-class InitialWeights:
-    """The first weights of a run, with what else it can reuse."""
-
-    tensors: Mapping[str, Tensor]
-    """Weights and frozen buffers of the network, by its own names."""
-    statistics: SpectralStatistics | None
-    """If process and data are those of the new run."""
-    prior: dict[str, Tensor] | None
-    about: dict[str, Any]
-    """For config.json."""
-    words: str
-    """For the terminal."""
-
-
-def load_start(path: str | Path, plan: Plan, about: Mapping[str, Any]) -> InitialWeights:
-    """The EMA weights of a run, a checkpoint, or a file of score_sde_pytorch, for the run that ``about`` describes.
-
-    The network must be the same, but for its dropout, and for a second output, which then starts at 0.
-    """
-    return _from_published(Path(path), plan) if Path(path).is_file() else _from_run(path, plan, about)
-
-
-def _from_published(path: Path, plan: Plan) -> InitialWeights:
-    if plan.config.parameterization != "ve":
-        raise ValueError(
-            f"{path} is a file, so a network as published, which gives F(2u − 1, ln σ)/σ; "
-            f"got parameterization={plan.config.parameterization!r}, set parameterization=ve"
-        )
-    network, info = load_score_sde(path, _ncsnpp_config(plan, path))
-    also = "; its second output begins with 0" if info.outputs_added else ""
-    return InitialWeights(
-        tensors=network.state_dict(),
-        statistics=None,
-        prior=None,
-        about={"file": path.name, "step": info.step, "weights": info.weights},
-        words=f"starting from the averaged weights in {path}, after step {info.step}{also}",
-    )
-
-
-def _ncsnpp_config(plan: Plan, path: str | Path) -> NCSNppConfig:
-    """The configuration of the run's network, where it has to be an NCSN++."""
-    if plan.network.name != NCSNPP:
-        raise ValueError(f"cannot start from {path}: that needs an NCSN++, got network {plan.network.name!r}")
-    return NCSNppConfig(**plan.network.arguments)
-
-
-def _from_run(path: str | Path, plan: Plan, about: Mapping[str, Any]) -> InitialWeights:
-    saved = find(path)
-    begun = load_model(saved)
-    old, new = _completed_network(begun.meta["network"]), about["network"]
-    before, outputs = old.get("out_channels"), new["out_channels"]
-    more = before is not None and outputs == 2 * before
-    added = old.get("classes", 0) == 0 < new.get("classes", 0) and plan.network.name == NCSNPP
-    free = ("dropout", *(["out_channels"] if more else []), *(["classes"] if added else []))
-    if 2 * outputs == before:
-        raise ValueError(
-            f"cannot start from {path}: its network has two outputs a channel, got one; where the drift is learned "
-            "set learns=score_and_drift"
-        )
-    if different := [key for key in new if key not in free and old.get(key) != new[key]]:
-        raise ValueError(f"cannot start from another network: {', '.join(different)} differ")
-    ours, theirs = plan.config, begun.plan.config
-    for key in ("parameterization", "channel_pca"):
-        had, got = getattr(theirs, key), getattr(ours, key)
-        if had != got:
-            raise ValueError(f"cannot start from {path}: its network has {key} {had!r}, got {got!r}; set {key}={had}")
-    network = stripped(saved.tensors("model"), "network.")
-    latents = [{key: value for key, value in one.latent.items() if key != "autoencoder"} for one in (theirs, ours)]
-    same = (
-        begun.meta["process"] == about["process"]
-        and latents[0] == latents[1]
-        and (
-            begun.meta["data"]["fingerprint"] == about["data"]["fingerprint"]  # wherever the images lie
-        )
-    )
-    also = "; its output was for score and drift together" if theirs.learns == "reverse_drift" != ours.learns else ""
-    if latents[0].get("sha256") != latents[1].get("sha256"):
-        also += "; it was trained on " + ("latents of another autoencoder" if latents[0] else "pixels")
-    return InitialWeights(
-        tensors=widened(network, _ncsnpp_config(plan, path)) if more or added else network,
-        statistics=begun.model.statistics if same else None,
-        prior=begun.prior if same else None,
-        about={
-            **{key: begun.meta[key] for key in ("step", "images", "process", "data")},
-            "model": saved.codes["model.safetensors"],
-        },
-        words=f"starting from the weights of {path}, after {begun.meta['images']} images{also}",
-    )

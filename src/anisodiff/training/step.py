@@ -23,6 +23,7 @@ from anisodiff.processes import TrainingPair
 from anisodiff.runtime.cuda_graphs import Replay
 from anisodiff.runtime.distributed import Distributed
 from anisodiff.tensors import highest_precision, to_device_async, to_highest_precision
+from anisodiff.training.adam import load_moments, moments
 from anisodiff.training.config import TrainConfig
 from anisodiff.training.ema import EMA, profile
 from anisodiff.training.hooks import Diverged
@@ -71,8 +72,8 @@ class BatchKeys:
     bins: Tensor
     noise: Tensor
     dropout: Tensor
-    untold: Tensor | None = None
-    """Whether the network is not told the label; None in a run without classes."""
+    label_dropped: Tensor | None = None
+    """Whether the network does not see the label (classifier-free guidance); None in a run without classes."""
 
 
 @dataclass(frozen=True)
@@ -135,9 +136,9 @@ class Stepper:
         self.times = TimeTable.of(model, config)
         self.sharded = config.shard and distributed.world > 1
         self.parameters = dict(network.named_parameters())
-        self.weights: Mapping[str, Tensor] = {name: self._local(p).detach() for name, p in self.parameters.items()}
-        if not self.sharded:
-            self.weights = self.parameters
+        self.weights: Mapping[str, Tensor] = self.parameters
+        if self.sharded:
+            self.weights = {name: self._local(p).detach() for name, p in self.parameters.items()}
         self.ema_weights = EMA(self.weights, tuple(profile(text) for text in config.ema))
         # fused: it skips a step where the tensor `found_inf` is 1, without asking the host
         self.adam = torch.optim.Adam(
@@ -196,9 +197,9 @@ class Stepper:
         ``labels``: their classes, int64 [B], in a run that learns classes.
         """
         batch, parts, ready = self.draw(k), [], None
-        if batch.untold is not None:
+        if batch.label_dropped is not None:
             assert labels is not None
-            labels = torch.where(batch.untold, len(self.config.classes), labels)
+            labels = torch.where(batch.label_dropped, len(self.config.classes), labels)
         for part in torch.tensor_split(torch.arange(len(batch.t)), self.config.accumulation):
             rows = slice(int(part[0]), int(part[-1]) + 1)
             pair = self.simulate(images, batch, rows)
@@ -320,15 +321,10 @@ class Stepper:
 
     def state(self) -> dict[str, dict[str, Tensor]]:
         """What is needed to resume, besides the first EMA: files of tensors, each whole."""
-        moments = {p: self.adam.state[p] for p in self.weights.values() if p in self.adam.state}
-        adam = {
-            f"{part}.{name}": moments[p][part]
-            for part in ("exp_avg", "exp_avg_sq", "step")
-            for name, p in self.weights.items()
-            if p in moments
-        }
-        for part in ("exp_avg", "exp_avg_sq"):
-            adam |= self.whole({key: value for key, value in adam.items() if key.startswith(f"{part}.")}, f"{part}.")
+        found, adam = moments(self.adam, self.weights), dict[str, Tensor]()
+        for part in ("exp_avg.", "exp_avg_sq.", "step."):
+            group = {key: value for key, value in found.items() if key.startswith(part)}
+            adam |= group if part == "step." else self.whole(group, part)
         others = {f"ema-{i}": self.averages(i) for i in range(1, len(self.config.ema))}
         own = {"weights": self.whole(self.weights), "optimizer": adam, "counters": {"skipped": self.sums.skipped}}
         return own | others
@@ -351,13 +347,10 @@ class Stepper:
     @torch.no_grad()
     def load(self, model: Mapping[str, Tensor], state: Mapping[str, Mapping[str, Tensor]]) -> None:
         """Restore a state, bit by bit."""
-        weights, optimizer = self._own(state["weights"]), self._own(state["optimizer"])
+        weights = self._own(state["weights"])
         for name, p in self.weights.items():
             p.copy_(weights[name])
-            if f"step.{name}" in optimizer:  # not before the first step
-                like = {"step": torch.zeros((), device=p.device), "exp_avg": p, "exp_avg_sq": p}
-                saved = {part: optimizer[f"{part}.{name}"] for part in like}
-                self.adam.state[p] = {part: torch.empty_like(like[part]).copy_(v) for part, v in saved.items()}
+        load_moments(self.adam, self.weights, self._own(state["optimizer"]))
         averaged = {name.removeprefix("network."): value for name, value in model.items()}
         self.ema_weights.load(0, self._own(averaged))
         for name, buffer in stored_buffers(self.network).items():  # NCSN++'s are frozen, of another seed after --from

@@ -1,0 +1,102 @@
+"""The weights that a run starts from with ``--from``: those of another run, or a published network."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from anisodiff.io.checkpoint import find
+from anisodiff.networks import NCSNppConfig, load_score_sde
+from anisodiff.networks.ncsnpp import NAME as NCSNPP
+from anisodiff.networks.published import widened
+from anisodiff.statistics import SpectralStatistics
+from anisodiff.training.model import Plan, load_model, stripped
+from anisodiff.training.setup import completed_network
+
+
+@dataclass(frozen=True, kw_only=True)
+class InitialWeights:
+    """The first weights of a run, with what else it can reuse."""
+
+    tensors: Mapping[str, Tensor]
+    """Weights and frozen buffers of the network, by its own names."""
+    statistics: SpectralStatistics | None
+    """If process and data are those of the new run."""
+    prior: dict[str, Tensor] | None
+    about: dict[str, Any]
+    """For config.json."""
+    words: str
+    """For the terminal."""
+
+
+def load_start(path: str | Path, plan: Plan, about: Mapping[str, Any]) -> InitialWeights:
+    """The EMA weights of a run, a checkpoint, or a file of score_sde_pytorch, for the run that ``about`` describes.
+
+    The network must be the same, but for its dropout, and for a second output, which then starts at 0.
+    """
+    return _from_published(Path(path), plan) if Path(path).is_file() else _from_run(path, plan, about)
+
+
+def _from_published(path: Path, plan: Plan) -> InitialWeights:
+    if plan.config.parameterization != "ve":
+        raise ValueError(
+            f"{path} is a file, so a network as published, which gives F(2u − 1, ln σ)/σ; "
+            f"got parameterization={plan.config.parameterization!r}, set parameterization=ve"
+        )
+    network, info = load_score_sde(path, _ncsnpp_config(plan, path))
+    also = "; its second output begins with 0" if info.outputs_added else ""
+    return InitialWeights(
+        tensors=network.state_dict(),
+        statistics=None,
+        prior=None,
+        about={"file": path.name, "step": info.step, "weights": info.weights},
+        words=f"starting from the averaged weights in {path}, after step {info.step}{also}",
+    )
+
+
+def _ncsnpp_config(plan: Plan, path: str | Path) -> NCSNppConfig:
+    """The configuration of the run's network, where it has to be an NCSN++."""
+    if plan.network.name != NCSNPP:
+        raise ValueError(f"cannot start from {path}: that needs an NCSN++, got network {plan.network.name!r}")
+    return NCSNppConfig(**plan.network.arguments)
+
+
+def _from_run(path: str | Path, plan: Plan, about: Mapping[str, Any]) -> InitialWeights:
+    saved = find(path)
+    begun = load_model(saved)
+    old, new = completed_network(begun.meta["network"]), about["network"]
+    before, outputs = old.get("out_channels"), new["out_channels"]
+    more = before is not None and outputs == 2 * before
+    added = old.get("classes", 0) == 0 < new.get("classes", 0) and plan.network.name == NCSNPP
+    free = ("dropout", *(["out_channels"] if more else []), *(["classes"] if added else []))
+    if 2 * outputs == before:
+        raise ValueError(
+            f"cannot start from {path}: its network has two outputs a channel, got one; where the drift is learned "
+            "set learns=score_and_drift"
+        )
+    if different := [key for key in new if key not in free and old.get(key) != new[key]]:
+        raise ValueError(f"cannot start from another network: {', '.join(different)} differ")
+    ours, theirs = plan.config, begun.plan.config
+    for key in ("parameterization", "channel_pca"):
+        had, got = getattr(theirs, key), getattr(ours, key)
+        if had != got:
+            raise ValueError(f"cannot start from {path}: its network has {key} {had!r}, got {got!r}; set {key}={had}")
+    network = stripped(saved.tensors("model"), "network.")
+    latents = [{key: value for key, value in one.latent.items() if key != "autoencoder"} for one in (theirs, ours)]
+    same_images = begun.meta["data"]["fingerprint"] == about["data"]["fingerprint"]  # wherever they lie
+    same = same_images and begun.meta["process"] == about["process"] and latents[0] == latents[1]
+    also = "; its output was for score and drift together" if theirs.learns == "reverse_drift" != ours.learns else ""
+    if latents[0].get("sha256") != latents[1].get("sha256"):
+        also += "; it was trained on " + ("latents of another autoencoder" if latents[0] else "pixels")
+    return InitialWeights(
+        tensors=widened(network, _ncsnpp_config(plan, path)) if more or added else network,
+        statistics=begun.model.statistics if same else None,
+        prior=begun.prior if same else None,
+        about={
+            **{key: begun.meta[key] for key in ("step", "images", "process", "data")},
+            "model": saved.codes["model.safetensors"],
+        },
+        words=f"starting from the weights of {path}, after {begun.meta['images']} images{also}",
+    )
