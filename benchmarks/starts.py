@@ -9,7 +9,7 @@ first R-th of the samples, once and R times over: what the metrics say of fewer 
 have the distribution and the number of the reference, both have coverage 1 − (R/(R+1))^k with k neighbors: the
 chance that one of n/R samples is nearer than k of n real images. Recall of copies is 0 from R = k + 1 on: the k
 nearest neighbors of a sample are its own copies. Every row is a file in OUT; table.md has all. Without --inception
-`starts` compares pixels. TRAIN, TEST and SAMPLES are prepared datasets, or an .npz of pictures.
+pixels are compared. TRAIN, TEST and SAMPLES are prepared datasets, or an .npz of pictures.
 """
 
 import argparse
@@ -28,6 +28,7 @@ from anisodiff.io.images import to_bytes
 from anisodiff.io.records import write_json
 from anisodiff.metrics import evaluate, image_set, inception
 from anisodiff.metrics.feature_metrics import kernel_distance, prdc
+from anisodiff.metrics.features import FeatureNetwork, function_network
 from anisodiff.metrics.frechet import frechet_distance, gaussian_statistics
 from anisodiff.noise import KeyedNoise, combine
 from anisodiff.path_bound import noise_left
@@ -60,10 +61,14 @@ def states(generator: Generator, kind: str, images: Tensor, t: float) -> Tensor:
     return fit_gaussian(drawn).draw(len(images), KeyedNoise(combine(72, keys))) if kind == "gaussian" else drawn
 
 
+def features_of(options: argparse.Namespace) -> FeatureNetwork:
+    if options.inception is None:
+        return function_network("pixels", lambda images: images.flatten(1).float() / 255)
+    return inception(options.inception, device=pick_device(options.device))
+
+
 def measure(samples: Tensor, reference: Any, options: argparse.Namespace) -> dict[str, float]:
-    network = None
-    if options.inception is not None:
-        network = inception(options.inception, device=pick_device(options.device))
+    network = None if options.inception is None else features_of(options)
     found = evaluate(image_set(samples, name="samples"), reference, network=network)
     return {value.name: value.value for value in found.values if isinstance(value.value, float)}
 
@@ -86,7 +91,7 @@ def starts(options: argparse.Namespace) -> None:
 
 def repeats(options: argparse.Namespace) -> None:
     """Features are taken once; a sample that stands R times is its feature R times."""
-    network = inception(options.inception, device=pick_device(options.device))
+    network = features_of(options)
     bytes_of = [to_bytes(pictures(Path(path), options.n)) for path in (options.train, options.model)]
     real, distinct = (torch.cat([network(part)[0] for part in torch.split(x, BATCH)]) for x in bytes_of)
     reference = gaussian_statistics(real)
@@ -117,8 +122,6 @@ def main() -> None:
     options = words.parse_args()
     if options.what == "starts" and options.test is None:
         words.error("starts needs --test: images that were not trained on")
-    if options.what == "repeats" and options.inception is None:
-        words.error("repeats needs --inception: it compares features")
     options.out.mkdir(parents=True, exist_ok=True)
     (starts if options.what == "starts" else repeats)(options)
     rows = [json.loads(path.read_text()) for path in sorted(options.out.glob("*.json"))]

@@ -270,9 +270,14 @@ def test_starts_and_repeats(script, tmp_path):
     ]
     assert rows[0]["t"] < rows[-1]["t"] == 2.0
     assert len(printed.splitlines()) == 8
-    np.savez(tmp_path / "made.npz", images=rng.integers(0, 256, (16, 32, 32, 3), dtype=np.uint8))
+    np.savez(tmp_path / "made.npz", images=rng.integers(0, 256, (64, 32, 32, 3), dtype=np.uint8))
     words = ["repeats", str(tmp_path / "made.npz"), "--train", str(tmp_path / "train"), "--device", "cpu"]
-    assert "| an eighth, eight times | 16 |" in script("starts.py", *words, "--out", str(tmp_path / "again"))
+    printed = script("starts.py", *words, "--times", "1", "8", "--out", str(tmp_path / "again"))
+    names, _, *lines = ([cell.strip() for cell in line.split("|")[1:-1]] for line in printed.splitlines())
+    table = [dict(zip(names, line)) for line in lines]
+    assert [(row["distinct"], row["copies"]) for row in table] == [("64", "1"), ("8", "1"), ("8", "8")]
+    assert float(table[2]["recall"]) == 0  # a sample's five nearest neighbors are its copies
+    assert table[1]["coverage"] == table[2]["coverage"]
 
 
 def test_painted_dataset(script, tmp_path):
