@@ -9,7 +9,7 @@ first R-th of the samples, once and R times over: what the metrics say of fewer 
 have the distribution and the number of the reference, both have coverage 1 − (R/(R+1))^k with k neighbors: the
 chance that one of n/R samples is nearer than k of n real images. Recall of copies is 0 from R = k + 1 on: the k
 nearest neighbors of a sample are its own copies. Every row is a file in OUT; table.md has all. Without --inception
-pixels are compared. TRAIN, TEST and SAMPLES are prepared datasets, or an .npz of pictures.
+pixels are compared, in `repeats` means of 4×4. TRAIN, TEST and SAMPLES are prepared datasets, or an .npz of pictures.
 """
 
 import argparse
@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import avg_pool2d
 
 import anisodiff
 from anisodiff.data import is_dataset, open_dataset
@@ -63,7 +64,7 @@ def states(generator: Generator, kind: str, images: Tensor, t: float) -> Tensor:
 
 def features_of(options: argparse.Namespace) -> FeatureNetwork:
     if options.inception is None:
-        return function_network("pixels", lambda images: images.flatten(1).float() / 255)
+        return function_network("pixels", lambda images: avg_pool2d(images.float() / 255, 4).flatten(1))
     return inception(options.inception, device=pick_device(options.device))
 
 
