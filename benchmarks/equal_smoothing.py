@@ -32,7 +32,7 @@ from anisodiff.data import open_dataset
 from anisodiff.models.base import ModelOptions
 from anisodiff.models.score import ScoreModel
 from anisodiff.processes import Process
-from anisodiff.processes.removal import removed_share, strength_for
+from anisodiff.processes.removal import removed_share, diffusivity_for
 from anisodiff.samplers.grids import grid_between
 
 CASES = {
@@ -92,7 +92,7 @@ def main() -> None:
     least, grids = 50, grids_of(size, images)
     for case, (_, step) in CASES.items():
         made = partial(build, case, size)
-        a = strength_for(made, images, options.share, made(1.0).T)
+        a = diffusivity_for(made, images, options.share, made(1.0).T)
         chosen.append(setting(case, a))
         if step.startswith("exponential"):
             good = [nfe for nfe, times in grids.items() if stiffness(made(a), times) < STIFFEST]

@@ -7,7 +7,7 @@ from scipy.optimize import brentq
 import anisodiff
 from anisodiff.dct import dct2, frequencies, idct2
 from anisodiff.noise import ZeroNoise
-from anisodiff.processes.removal import removed_share, strength_for
+from anisodiff.processes.removal import removed_share, diffusivity_for
 from anisodiff.stencils.flux import edge_weights
 from tests.support.oracles import F64, at, gaussian_images
 
@@ -75,16 +75,16 @@ def test_equal_removed_signal():
 
     assert removed_share(heat(0.3), images, t) == pytest.approx(share(0.3), rel=1e-6)
     exact = brentq(lambda a: share(a) - 0.6, 1e-3, 10)
-    assert strength_for(heat, images, 0.6, t) == pytest.approx(exact, rel=2e-4)
+    assert diffusivity_for(heat, images, 0.6, t) == pytest.approx(exact, rel=2e-4)
     for step in ("signal(windows=2)", "exponential(windows=1)"):
 
         def other(a: float, step: str = step):
             return anisodiff.process("anisotropic", 8, **{**LAW, "diffusivity": a, "step": step})
 
-        found = strength_for(other, images, 0.6, t)
+        found = diffusivity_for(other, images, 0.6, t)
         assert found > exact  # edges hold against it
         assert removed_share(other(found), images, t) == pytest.approx(0.6, abs=2e-3)
     with pytest.raises(ValueError, match="share: got 1"):
-        strength_for(heat, images, 1.0, t)
+        diffusivity_for(heat, images, 1.0, t)
     with pytest.raises(ValueError, match="noise-free part of a state is not known"):
         removed_share(anisodiff.process("anisotropic", 8), images, t)

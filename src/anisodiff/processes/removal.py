@@ -35,7 +35,7 @@ def removed_share(process: Process, images: Tensor, t: float) -> float:
     return 1.0 - _energy(process.training_pair(images, when, no_noise).state) / _energy(images)
 
 
-def strength_for(build: Callable[[float], Process], images: Tensor, share: float, t: float) -> float:
+def diffusivity_for(build: Callable[[float], Process], images: Tensor, share: float, t: float) -> float:
     """a such that ``build``(a) removes ``share`` ∈ (0, 1) up to ``t``, by bisection; it must increase with a."""
     if not 0 < share < 1:
         raise ValueError(f"share: got {share:g}, expected a number in (0, 1)")
