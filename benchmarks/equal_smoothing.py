@@ -82,7 +82,7 @@ def main() -> None:
     words = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     words.add_argument("dataset")
     words.add_argument("--share", type=float, default=0.7)
-    words.add_argument("--images", type=int, default=64, help="on which the strengths are found")
+    words.add_argument("--images", type=int, default=64, help="on which the diffusivities are found")
     words.add_argument("--out", required=True)
     words.add_argument("--dry-run", action="store_true")
     place = sys.argv.index("--") if "--" in sys.argv else len(sys.argv)

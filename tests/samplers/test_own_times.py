@@ -89,12 +89,12 @@ def test_options_of_other_samplers_are_refused(word):
 @pytest.mark.parametrize(
     ("text", "name", "says"),
     [
-        ("exponential", "flow-matching", "use 'heun' or 'midpoint' or 'dopri5'"),
+        ("exponential", "flow-matching", "use 'heun', 'midpoint' or 'dopri5'"),
         ("euler", "edge-preserving", "use 'posterior'"),
         ("heun", "heat-dissipation", "use 'deblurring'"),
-        ("heun", "ve", "use 'exponential' or"),
+        ("heun", "ve", "use 'exponential', 'ode', "),
         ("pc", "heat", "noise without a drift"),
-        ("pc", "anisotropic", "use 'exponential' or"),
+        ("pc", "anisotropic", "use 'exponential', 'ode', "),
         ("pc(norms=bach)", "ve", "unknown norms 'bach'; did you mean 'batch'"),
         ("heun(grid=levels)", "flow-matching", "did you mean 'level'"),
         ("heun(rho=0)", "flow-matching", "rho must be a number from 1"),

@@ -43,7 +43,7 @@ def diffusivity_for(build: Callable[[float], Process], images: Tensor, share: fl
     while removed_share(build(high), images, t) < share:
         high *= 4
         if high > _MOST:
-            raise ValueError(f"share: got {share:g}, which this process does not remove for any strength")
+            raise ValueError(f"share: got {share:g}, which this process does not remove for any diffusivity")
     low = 0.0
     for _ in range(_ROUNDS):
         middle = 0.5 * (low + high)
