@@ -32,7 +32,7 @@ from anisodiff.data import open_dataset
 from anisodiff.models.base import ModelOptions
 from anisodiff.models.score import ScoreModel
 from anisodiff.processes import Process
-from anisodiff.processes.removal import removed_share, diffusivity_for
+from anisodiff.processes.removal import diffusivity_for, removed_share
 from anisodiff.samplers.grids import grid_between
 
 CASES = {
