@@ -1,4 +1,4 @@
-"""Every sampler against exact distributions: a table (sampler, case, order) with measured slopes, and what follows."""
+"""Every sampler against exact distributions: a table (sampler, case, order) with measured slopes."""
 
 import pytest
 import torch

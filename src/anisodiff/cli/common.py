@@ -120,10 +120,10 @@ def wrote(*paths: Path) -> None:
 
 
 def options_given(command_line: typer.Context, names: Collection[str]) -> list[str]:
-    """Those of the parameters ``names`` that the user gave, as options, also where they are the default."""
-    given = [parameter for parameter in command_line.command.params if parameter.name in names]
-    sources = {parameter.opts[0]: command_line.get_parameter_source(str(parameter.name)) for parameter in given}
-    return [option for option, source in sources.items() if source is not None and source.name == "COMMANDLINE"]
+    """The options of the parameters ``names`` that were given, also with their default values."""
+    options = {str(parameter.name): parameter.opts[0] for parameter in command_line.command.params}
+    sources = {name: command_line.get_parameter_source(name) for name in names}
+    return [options[name] for name, source in sources.items() if source is not None and source.name == "COMMANDLINE"]
 
 
 def check_suffix(option: str, path: Path | None, *suffixes: str) -> None:
