@@ -32,7 +32,7 @@ from anisodiff.data import open_dataset
 from anisodiff.models.base import ModelOptions
 from anisodiff.models.score import ScoreModel
 from anisodiff.processes import Process
-from anisodiff.processes.removal import removed_share, strength_for
+from anisodiff.processes.removal import diffusivity_for, removed_share
 from anisodiff.samplers.grids import grid_between
 
 CASES = {
@@ -82,7 +82,7 @@ def main() -> None:
     words = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     words.add_argument("dataset")
     words.add_argument("--share", type=float, default=0.7)
-    words.add_argument("--images", type=int, default=64, help="on which the strengths are found")
+    words.add_argument("--images", type=int, default=64, help="on which the diffusivities are found")
     words.add_argument("--out", required=True)
     words.add_argument("--dry-run", action="store_true")
     place = sys.argv.index("--") if "--" in sys.argv else len(sys.argv)
@@ -92,7 +92,7 @@ def main() -> None:
     least, grids = 50, grids_of(size, images)
     for case, (_, step) in CASES.items():
         made = partial(build, case, size)
-        a = strength_for(made, images, options.share, made(1.0).T)
+        a = diffusivity_for(made, images, options.share, made(1.0).T)
         chosen.append(setting(case, a))
         if step.startswith("exponential"):
             good = [nfe for nfe, times in grids.items() if stiffness(made(a), times) < STIFFEST]

@@ -30,6 +30,12 @@ def nearest(word: str, valid: Iterable[str]) -> str:
     return f"valid: {', '.join(valid[:shown])}{'' if shown == len(valid) else f', … ({len(valid)} in all)'}"
 
 
+def alternatives(words: Iterable[str]) -> str:
+    """For a message: ``a``, ``a or b``, ``a, b or c``."""
+    *others, last = words
+    return f"{', '.join(others)} or {last}" if others else last
+
+
 def number(value: Any, what: str) -> float:
     """``value`` as a float; also text such as ``3e-4``, which is not a number in YAML 1.1."""
     if isinstance(value, bool) or not isinstance(value, numbers.Real | str):

@@ -194,7 +194,7 @@ def fit_sampler(given: "Sampler", process: "Process", provided: frozenset[str] |
     missing = given.missing(process, provided)
     if missing:
         fitting = fitting_samplers(process, provided)
-        remedy = f"use {' or '.join(map(repr, fitting))}" if fitting else "no sampler fits"
+        remedy = f"use {notation.alternatives(map(repr, fitting))}" if fitting else "no sampler fits"
         raise ValueError(f"the sampler {given.name!r} needs {missing}; {remedy}")
     return given.prepared(process)
 

@@ -106,7 +106,10 @@ def test_a_conditional_model_is_told_the_cartoon(told, cartoons, command, refuse
     ):
         with pytest.raises(ValueError, match=words):
             call()
-    refused("sample", told, "--n", "2", "--steps", "4", "--out", "x.zip", *CPU, says="makes images from cartoons")
+    assert not refused(
+        "sample", told, "--n", "2", "--steps", "4", "--out", "x.zip", *CPU, says="makes images from cartoons"
+    )
+    refused("evaluate", told, "--n", "2", "--network", "none", *CPU, says="makes images from cartoons")
     Image.fromarray(pixels(3)[2, 0]).save("ramp.png")
     code, out, err = command("edit", told, "ramp.png", "--cartoon", "--steps", 4, "--out", "made", *CPU)
     assert code == 0, err

@@ -101,6 +101,8 @@ def test_the_command_degrades_solves_measures_and_goes_on(command, runs):
     assert "2 of 2 results made: 10 network evaluations" in out
     ways = [line.split("|")[1].strip() for line in out.splitlines() if line.startswith("|")]
     assert ways[2:] == ["plain", "wiener", "mean of 2", "solved"]
+    assert "means over" not in out
+    assert "- solved: mean over 2 candidates per image" in out
     assert out.splitlines()[-2:] == ["wrote solved", "wrote f.png"]
     results = ["solved/a-0000.png", "solved/a-0001.png"]
     shown = [f"{folder}/a.png" for folder in ("input", "mean", "measured", "plain", "wiener")]
@@ -114,6 +116,9 @@ def test_the_command_degrades_solves_measures_and_goes_on(command, runs):
     assert Path("solved/solved/a-0001.png").read_bytes() == before
     assert set(facts["scores"]) == {"plain", "wiener", "mean of 2", "solved"}
     assert facts["scores"]["mean of 2"]["psnr"] >= facts["scores"]["solved"]["psnr"]
+    _, out, _ = command("solve", runs("heat"), "a.png", "b.png", *words)
+    assert "- means over 2 images" in out
+    assert "candidates per image" not in out
     code, _, err = command("solve", runs("heat"), "a.png", *words, "--method", "dps")
     assert (code, err.count("\n")) == (2, 1)
     assert "solved holds other solutions: method" in err
@@ -132,7 +137,9 @@ def test_a_measurement_of_the_user_and_a_mask(command, runs):
     hole[2:5, 3:6] = 255
     save("hole.png", hole)
     words = ["photo.png", "--operator", "inpainting", "--mask", "hole.png", "--noise", 0.01, "--steps", 8, *CPU]
-    assert command("solve", runs("ve"), *words, "-o", "filled")[0] == 0
+    code, out, err = command("solve", runs("ve"), *words, "-o", "filled")
+    assert code == 0, err
+    assert "\ninpainting (mask: 9 of 64 pixels), noise 0.01: pigdm; " in f"\n{out}"
     seen = np.array(Image.open("filled/measured/photo.png"))
     assert not seen[2:5, 3:6].any()
     record = json.loads(Path("filled/solve.json").read_text())

@@ -8,9 +8,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 from anisodiff.cli import main
+from anisodiff.io.checkpoint import alone
+from anisodiff.runtime.distributed import Distributed
 from anisodiff.training import Hooks, find, train
 from anisodiff.training.preview import fit_prior
 from tests.generation.conftest import spoil
@@ -201,3 +204,22 @@ def test_two_processes_write_the_same_files_as_one(runs, tmp_path, monkeypatch, 
     work("one.zip")
     assert (tmp_path / "two.zip").read_bytes() == (tmp_path / "one.zip").read_bytes()
     assert not (tmp_path / "two.zip.parts").exists()
+
+
+def test_a_folder_in_use_ends_both_of_two_processes(runs, tmp_path, monkeypatch, capfd):
+    """Only rank 0 asks for the lock; the other must not wait for it."""
+    monkeypatch.chdir(tmp_path)
+    words = ["anisodiff", "sample", str(runs("heat")), "--n", "4", "--steps", "4", *CPU, "--out", "out"]
+
+    def work(rank: int) -> None:
+        sys.argv = words
+        with pytest.raises(SystemExit) as end:
+            main.run()
+        assert end.value.code == 2
+        Distributed(torch.device("cpu")).gather(None)  # rank 0 holds the store that the other reads
+
+    with alone(Path("out")):
+        together(work)
+    err = capfd.readouterr().err
+    line = "out is in use by another run: wait for it, or choose another folder"
+    assert sorted(err.splitlines()) == [f"anisodiff: {line}", f"anisodiff: rank 0: {line}"]

@@ -81,7 +81,7 @@ def narrow(data, tmp_path_factory):
             "reverse_drift", "posterior",
             "a model that predicts the noise; use 'exponential' or 'euler(drift=projected)'",
         ),
-        ("flow-matching", "exponential", "a process of the SPDE; use 'heun' or 'midpoint' or 'dopri5'"),
+        ("flow-matching", "exponential", "a process of the SPDE; use 'heun', 'midpoint' or 'dopri5'"),
     ],
 )  # fmt: skip
 def test_a_sampler_that_does_not_fit_names_those_that_do(narrow, kind, sampler, says):

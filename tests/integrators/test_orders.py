@@ -60,8 +60,9 @@ def euler_path(eq: Equation, steps: int, dw: torch.Tensor) -> torch.Tensor:
 def exponential_path(eq: Equation, windows: int, dw: torch.Tensor) -> torch.Tensor:
     """The exponential step with the stochastic convolution ∫e^{(A(e)−A(r))L}α2 dW taken along the fine path.
 
-    The step itself draws that integral from its exact law; here it must follow the given Brownian path, so the frozen
-    operator of a window takes the state and every α2 dW in it to the window's end, and they are summed there.
+    The step itself draws that integral from its exact distribution; here it must follow the given Brownian path, so
+    the frozen operator of a window takes the state and every α2 dW in it to the window's end, and they are summed
+    there.
     """
     step, group, u = Exponential(windows, 1e-8), FINE // windows, start(dw.shape[1])
     h, intensity = T / FINE, eq.alpha2((torch.arange(FINE, dtype=F64) + 0.5) * T / FINE)
@@ -103,7 +104,7 @@ def test_measured_orders(step, noise_anisotropy, strong, weak, batch):
     assert slope(levels, weak_errors) == pytest.approx(weak, abs=0.2)
 
 
-def test_both_steps_converge_to_the_same_law_where_explicit_steps_are_stable():
+def test_both_steps_converge_to_the_same_distribution_where_explicit_steps_are_stable():
     """α1 up to 4, 8² images: variance per DCT mode and mean image of the exponential step approach those of plain
     Euler–Maruyama (untamed, fine), the variance at first order in the windows' length; extrapolated to windows of no
     length, 2·(64 windows) − (32 windows), both are equal to them. Standard errors: of a gap in ln variance, averaged

@@ -84,7 +84,7 @@ def test_edges_outlive_flat_detail():
 
 
 def test_states_are_the_same_in_one_move_and_in_two():
-    """The path looked at in between has the law of the one that is not: same mean, variances add."""
+    """A path observed in between has the distribution of one that is not: same mean, variances add."""
     process, x0 = signal(), gaussian_images(3, 6)
     together = process.path(x0, [2.0], SILENT)[-1]
     apart = process.path(x0, [0.4, 1.3, 2.0], SILENT)[-1]
@@ -127,7 +127,7 @@ def test_explicit_steps_take_its_drift_from_the_model():
         build_sampler("ode", signal(correlation_length=0.5))
 
 
-def test_tables_know_its_noise_and_where_its_drift_jumps():
+def test_tables_hold_its_noise_and_the_jumps_of_its_drift():
     process = signal(correlation_length=0.5)
     assert process.step.jumps(process.equation) == (*(2.0 * k / 6 for k in range(6)), 2.0)
     statistics = process.estimate_statistics(gaussian_images(64, 6))

@@ -110,7 +110,7 @@ def test_isotropic_exponential_step_is_the_closed_form(windows):
     ],
     ids=["ve", "heat", "heat-correlated", "heat-exponential"],
 )
-def test_sampled_modes_have_the_closed_form_law(process):
+def test_sampled_modes_have_the_closed_form_distribution(process):
     """Kolmogorov–Smirnov for every DCT mode at a time of its own for each half of the batch."""
     exact = ClosedForm(equation=process.equation)
     x0 = image(1, 1, 4, 4).expand(6000, 1, 4, 4)
@@ -126,7 +126,7 @@ def test_sampled_modes_have_the_closed_form_law(process):
     assert min(p_values) > 0.01 / len(p_values)
 
 
-def test_transition_composes_in_law():
+def test_transition_composes_in_distribution():
     process = anisodiff.process("heat", 8)
     x0 = image(1, 1, 4, 4).expand(8000, 1, 4, 4)
     halfway = process.draw(x0, 0.8, generator(1))

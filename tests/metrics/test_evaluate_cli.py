@@ -210,9 +210,15 @@ def bad_cases(folder: Path) -> list[tuple[tuple[object, ...], str]]:
         ((*both, *TINY, "--data", "large"), "--data is the path of a named set; reference is not one"),
         ((*both, *TINY, "--images", "large"), "--images belongs to a model"),
         ((*both, *TINY, "--latent", "large"), "--latent belongs to a model, and samples holds images"),
+        *(
+            ((*both, *TINY, option, value), f"{option} belongs to a model, and samples holds images; leave it out")
+            for option, value in [("--steps", 50), ("--sampler", "ode"), ("--prior", "auto"), ("--seed", 0)]
+        ),
+        ((*both, *TINY, "--guidance-interval", "0.2,5"), "--guidance-interval belongs to a model"),
         ((*both, "--network", "none", "--metrics", "fid"), "fid does not apply: it needs a feature network"),
         ((*both, *TINY, "--metrics", "edges", "--sheet", "s.png"), "a sheet belongs to the metric memorization"),
         (("samples", *TINY), "samples is no run or model: say what to compare it with, --reference"),
+        (("rnu", "--steps", 20, *TINY), "cannot read rnu (No such file or directory): expected a run or model"),
         (("rnu", *TINY), "cannot read rnu (No such file or directory): expected a run or model"),
         ((*both, *TINY, "--json", "large"), "cannot write large: it is a folder"),
         (("-r", "reference"), "expected a run or model, or a folder, zip or npz of images"),

@@ -117,8 +117,8 @@ def test_the_density_of_training_times(name):
     model = exact_model(anisodiff.process(name, SIZE), SIZE)
     uniform = (torch.arange(200_000, dtype=F64) + 0.5) / 200_000
     drawn = draw_times(*model.time_density(mean=3.0, std=0.1, t_min=0.5), uniform)
-    law = torch.special.ndtr((torch.logit(drawn) + 1.2) / 1.2) if name == "flow-matching" else drawn
-    torch.testing.assert_close(law, uniform, rtol=0, atol=1e-6)
+    cdf = torch.special.ndtr((torch.logit(drawn) + 1.2) / 1.2) if name == "flow-matching" else drawn
+    torch.testing.assert_close(cdf, uniform, rtol=0, atol=1e-6)
     if name == "flow-matching":
         level = model.level_at(drawn[1000:-1000])
         center = -1.2 - 0.5 * (4 * model.statistics.data.double().mean()).log()

@@ -115,7 +115,7 @@ IMAGE = {
 
 
 def test_colors_are_pulled_by_what_is_known_of_them():
-    """The image alone is smoothed: per axis the drift's linear part is −λ S/V; the tables know its mean alone."""
+    """The image alone is smoothed: per axis the drift's linear part is −λ S/V; the tables hold only its mean."""
     images = colored_images(2000, 4)
     process, model = build("anisotropic", images, **IMAGE)
     t = torch.full((2000,), 0.8, dtype=F64)

@@ -22,8 +22,8 @@ LABELS = torch.tensor([0, 1])
 W = 1.7
 
 
-class Told(torch.nn.Module):
-    """A network that adds to another's answer what it is told: nothing for the null label, which is 2."""
+class Labeled(torch.nn.Module):
+    """A network that adds to another's output a term of the class: nothing for the null label, which is 2."""
 
     def __init__(self, network: torch.nn.Module) -> None:
         super().__init__()
@@ -55,7 +55,7 @@ def test_to_guide_the_network_is_to_guide_score_drift_and_image(name, options):
     options = ModelOptions(**options)
     made, images = process(name), gaussian_images(32, 4, channels=2)
     statistics = made.estimate_statistics(images, channel_pca=options.channel_pca)
-    model = ScoreModel.build(Told(Small(2)), made, statistics, options).double()
+    model = ScoreModel.build(Labeled(Small(2)), made, statistics, options).double()
     z = model.to_coordinates(images[:2] + 0.1)
     t = at(0.4 * made.T)
     own, null, view = model.given(LABELS), model, model.given(LABELS, Guidance(weight=W))
@@ -70,7 +70,7 @@ def test_to_guide_the_network_is_to_guide_score_drift_and_image(name, options):
 @pytest.mark.parametrize("word", [word for word in OWN if word != "midpoint"])
 def test_to_guide_the_network_is_to_guide_answers_of_the_baselines(word):
     model, _ = model_for(word)
-    model.network = Told(model.network)
+    model.network = Labeled(model.network)
     z, t = torch.randn(2, 1, 4, 4, dtype=F64, generator=torch.Generator().manual_seed(0)), at(0.5)
     own, null, view = model.given(LABELS), model, model.given(LABELS, Guidance(weight=W))
     torch.testing.assert_close(view.predict(z, t), guided((own.predict(z, t), null.predict(z, t))))
@@ -146,7 +146,7 @@ def test_flow_matching_of_known_classes():
     torch.testing.assert_close(found, 0.5 * (exact + 1), rtol=0, atol=1e-4)
 
 
-def test_samples_of_a_class_have_its_law():
+def test_samples_of_a_class_have_its_distribution():
     """w = 1, the stochastic sampler: mean and variance of 600 × 16 pixels of each class, within five errors."""
     made = anisodiff.process("ve", SIZE)
     model, chosen = score_model(made), build_sampler("exponential", made)
@@ -171,13 +171,13 @@ WEIGHTS = {"never": W, "always": W, "part": W, "no class": 0.0}
 
 
 def made_for(name: str, text: str):
-    """A model whose network is told classes and counts its calls, its sampler, and the NFE allowed."""
+    """A model whose network takes classes and counts its calls, its sampler, and the NFE allowed."""
     if name in OWN:
         model, chosen = model_for(name)
         nfe = {"deblurring": 300, "dopri5": 300}.get(name, 40)
     else:
         model, chosen, nfe = small_model(name), build_sampler(text, process(name)), allowed(name)
-    model.network = Told(model.network)
+    model.network = Labeled(model.network)
     return model, chosen.within(4 * nfe), nfe
 
 

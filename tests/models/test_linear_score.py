@@ -102,8 +102,8 @@ def test_propagated_power_is_that_of_drawn_states():
 
 
 def test_tamed_chain_deviates_in_proportion_to_the_step():
-    """Its law is another: the sampler integrates a drift and a noise that the chain reads at the start of each step.
-    The chain's own reverse steps, from the same one-step targets, are right at every Δt.
+    """Its distribution is another: the sampler integrates a drift and a noise that the chain reads at the start of
+    each step. The chain's own reverse steps, from the same one-step targets, are right at every Δt.
     """
     images = gaussian_images(1500, SIZE).float()
     mean = images.double().mean((0, 2, 3)).float()
@@ -120,4 +120,4 @@ def test_tamed_chain_deviates_in_proportion_to_the_step():
         steps = lm.gains(Exponential(order=1, wiener=1), model, level_grid(model, 200, 0.04))
         off.append(1 - lm.ratio_of_sums(lm.propagate(steps, start), forward, BANDS))
     assert (off[0][1:] > 0.04).all()
-    assert ((off[1] / off[0] - 0.5).abs()[2:] < 0.1).all()  # bands 0 and 1 have too few frequencies to tell
+    assert ((off[1] / off[0] - 0.5).abs()[2:] < 0.1).all()  # bands 0 and 1 have too few frequencies

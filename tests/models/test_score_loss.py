@@ -120,7 +120,7 @@ def test_scalars_are_those_of_edm():
 
 
 @pytest.mark.parametrize("case", ["heat", "gentle"])
-def test_scalars_change_what_a_network_has_to_know_and_nothing_else(case):
+def test_scalars_change_only_what_a_network_has_to_learn(case):
     """A network that makes up for the other coefficients gives the same residuals, and so the same loss."""
     name, overrides = CASES[case]
     images = gaussian_images(64, 8)
@@ -157,7 +157,7 @@ def test_modes_without_signal_have_no_more_weight_than_their_signal():
     target = (dct2(drawn.target) + model.to_coordinates(drawn.state) / c.power) / c.scale
     assert float(target.square().mean((0, 1))[silent].mean()) > 3  # their targets are mostly shape
     errors = []
-    for known in (silent, ~silent):  # a network that knows these modes' targets, and nothing else
+    for known in (silent, ~silent):  # a network that predicts the targets of these modes, and 0 elsewhere
         model.residuals = lambda z, c, key=None, labels=None, known=known: (target * known, torch.zeros_like(z))
         errors.append(float(model.loss(drawn, t).mean()))
     assert errors[0] > 0.75  # as much as their share of the signal

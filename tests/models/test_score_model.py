@@ -66,7 +66,7 @@ def test_grid_ends_where_it_should_and_keeps_the_edges():
 
 def test_gaussian_prior_has_the_terminal_moments():
     images = gaussian_images(3000, 8, channels=3).float()
-    images = images + 0.2 * images[:, :1]  # channels that know of each other
+    images = images + 0.2 * images[:, :1]  # correlated channels
     process = anisodiff.process("heat", 8)
     terminal = process.draw(images, 2.0, KeyedNoise(keys(3000, 7)))
     drawn = fit_gaussian(terminal).draw(3000, KeyedNoise(keys(3000, 8)))

@@ -93,8 +93,8 @@ def test_the_kernel_of_a_smoothing_that_ends():
             assert got == pytest.approx(quad(rate, s, t, points=inner, epsabs=0, epsrel=1e-11)[0], rel=1e-8)
 
 
-def test_statistics_know_the_end():
-    """N is ∫α2², S stands still after the end, and there is no drift to learn; isotropic, as the exact ones."""
+def test_statistics_are_constant_after_the_end_of_smoothing():
+    """N is ∫α2². After the end of smoothing S is constant, and no drift is left to learn. Exact ones split there."""
     process = anisodiff.process("cartoon", 8, smoothing=2)
     found = process.estimate_statistics(gaussian_images(64, 8).float())
     end = process.smoothing_end

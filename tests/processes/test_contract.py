@@ -36,7 +36,7 @@ class Opaque(Process):
 
 
 def test_statistics_of_simulations_are_those_of_the_closed_form():
-    """V within 4 standard errors of 600 pairs in every mode; S where it can be told from the noise; levels rise."""
+    """V within 4 standard errors of 600 pairs in every mode; S where it stands out of the noise; levels rise."""
     images = gaussian_images(600, 8).float()
     found, exact = (process.estimate_statistics(images) for process in (Opaque(), VE))
     t = torch.tensor([0.2, 0.6, 1.1], dtype=torch.float64)

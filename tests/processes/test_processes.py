@@ -82,7 +82,7 @@ def test_same_seed_same_state_and_other_seed_other_state(name, overrides):
 
 
 @every_process
-def test_a_path_has_the_law_of_draws(name, overrides):
+def test_a_path_has_the_distribution_of_draws(name, overrides):
     """At a time inside a step, reached directly and along a path with stops before it: two-sample KS per pixel."""
     process = anisodiff.process(name, 8, **overrides)
     x0 = image(1, 1, 3, 4, dtype=F64).expand(1500, 1, 3, 4)

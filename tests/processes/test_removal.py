@@ -7,16 +7,16 @@ from scipy.optimize import brentq
 import anisodiff
 from anisodiff.dct import dct2, frequencies, idct2
 from anisodiff.noise import ZeroNoise
-from anisodiff.processes.removal import removed_share, strength_for
+from anisodiff.processes.removal import diffusivity_for, removed_share
 from anisodiff.stencils.flux import edge_weights
 from tests.support.oracles import F64, at, gaussian_images
 
 SILENT = ZeroNoise(torch.zeros(4, dtype=torch.int64))
-LAW = {"diffusivity": 1.0, "intensity": "geometric(0.05, 2)", "drift_anisotropy": 0.05}
+EQUATION = {"diffusivity": 1.0, "intensity": "geometric(0.05, 2)", "drift_anisotropy": 0.05}
 
 
 def state(step: str, **changes) -> torch.Tensor:
-    process = anisodiff.process("anisotropic", 8, **{**LAW, "step": step, **changes})
+    process = anisodiff.process("anisotropic", 8, **{**EQUATION, "step": step, **changes})
     return process.training_pair(gaussian_images(4, 8), at(1.3).expand(4), SILENT).state
 
 
@@ -36,13 +36,13 @@ def test_the_weights_are_those_of_the_blurred_or_turned_image():
     x0, z = gaussian_images(4, 8), frequencies(8, 8, F64, torch.device("cpu"))
     blurred = idct2(torch.exp(-0.5 * 1.5**2 * z) * dct2(x0))
     for text, seen in (("blur=1.5", blurred), ("turned=true", x0.flip(-2, -1))):
-        process = anisodiff.process("anisotropic", 8, **{**LAW, "step": f"exponential(windows=1, {text})"})
+        process = anisodiff.process("anisotropic", 8, **{**EQUATION, "step": f"exponential(windows=1, {text})"})
         found = process.step.freeze(process.equation, None, x0, 0).weights
         for ours, exact in zip(found, edge_weights(seen, 1 / 0.05)):
             torch.testing.assert_close(ours, exact)
     both = x0 + x0.flip(-2, -1) - 0.5  # as it is when it is turned
     turned, plain = (
-        anisodiff.process("anisotropic", 8, **{**LAW, "step": f"signal(windows=3{text})"})
+        anisodiff.process("anisotropic", 8, **{**EQUATION, "step": f"signal(windows=3{text})"})
         .training_pair(both, at(1.3).expand(4), SILENT).state
         for text in ("", ", turned=true")
     )  # fmt: skip
@@ -75,16 +75,16 @@ def test_equal_removed_signal():
 
     assert removed_share(heat(0.3), images, t) == pytest.approx(share(0.3), rel=1e-6)
     exact = brentq(lambda a: share(a) - 0.6, 1e-3, 10)
-    assert strength_for(heat, images, 0.6, t) == pytest.approx(exact, rel=2e-4)
+    assert diffusivity_for(heat, images, 0.6, t) == pytest.approx(exact, rel=2e-4)
     for step in ("signal(windows=2)", "exponential(windows=1)"):
 
         def other(a: float, step: str = step):
-            return anisodiff.process("anisotropic", 8, **{**LAW, "diffusivity": a, "step": step})
+            return anisodiff.process("anisotropic", 8, **{**EQUATION, "diffusivity": a, "step": step})
 
-        found = strength_for(other, images, 0.6, t)
+        found = diffusivity_for(other, images, 0.6, t)
         assert found > exact  # edges hold against it
         assert removed_share(other(found), images, t) == pytest.approx(0.6, abs=2e-3)
     with pytest.raises(ValueError, match="share: got 1"):
-        strength_for(heat, images, 1.0, t)
+        diffusivity_for(heat, images, 1.0, t)
     with pytest.raises(ValueError, match="noise-free part of a state is not known"):
         removed_share(anisodiff.process("anisotropic", 8), images, t)

@@ -45,7 +45,7 @@ def test_targets_have_the_exact_score_as_conditional_mean(name, t):
     z = anisodiff.dct.frequencies(6, 6, F64, like.device)
     amount = process.equation.smoothing(*torch.tensor([[0.0], [t]], dtype=F64))
     power = torch.exp(-2 * amount * z) * spectrum(6) + exact.variance(like, 0.0, t)[0, 0]
-    if name == "one step":  # another law at finite Δt: its own power
+    if name == "one step":  # another distribution at finite Δt, with its own power
         power = u.square().mean(0)
     residual = target + u / power
     for h in (u, u**3):

@@ -1,4 +1,4 @@
-"""Sampler noise that respects edges: its limits, and the law of Gaussian data with the exact score."""
+"""Sampler noise that respects edges: its limits, and the distribution of Gaussian data with the exact score."""
 
 import pytest
 import torch
@@ -56,10 +56,10 @@ def test_with_all_noise_and_no_edges_it_is_the_reverse_sde(gaussian):
 
 
 @pytest.mark.parametrize(("eta", "lam"), [(1.0, 0.2), (0.5, 0.05)])
-def test_the_law_does_not_depend_on_the_noise(gaussian, eta, lam):
+def test_the_distribution_does_not_depend_on_the_noise(gaussian, eta, lam):
     """Power at t_min in bands over the exact one: nearer with more steps, with 160 within 4 % (chance: 3 %).
 
-    Without edges, λ = ∞, the law is known without chance: test_sampler_orders.py.
+    Without edges, λ = ∞, the distribution is computed without sampling: test_sampler_orders.py.
     """
     _, model, start = gaussian
     exact = model.coefficients(torch.tensor([T_MIN], dtype=F64)).power[0, 0]

@@ -129,7 +129,7 @@ def width(z: Tensor, model: Oracle, t: float) -> float:
 
 
 @pytest.mark.parametrize(("channels", "count"), [(1, 10000), (8, 2000)])
-def test_corrector_mends_a_wrong_law_up_to_its_bias(channels, count):
+def test_corrector_mends_a_wrong_distribution_up_to_its_bias(channels, count):
     """Variances 1.8 times too large become (1 + 2/d)², d = 9 and 72, to 4 %: of these 2 % are O(ε), 1 % chance."""
     model, noise = oracle(NOISE, channels=channels, intervals=8), KeyedNoise(keys(count, 3))
     z = drawn(model, 2.0, count, widen=1.8**0.5)

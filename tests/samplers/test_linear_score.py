@@ -93,8 +93,8 @@ ROWS = [(text, case, limit, first) for text, cases, limit, first in TABLE for ca
 @pytest.mark.parametrize(("text", "case", "limit", "first"), ROWS)
 def test_generated_spectrum_converges_to_the_forward_one(text, case, limit, first):
     """Within 2 % where a sampler treats the linear part exactly or at second order; those of first order are four
-    times as far off with a quarter of the steps. The flow forgets nothing: what it is off by in `windows`, where the
-    tables are measured on 600 images, is their own error, summed up over the whole way.
+    times as far off with a quarter of the steps. The flow keeps every error: in `windows`, where the
+    tables are measured on 600 images, it is off by their own error, summed up over all times.
     """
     process, model = build(case)
     chosen = build_sampler(text, process)

@@ -129,7 +129,7 @@ def test_samples_are_near_to_the_data(name):
     assert {text: found[text] for text, _, limit in LIMITS[name] if found[text] >= limit} == {}
 
 
-def test_distance_tells_a_mixture_from_its_gaussian():
+def test_distance_separates_a_mixture_from_its_gaussian():
     x = mixture(4000, 12).flatten(1)
     g = torch.randn(2000, x.shape[1], generator=torch.Generator().manual_seed(0))
     gaussian = x.mean(0) + g @ torch.linalg.cholesky(torch.cov(x.mT)).mT

@@ -89,12 +89,12 @@ def test_options_of_other_samplers_are_refused(word):
 @pytest.mark.parametrize(
     ("text", "name", "says"),
     [
-        ("exponential", "flow-matching", "use 'heun' or 'midpoint' or 'dopri5'"),
+        ("exponential", "flow-matching", "use 'heun', 'midpoint' or 'dopri5'"),
         ("euler", "edge-preserving", "use 'posterior'"),
         ("heun", "heat-dissipation", "use 'deblurring'"),
-        ("heun", "ve", "use 'exponential' or"),
+        ("heun", "ve", "use 'exponential', 'ode', "),
         ("pc", "heat", "noise without a drift"),
-        ("pc", "anisotropic", "use 'exponential' or"),
+        ("pc", "anisotropic", "use 'exponential', 'ode', "),
         ("pc(norms=bach)", "ve", "unknown norms 'bach'; did you mean 'batch'"),
         ("heun(grid=levels)", "flow-matching", "did you mean 'level'"),
         ("heun(rho=0)", "flow-matching", "rho must be a number from 1"),
@@ -180,7 +180,7 @@ def test_flow_matching_steps_where_it_was_trained(word):
         model, chosen = exact_model(process, SIZE), build_sampler(word, process)
         torch.testing.assert_close(chosen.times(model, 2 * steps, t_min=1e-5), torch.tensor(want, dtype=F64))
         assert chosen.grid == {"skewed": "level", "uniform": "uniform"}[process.density]
-    for t_max, nfe in ((1e-4, 12), (0.995, 12), (0.3, 2)):  # edits begin where they are told to
+    for t_max, nfe in ((1e-4, 12), (0.995, 12), (0.3, 2)):  # edits begin at t_max
         times = chosen.times(model, nfe, t_min=1e-5, t_max=t_max)
         assert float(times[0]) == pytest.approx(t_max)
         assert (times.diff() < 0).all()

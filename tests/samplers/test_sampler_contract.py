@@ -108,7 +108,7 @@ def test_names():
         ("ve", "euler(drift=projcted)", "did you mean 'projected'?"),
         ("ve", "euler(norm=imge)", "did you mean 'image'?"),
         ("windows", "ancestral", "a closed-form process (step=exact); use 'exponential'"),
-        ("windows", "heun", "use 'exponential' or 'ode' or 'multistep' or 'churn' or 'euler'"),
+        ("windows", "heun", "use 'exponential', 'ode', 'multistep', 'churn' or 'euler'"),
         ("ve", "churn(eta=2)", "eta must be a number from 0 to 1, got 2"),
         ("anisotropic noise", "heun", "a model that predicts the velocity; use 'euler'"),
         ("anisotropic noise", "exponential", "isotropic noise (noise_anisotropy=infinite); use 'euler'"),

@@ -1,4 +1,4 @@
-"""Every sampler against exact laws: a table (sampler, case, order) with measured slopes, and what follows from it."""
+"""Every sampler against exact distributions: a table (sampler, case, order) with measured slopes."""
 
 import pytest
 import torch
@@ -66,7 +66,7 @@ ROWS = [(sampler, name, order) for sampler, names, order in TABLE for name in na
 
 @pytest.mark.parametrize(("sampler", "name", "order"), ROWS, ids=[f"{s}-{n}" for s, n, _ in ROWS])
 def test_measured_orders(sampler, name, order):
-    """Mean and covariance of the generated law, exactly propagated, against the exact ones."""
+    """Mean and covariance of the generated distribution, exactly propagated, against the exact ones."""
     levels = [24, 96] if order == 2 else [16, 64]
     found = [error(case(name), sampler, n) for n in levels]
     assert order - 0.2 < slope(levels, [both[1] for both in found]) < order + 0.5
@@ -77,7 +77,7 @@ def test_measured_orders(sampler, name, order):
 
 @pytest.mark.parametrize(("name", "limit"), [("noise", 0.01), ("heat", 0.04), ("windows", 0.04)])
 def test_images_have_mean_and_covariance_of_the_data(name, limit):
-    """t_min = 0.01: E[x0 | u] has the law of x0 but for what the noise that is left hides of it."""
+    """t_min = 0.01: E[x0 | u] has the distribution of x0 but for what the remaining noise hides of it."""
     model, sampler = case(name), Exponential()
     image = propagated(model, sampler, sampler.times(model, 97, t_min=0.01))[1]
     mean, covariance = data(*model.law.shape[:2])

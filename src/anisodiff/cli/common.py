@@ -1,5 +1,6 @@
 """What several verbs share: options, processes from a name or a file, progress with remaining time."""
 
+from collections.abc import Collection
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -118,11 +119,17 @@ def wrote(*paths: Path) -> None:
         typer.echo(f"wrote {path}")
 
 
+def options_given(command_line: typer.Context, names: Collection[str]) -> list[str]:
+    """The options of the parameters ``names`` that were given, also with their default values."""
+    options = {str(parameter.name): parameter.opts[0] for parameter in command_line.command.params}
+    sources = {name: command_line.get_parameter_source(name) for name in names}
+    return [options[name] for name, source in sources.items() if source is not None and source.name == "COMMANDLINE"]
+
+
 def check_suffix(option: str, path: Path | None, *suffixes: str) -> None:
     """The file of an option, where it is given, must end in one of some suffixes."""
     if path is not None and path.suffix.lower() not in suffixes:
-        ends = ", ".join(suffixes[:-1]) + " or " * (len(suffixes) > 1) + suffixes[-1]
-        raise ValueError(f"{option} must end in {ends}, got {path}")
+        raise ValueError(f"{option} must end in {notation.alternatives(suffixes)}, got {path}")
 
 
 def check_distinct(**paths: Path | None) -> None:

@@ -25,10 +25,13 @@ BITS = {"cuda": 2000, "cpu": 100}
 """Images whose bits are measured, in the same way."""
 BATCHES = {"cuda": (256, 256), "cpu": (64, 8)}
 """Images measured and generated at a time, unless --batch is given: few on a CPU, so that progress is seen soon."""
+OF_MODELS = ("steps", "sampler", "prior", "classes", "guidance", "interval", "images", "seed", "latent")
+"""Parameters that say how a model generates."""
 T = TypeVar("T")
 
 
 def evaluate(
+    command_line: typer.Context,
     samples: Path | None = typer.Argument(
         None, metavar="MODEL|IMAGES", help="Measure a run or model, or a folder, zip or npz."),
     reference: str | None = typer.Option(
@@ -107,11 +110,11 @@ def evaluate(
         raise ValueError("expected a run or model, or a folder, zip or npz of images, to measure")
     model = is_model(samples)
     guided = common.guidance(guidance, interval)
-    of_models = {"--class": classes, "--guidance": guided.acts or None, "--images": images, "--latent": latent}
-    if not model and (wrong := [option for option, value in of_models.items() if value is not None]):
-        raise ValueError(f"{wrong[0]} belongs to a model, and {samples} holds images; leave it out")
-    if not model and reference is None:
+    if not model:
         existing(samples, "a run or model, or a folder, .zip or .npz of images")
+        if wrong := common.options_given(command_line, OF_MODELS):
+            raise ValueError(f"{wrong[0]} belongs to a model, and {samples} holds images; leave it out")
+    if not model and reference is None:
         raise ValueError(f"{samples} is no run or model: say what to compare it with, --reference NAME/SPLIT or PATH")
     choice = feature_network.Choice(
         name=network, weights=weights, given=given, tf32=tf32, download=download, trust_code=trust_code

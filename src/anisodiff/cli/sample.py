@@ -72,6 +72,7 @@ def sample(
         checkpoint, distributed.device, images, compile=compile, precision=precision, trust_code=trust_code,
         latent=latent, say=say,
     )  # fmt: skip
+    generator.check_condition(None, len(seed_list))
     if compile and distributed.device.type != "cuda":
         say(f"--compile has no effect on {distributed.device.type}")
     config = SamplingConfig(steps=steps, sampler=sampler, prior=prior, classes=classes, guidance=guided, batch=batch)

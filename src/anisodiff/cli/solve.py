@@ -127,5 +127,6 @@ def _show(scores: Mapping[str, Mapping[str, float]], pictures: int, candidates: 
     table += [
         [estimate, *(f"{values[name]:.{digits[name]}f}" for name in names)] for estimate, values in scores.items()
     ]
-    note = f"means over {pictures} images; solved: over {candidates} candidates of each"
-    show_table(table, table, [note])
+    notes = [f"means over {pictures} images"] * (pictures > 1)
+    notes += [f"solved: mean over {candidates} candidates per image"] * (candidates > 1)
+    show_table(table, table, notes)

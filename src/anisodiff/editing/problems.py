@@ -89,7 +89,9 @@ class Problem:
         """What will be done."""
         reverse = self.config.reverse_process(self.generator)
         how = f"{self.config.how}; {reverse.sampler}, {reverse.nfe} NFE"
-        return f"{self.operator}, noise {self.config.noise:g}: {how}"
+        mask = getattr(self.operator, "mask", None)
+        hole = "" if mask is None else f" (mask: {int(mask.sum())} of {mask.numel()} pixels)"
+        return f"{self.operator}{hole}, noise {self.config.noise:g}: {how}"
 
     def paths(self, out: Path, name: str) -> list[Path]:
         """The results of a picture, one for every seed."""

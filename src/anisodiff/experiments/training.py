@@ -122,8 +122,8 @@ def train_under(config: TrainConfig, place: Place, study: Study, *, start: str |
         say(f"{place.training}: {error}")
         return True
     finally:
-        gc.collect()  # recorded graphs hold memory that the next one needs
         if device.type == "cuda":
+            gc.collect()  # recorded graphs hold memory that the next training needs
             torch.cuda.empty_cache()
     if not (outcome.finished or watch.enough):
         if not deadline.over():

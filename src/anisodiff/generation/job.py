@@ -9,7 +9,7 @@ import shutil
 import time
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -165,7 +165,8 @@ def write_samples(
                 folder.remove()
         say(f"{out} is already there, made in the same way: nothing to do")
         return outcome(0, 0)
-    with alone(folder.path) if distributed.leads else nullcontext():
+    with ExitStack() as held:
+        distributed.agree(lambda: held.enter_context(alone(folder.path)))
         todo: set[int] = distributed.agree(missing)
         size = max(1, min(size, len(seeds)))
         # batches of all seeds, not of the missing ones: rounding depends on the batch, and a restart must give the

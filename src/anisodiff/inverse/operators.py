@@ -115,11 +115,11 @@ class Inpainting(LinearOperator):
 
     name: ClassVar[str] = "inpainting"
 
-    hole: int = 0
+    hole: int = field(default=0, metadata={"unless_default": True})
     """Side of a centered square, in pixels."""
-    missing: float = 0.0
+    missing: float = field(default=0.0, metadata={"unless_default": True})
     """Share of pixels, drawn with ``seed``."""
-    seed: int = 0
+    seed: int = field(default=0, metadata={"unless_default": True})
     mask: Tensor | None = field(default=None, metadata={"identity": False})
     """Bool [1, H, W], True: unknown, as in editing; not in the notation."""
 

@@ -29,6 +29,7 @@ from anisodiff.io.atomic import leaving_nothing, locked, sync_folder
 from anisodiff.io.eight_bits import restored
 from anisodiff.io.records import RecordKind, read_json
 from anisodiff.io.schema import anything, fields, number, optional, require, rows, table, text, whole
+from anisodiff.notation import alternatives
 from anisodiff.pretrained import SHIPPED, shipped
 
 MANIFEST = RecordKind("anisodiff checkpoint", 2, shape=fields(files=table(text)))
@@ -143,7 +144,7 @@ def find(path: str | Path, say: Callable[[str], None] = lambda _: None) -> Check
     """The checkpoint at ``path``: its own folder, a run (its newest), a shipped name, or ``hub:OWNER/NAME``."""
     path = hub.fetch(path) if hub.is_hub(path) else shipped(path) or Path(path)
     if not path.is_dir():
-        names = " or ".join(SHIPPED)
+        names = alternatives(SHIPPED)
         raise ValueError(
             f"no such folder: {path}; expected that of a run or a checkpoint, the name {names}, or hub:OWNER/NAME"
         )

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anisodiff.io import pickles
+from anisodiff.notation import alternatives
 
 
 class _DType:
@@ -42,7 +43,7 @@ class PickledArray:
         data = data.encode("latin1") if isinstance(data, str) else data
         known = isinstance(dtype, _DType) and dtype.code in self.codes and dtype.order in ("|", "<")
         if not (known and isinstance(data, bytes) and isinstance(shape, tuple)):
-            raise pickle.UnpicklingError(f"an array that is not plain {' or '.join(self.codes)}")
+            raise pickle.UnpicklingError(f"an array that is not plain {alternatives(self.codes)}")
         kind = np.dtype(dtype.code).newbyteorder("<")
         if not (all(isinstance(n, int) and n >= 0 for n in shape) and math.prod(shape) * kind.itemsize == len(data)):
             raise pickle.UnpicklingError("an array whose shape does not fit its bytes")

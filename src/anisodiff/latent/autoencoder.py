@@ -20,6 +20,7 @@ from anisodiff.io.checkpoint import require_finite
 from anisodiff.io.records import read_json
 from anisodiff.io.schema import Shape, fields, number, optional, require, rows, text, whole
 from anisodiff.io.tensor_files import get_tensors, sha256
+from anisodiff.notation import alternatives
 
 CONFIG, WEIGHTS = "config.json", "diffusion_pytorch_model.safetensors"
 TILE = 512
@@ -82,7 +83,7 @@ def describe(name: str | Path, *, online: bool) -> Description:
     config = read_json(folder / CONFIG)
     kind = str(config.get("_class_name"))
     if kind not in _KINDS:
-        raise ValueError(f"{folder / CONFIG}: got the class {kind!r}, expected {' or '.join(_KINDS)}")
+        raise ValueError(f"{folder / CONFIG}: got the class {kind!r}, expected {alternatives(_KINDS)}")
     key, shape = _KINDS[kind]
     require(_COMMON, config, folder / CONFIG)
     require(shape, config, folder / CONFIG)

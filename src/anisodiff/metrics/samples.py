@@ -199,6 +199,7 @@ def generate_samples(
     model: Generator, name: str, n: int, *, seed: int, config: SamplingConfig, context: Context
 ) -> Samples:
     """``n`` samples that ``model`` generates while they are measured."""
+    model.check_condition(None, n)
     start, reverse = model.named_prior(config.prior_name), model.reverse_process(config)
     context.say(f"{name}: {n} samples, {reverse.sampler} NFE {reverse.nfe}; prior: {start.description}")
     classes = None

@@ -35,7 +35,7 @@ def removed_share(process: Process, images: Tensor, t: float) -> float:
     return 1.0 - _energy(process.training_pair(images, when, no_noise).state) / _energy(images)
 
 
-def strength_for(build: Callable[[float], Process], images: Tensor, share: float, t: float) -> float:
+def diffusivity_for(build: Callable[[float], Process], images: Tensor, share: float, t: float) -> float:
     """a such that ``build``(a) removes ``share`` ∈ (0, 1) up to ``t``, by bisection; it must increase with a."""
     if not 0 < share < 1:
         raise ValueError(f"share: got {share:g}, expected a number in (0, 1)")
@@ -43,7 +43,7 @@ def strength_for(build: Callable[[float], Process], images: Tensor, share: float
     while removed_share(build(high), images, t) < share:
         high *= 4
         if high > _MOST:
-            raise ValueError(f"share: got {share:g}, which this process does not remove for any strength")
+            raise ValueError(f"share: got {share:g}, which this process does not remove for any diffusivity")
     low = 0.0
     for _ in range(_ROUNDS):
         middle = 0.5 * (low + high)

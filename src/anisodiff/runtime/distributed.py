@@ -105,31 +105,27 @@ class Distributed:
         return found
 
     def agree(self, choose: Callable[[], Any]) -> Any:
-        """The value that ``choose`` returns on rank 0; its ValueError is raised in all processes.
+        """The value that ``choose`` returns on rank 0. If it fails, the others raise a ValueError with its message.
 
         The others ask the store that the processes met at, not a collective, which would time out after ten minutes:
         rank 0 may take an hour to read all images.
         """
-        answer: list[Any] = [None, None]
-        if self.leads:
-            try:
-                answer[0] = choose()
-            except ValueError as error:
-                answer[1] = error
-        if self.world > 1:
-            answer = self._passed_on(answer)
-        if answer[1] is not None:
-            raise answer[1]
-        return answer[0]
-
-    def _passed_on(self, answer: list[Any]) -> list[Any]:
+        if self.world == 1:
+            return choose()
         store, key = dist.distributed_c10d._get_default_store(), f"anisodiff/{next(_NUMBERS)}"
         if self.leads:
-            store.set(key, pickle.dumps(answer).hex())
-            return answer
+            try:
+                chosen = choose()
+            except Exception as error:  # its text only: not every error can be pickled
+                store.set(key, pickle.dumps((None, str(error) or type(error).__name__)).hex())
+                raise
+            store.set(key, pickle.dumps((chosen, None)).hex())
+            return chosen
         store.wait([key], PATIENCE)
-        found: list[Any] = pickle.loads(bytes.fromhex(store.get(key).decode()))  # written by rank 0 of this very run
-        return found
+        chosen, failure = pickle.loads(bytes.fromhex(store.get(key).decode()))  # written by rank 0 of this very run
+        if failure is not None:
+            raise ValueError(f"rank 0: {failure}")
+        return chosen
 
 
 def _leave() -> None:

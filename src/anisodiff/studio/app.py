@@ -15,6 +15,7 @@ from fastapi.responses import JSONResponse, Response, StreamingResponse
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
+from anisodiff.notation import alternatives
 from anisodiff.processes.config import KEYS
 from anisodiff.studio import design, generate, pages, requests, strokes
 from anisodiff.studio.guard import Access, Guard, TooLarge
@@ -226,7 +227,7 @@ def _add_work(app: FastAPI, held: list[Studio]) -> None:
     async def export(kind: str, asked: requests.Shown, request: Request) -> Response:
         studio = held[0]
         if kind not in EXPORTS:
-            return _refused(f"unknown kind {kind!r}; expected {' or '.join(EXPORTS)}", 404)
+            return _refused(f"unknown kind {kind!r}; expected {alternatives(EXPORTS)}", 404)
 
         def work(job: Job) -> None:
             image = studio.pictures.get(asked.picture, (asked.size, asked.size))

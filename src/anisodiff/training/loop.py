@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -83,7 +83,8 @@ def train(
         distributed.agree(lambda: verify_latents(latents, partial(hooks.progress, "checking the latents")))
     for line in said:
         hooks.say(line)
-    with alone(Path(output)) if distributed.leads else nullcontext(), memory_in_one_line(config, distributed.world):
+    with ExitStack() as held, memory_in_one_line(config, distributed.world):
+        distributed.agree(lambda: held.enter_context(alone(Path(output))))
         run = _Run(plan, dataset, latents, Path(output), distributed, hooks)
         run.readout.began = begin if hooks.began is None else hooks.began
         run.set_up(resume, start)
@@ -117,8 +118,9 @@ class _Run:
     def set_up(self, resume: bool, start: str | Path | None) -> None:
         """Build model and stepper: from a checkpoint of the run, from ``start``, or anew."""
         saved, device = self._saved(resume), self.distributed.device
-        if self.distributed.leads:
-            update_run(self.run, self.config, self.dataset.path, start=start, begun=saved is not None)
+        self.distributed.agree(
+            lambda: update_run(self.run, self.config, self.dataset.path, start=start, begun=saved is not None)
+        )
         begun = None if saved is not None or start is None else load_start(start, self.plan, self.about)
         if saved is not None:
             statistics = statistics_from(saved.tensors("model"), device)
