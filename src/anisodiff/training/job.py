@@ -16,7 +16,7 @@ from anisodiff.networks import own
 from anisodiff.registry import DEFAULT_PROCESS
 from anisodiff.runtime.distributed import Distributed
 from anisodiff.runtime.progress import StageProgress
-from anisodiff.training.config import scaled
+from anisodiff.training.config import TrainConfig, scaled
 from anisodiff.training.hooks import TrainingOutcome
 from anisodiff.training.loop import train
 from anisodiff.training.model import Plan
@@ -83,41 +83,53 @@ def job_of(request: Request) -> Job:
     continued = request.saved if request.begun or request.only_output else None
     if continued is not None and "network" in changes:
         changes["network"] = own.again(changes["network"], continued.config.network)
-    if run is None and not request.recipe and continued is not None:  # keep what was picked
+    if run is None and request.recipe:
+        run = RunDescription(config=recipe(request.recipe))
+    if run is None and continued is not None:  # keep what was picked
         run = continued
         if request.process:
             changes.setdefault("process.preset", request.process)
     request = replace(request, changes=changes)
-    if run is not None:
-        job = _described(run, request)
-    else:
-        job = _from_recipe(request) if request.recipe else _picked(request)
+    job = _picked(request) if run is None else _described(run, request)
     if job.dataset is None:
         return job
     return job._replace(run=replace(job.run, config=with_classes(job.run.config, job.dataset)))
 
 
-def _from_recipe(request: Request) -> Job:
-    config = scaled(recipe(request.recipe), request.changes)
-    if request.begun and request.saved is not None and "warm_up" not in request.changes:
-        config = replace(config, warm_up=request.saved.config.warm_up)  # a longer run has the one that it began with
-    archive = f" ({config.dataset}'s archive, or a prepared dataset)" if config.dataset else ""
-    run = RunDescription(config=config, data=_path(request), start=request.start, holdout=request.holdout)
-    return _with_data(run, request, f"no data for {request.recipe}: give --data PATH{archive}")
-
-
 def _described(run: RunDescription, request: Request) -> Job:
-    """For config.yaml of a run or a file like it."""
-    # a run that goes on keeps its warm-up
-    config = run.config.changed(request.changes) if request.begun else scaled(run.config, request.changes)
+    """For a recipe, config.yaml of a run, or a file like it."""
     where, remedy = request.file or request.output, "give the images" if request.python else "give --data PATH"
     if request.data is not None:
         run = replace(run, data=_path(request), heldout=None)
     elif run.data is not None and not run.data.exists():
         raise ValueError(f"the images of {where} are not at {run.data}: {remedy}")
-    start, holdout = request.start or run.start, request.holdout or run.holdout
-    run = replace(run, config=config, start=start, holdout=holdout)
-    return _with_data(run, request, f"{where} names no data: {remedy}")
+    config, start, holdout = _changed(run.config, request), request.start or run.start, request.holdout or run.holdout
+    run, request = replace(run, config=config, start=start, holdout=holdout), replace(request, holdout=holdout)
+    Plan.of(config)  # contradictions show before hours of preparing
+    data = run.data if request.data is None else request.data
+    if data is None:
+        if request.dry:
+            return Job(run, None)
+        archive = f" ({config.dataset}'s archive, or a prepared dataset)" if request.recipe and config.dataset else ""
+        none = f"no data for {request.recipe}" if request.recipe else f"{where} names no data"
+        raise ValueError(f"{none}: {remedy}{archive}")
+    images = _opened(data, request, "" if request.python else config.dataset, labels=bool(config.classes))
+    if request.resume and not request.dry:
+        if request.begun:
+            request.say(f"continuing the run in {request.output}")
+        elif request.only_output:
+            request.say(f"starting the run that {request.output / NAME} describes")
+    return _prepared(run, images, request)
+
+
+def _changed(config: TrainConfig, request: Request) -> TrainConfig:
+    """The config with the changes; a run that goes on keeps its warm-up."""
+    if request.begun and not request.recipe:
+        return config.changed(request.changes)
+    made = scaled(config, request.changes)
+    if not request.begun or request.saved is None or "warm_up" in request.changes:
+        return made
+    return replace(made, warm_up=request.saved.config.warm_up)
 
 
 def _picked(request: Request) -> Job:
@@ -156,24 +168,6 @@ def _opened(data: Path | Source, request: Request, name: str = "", *, labels: bo
     if not is_dataset(data):
         return named_source(name, data) if name else open_source(data, labels=labels)
     return source_of(data, request.output) if is_cut(data, request.output, request.holdout) else open_dataset(data)
-
-
-def _with_data(run: RunDescription, request: Request, missing: str) -> Job:
-    """The images of a run; ``missing``: the error where there are none, unless it is a dry run."""
-    Plan.of(run.config)  # contradictions show before hours of preparing
-    request, data = replace(request, holdout=run.holdout), run.data if request.data is None else request.data
-    if data is None:
-        if not request.dry:
-            raise ValueError(missing)
-        return Job(run, None)
-    name = "" if request.python else run.config.dataset
-    images = _opened(data, request, name, labels=bool(run.config.classes))
-    if request.resume and not request.dry:
-        if request.begun:
-            request.say(f"continuing the run in {request.output}")
-        elif request.only_output:
-            request.say(f"starting the run that {request.output / NAME} describes")
-    return _prepared(run, images, request)
 
 
 def _prepared(run: RunDescription, images: Dataset | Source, request: Request) -> Job:
