@@ -250,6 +250,8 @@ def test_a_dry_run_says_what_would_become_of_the_run_there(train_command, tmp_pa
         real = train_command(*words, *more, settings=TINY)
         assert bool(real.exit_code) == ("refused" in line), real.output
     assert steps <= {path.name for path in (tmp_path / "run" / "checkpoints").iterdir()}
+    named = train_command("train", "--network", "tiny", *CPU, "--dry-run")  # it keeps its arguments
+    assert "this command would continue it" in named.output
     shutil.rmtree(tmp_path / "run" / "checkpoints")  # the images alone are in the way, too
     words = ("train", "heat", "--data", "others", *CPU, "--images", 4)
     told = train_command(*words, "--dry-run", settings=TINY).output

@@ -34,7 +34,8 @@ _LONG = 14 * 86400.0
 def measured(job: Job, request: Request) -> tuple[Estimate, list[str]]:
     """The estimate, and what else there is to say."""
     config, dataset, device = job.run.config, job.dataset, request.device
-    said = notes(config, _count(job, request.output))
+    count = _count(job, request.output)
+    said = notes(config, count)
     few = torch.rand(64, *config.state_shape, generator=torch.Generator().manual_seed(0))
     if dataset is not None:
         check_data(config, dataset)
@@ -49,7 +50,7 @@ def measured(job: Job, request: Request) -> tuple[Estimate, list[str]]:
     found = estimate(config, device, few, said.append)
     if config.latent:
         request.tell("timing the autoencoder", 0, None)
-        encoding, lines = _encoding(job, device)
+        encoding, lines = _encoding(job, device, count)
         said += lines
         found = replace(found, seconds_encoding=encoding, seconds_in_all=found.seconds_in_all + encoding)
     return found, said + _foreseen(job, request)
@@ -62,9 +63,9 @@ def _count(job: Job, output: Path) -> int | None:
     return len(job.source) - (aside_of(job.run.holdout, output, len(job.source)) or 0)
 
 
-def _encoding(job: Job, device: torch.device) -> tuple[float, list[str]]:
-    """Seconds to encode the images that are not encoded yet, and what to say of the autoencoder."""
-    config, images = job.run.config, job.dataset or job.source
+def _encoding(job: Job, device: torch.device, count: int | None) -> tuple[float, list[str]]:
+    """Seconds to encode ``count`` images, if they are not encoded yet, and what to say of the autoencoder."""
+    config = job.run.config
     try:
         found = find_autoencoder(config)
         said = other_size(found, config.size)
@@ -73,9 +74,9 @@ def _encoding(job: Job, device: torch.device) -> tuple[float, list[str]]:
         seconds = encoding_seconds(config, device)
     except ValueError as error:
         return 0.0, [f"encoding the images is not in these times: {error}"]
-    if images is None:
+    if count is None:
         return 0.0, [*said, f"encoding, once, is not in these times: {about(1000 * seconds)} per thousand images"]
-    return seconds * len(images), said
+    return seconds * count, said
 
 
 def _foreseen(job: Job, request: Request) -> list[str]:
