@@ -14,6 +14,7 @@ import anisodiff
 from anisodiff.cli import names
 from anisodiff.cli.main import VERBS
 from anisodiff.data import NAMED
+from anisodiff.training.autoencoder import AutoencoderConfig
 from anisodiff.training.config import ELSEWHERE, FIELDS
 from anisodiff.training.recipes import RECIPES
 
@@ -125,6 +126,7 @@ def test_names_that_are_listed_and_completed_are_all_there_are():
     assert set(names.RECIPES) == set(RECIPES)
     assert set(names.DATASETS) == set(NAMED)
     assert {key: key for key in FIELDS} | ELSEWHERE == names.SETTINGS
+    assert tuple(AutoencoderConfig.__dataclass_fields__) == names.AUTOENCODER_KEYS
 
 
 def test_threads_sleep_while_they_wait_unless_the_user_says_otherwise():

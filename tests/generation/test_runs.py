@@ -93,6 +93,27 @@ def test_a_run_that_ended_while_it_prepared_its_images_continues(folder, tmp_pat
     assert read_run(tmp_path / "run").data == tmp_path / "run" / "data"
 
 
+def test_a_run_that_has_not_begun_takes_keys(folder, tmp_path):
+    """A network given by its name keeps its arguments, and a process is one key of many."""
+    write_run(tmp_path / "run", RunDescription(config=tiny(images=4), data=folder))
+    made = anisodiff.train(output=tmp_path / "run", network="small", process="ve", device="cpu").plan.config
+    assert made == tiny(images=4, process="ve")
+    write_run(tmp_path / "none", RunDescription(config=tiny()))
+    with pytest.raises(ValueError, match="none names no data: give the images"):
+        anisodiff.train(output=tmp_path / "none", device="cpu")
+    write_run(tmp_path / "gone", RunDescription(config=tiny(), data=tmp_path / "nowhere"))
+    with pytest.raises(ValueError, match=r"the images of .*gone are not at .*nowhere: give the images"):
+        anisodiff.train(output=tmp_path / "gone", device="cpu")
+
+
+def test_a_recipe_takes_images_of_ones_own(folder, tmp_path):
+    """A command line wants the set the recipe is made for; an argument may be anything of the right size."""
+    config = tiny(images=4, dataset="cifar10")
+    assert anisodiff.train(folder, tmp_path / "run", config=config, device="cpu").plan.config == config
+    with pytest.raises(ValueError, match="cannot read nowhere"):
+        anisodiff.train("nowhere", tmp_path / "other", config=config, device="cpu")
+
+
 def test_grids_are_seen(data, tmp_path):
     seen, settings = [], {**FEW, "sample_every": 8, "process": "ve"}
     anisodiff.train(data, tmp_path / "run", on_grid=lambda *grid: seen.append(grid), device="cpu", **settings)
@@ -109,6 +130,7 @@ def test_a_config_is_taken_as_it_is_and_keys_change_it(data, tmp_path):
     assert changed.plan.config == tiny(images=4, lr=1e-4, seed=3)
     with pytest.raises(ValueError, match="the data are 1×8×8"):
         anisodiff.train(data, tmp_path / "three", config=TrainConfig(), device="cpu")
+    assert not (tmp_path / "three").exists()
 
 
 def test_a_process_with_its_keys(data, tmp_path):

@@ -246,14 +246,18 @@ def test_a_dry_run_says_what_would_become_of_the_run_there(train_command, tmp_pa
         assert told.exit_code == 0, told.output
         (line,) = (line for line in told.output.splitlines() if "holds a run" in line)
         assert says in line, line
+        assert line.count("choose another") == ("refused" in line), line
         real = train_command(*words, *more, settings=TINY)
         assert bool(real.exit_code) == ("refused" in line), real.output
     assert steps <= {path.name for path in (tmp_path / "run" / "checkpoints").iterdir()}
+    named = train_command("train", "--network", "tiny", *CPU, "--dry-run")  # it keeps its arguments
+    assert "this command would continue it" in named.output
     shutil.rmtree(tmp_path / "run" / "checkpoints")  # the images alone are in the way, too
     words = ("train", "heat", "--data", "others", *CPU, "--images", 4)
     told = train_command(*words, "--dry-run", settings=TINY).output
     assert "# without --dry-run this command would be refused (" in told
     assert "data holds another dataset" in told
+    assert told.count("choose another") == 1
     assert train_command(*words, settings=TINY).exit_code == 1
 
 
@@ -297,6 +301,10 @@ def test_small_sets_are_told(train_command, tmp_path):
     photos(tmp_path)
     told = train_command("train", "heat", "--data", "photos", *CPU, "--images", 4, settings=TINY)
     assert "12 images: the model will memorize them" in told.output
+    words = ("train", "heat", "--data", "photos", *CPU, "--dry-run", "-o", "other")
+    assert "# 12 images: the model will memorize them" in train_command(*words, settings=TINY).output
+    words = (*words, "--holdout", 2)
+    assert "# 10 images: the model will memorize them" in train_command(*words, settings=TINY).output
     assert "measuring the preconditioning on 12 images, 32 draws in all" in told.output
     told = train_command("train", "-o", "run", "--images", 0, *CPU)
     assert "memorize" not in told.output

@@ -3,57 +3,69 @@
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any
 
 import torch
 import typer
 import yaml
 
-from anisodiff.cli.train_job import Command, Job, job_of
-from anisodiff.data import Source
+from anisodiff.data import read_images
 from anisodiff.data.guessing import blurred
 from anisodiff.data.latents import open_latents
-from anisodiff.data.splitting import check_run
-from anisodiff.io.checkpoint import find, folder_of
+from anisodiff.data.splitting import aside_of, check_run
+from anisodiff.io.checkpoint import find
 from anisodiff.io.tensor_files import sha256
 from anisodiff.latent.autoencoder import WEIGHTS
+from anisodiff.registry import is_ncsnpp
 from anisodiff.runtime.durations import about
-from anisodiff.runtime.progress import StageProgress
 from anisodiff.training.config import TrainConfig
 from anisodiff.training.estimate import Estimate, encoding_seconds, estimate
+from anisodiff.training.job import Job, Request, has_checkpoints, job_of
 from anisodiff.training.model import Plan, process_of
-from anisodiff.training.run_folder import RunDescription, read_run
+from anisodiff.training.recipes import RECIPES, SIZES
+from anisodiff.training.run_folder import RunDescription
 from anisodiff.training.setup import check_data, describe, differences, find_autoencoder, notes, other_size
 
 _LONG = 14 * 86400.0
 """Seconds: a run that takes longer gets advice."""
 
 
-def measured(job: Job, device: torch.device, tell: StageProgress) -> tuple[Estimate, list[str]]:
+def measured(job: Job, request: Request) -> tuple[Estimate, list[str]]:
     """The estimate, and what else there is to say."""
-    config, dataset = job.run.config, job.dataset
-    said = notes(config, dataset)
+    config, dataset, device = job.run.config, job.dataset, request.device
+    count = _count(job, request.output)
+    said = notes(config, count)
+    few = torch.rand(64, *config.state_shape, generator=torch.Generator().manual_seed(0))
     if dataset is not None:
         check_data(config, dataset)
+        said += dataset.blurred()
+        few = few if config.latent else dataset.first(64)
     elif job.source is not None:
+        request.tell("reading a few images", 0, None)  # refused as by the command itself
+        pixels = read_images(job.source, size=config.size, channels=config.channels, most=64)
+        few = few if config.latent else torch.from_numpy(pixels).float() / 255
         said += blurred(job.source, config.size)
-    if dataset is not None and not config.latent:
-        few = dataset.first(64)
-    else:
-        few = torch.rand(64, *config.state_shape, generator=torch.Generator().manual_seed(0))
-    tell("timing a few steps", 0, None)
+    request.tell("timing a few steps", 0, None)
     found = estimate(config, device, few, said.append)
     if config.latent:
-        tell("timing the autoencoder", 0, None)
-        encoding, lines = _encoding(job, device)
+        request.tell("timing the autoencoder", 0, None)
+        encoding, lines = _encoding(job, device, count)
         said += lines
         found = replace(found, seconds_encoding=encoding, seconds_in_all=found.seconds_in_all + encoding)
-    return found, said
+    return found, said + _foreseen(job, request)
 
 
-def _encoding(job: Job, device: torch.device) -> tuple[float, list[str]]:
-    """Seconds to encode the images that are not encoded yet, and what to say of the autoencoder."""
-    config, images = job.run.config, job.dataset or job.source
+def _count(job: Job, output: Path) -> int | None:
+    """How many images the run would be trained on."""
+    if job.source is None:
+        return None if job.dataset is None else len(job.dataset)
+    return len(job.source) - (aside_of(job.run.holdout, output, len(job.source)) or 0)
+
+
+def _encoding(job: Job, device: torch.device, count: int | None) -> tuple[float, list[str]]:
+    """Seconds to encode ``count`` images, if they are not encoded yet, and what to say of the autoencoder."""
+    config = job.run.config
     try:
         found = find_autoencoder(config)
         said = other_size(found, config.size)
@@ -62,31 +74,32 @@ def _encoding(job: Job, device: torch.device) -> tuple[float, list[str]]:
         seconds = encoding_seconds(config, device)
     except ValueError as error:
         return 0.0, [f"encoding the images is not in these times: {error}"]
-    if images is None:
+    if count is None:
         return 0.0, [*said, f"encoding, once, is not in these times: {about(1000 * seconds)} per thousand images"]
-    return seconds * len(images), said
+    return seconds * count, said
 
 
-def foreseen(command: Command, run: RunDescription, source: Source | None) -> list[str]:
+def _foreseen(job: Job, request: Request) -> list[str]:
     """What the command without --dry-run would do with a run, or other images, in the output folder."""
-    output, there = command.output, any(folder_of(command.output).glob("step-*"))
-    wrong = ["--resume never"] if there and command.resume == "never" else []
+    output, there, wrong = request.output, has_checkpoints(request.output), ""
     try:
+        different = ["--resume never"] if there and not request.resume else []
         if there:
-            run, dataset, source = job_of(replace(command, begun=True, saved=read_run(output)))
+            job = job_of(replace(request, begun=True))
             saved = find(output).meta
-            wanted = describe(Plan.of(_with_images_of(saved, run.config)), dataset)
-            known = dataset is not None and source is None  # what is to be prepared is compared below
-            wrong += differences(saved, wanted if known else {**wanted, "data": saved["data"]})
-        if source is not None:
-            check_run(source, output, run.holdout, size=run.config.size, channels=run.config.channels)
-    except ValueError as error:
-        wrong.append(str(error))
+            wanted = describe(Plan.of(_with_images_of(saved, job.run.config)), job.dataset)
+            known = job.dataset is not None and job.source is None  # what is to be prepared is compared below
+            different += differences(saved, wanted if known else {**wanted, "data": saved["data"]})
+        if job.source is not None:
+            config = job.run.config
+            check_run(job.source, output, job.run.holdout, size=config.size, channels=config.channels)
+        wrong = f"({'; '.join(different)}): choose another --output" if different else ""
+    except ValueError as error:  # it names the remedy
+        wrong = f"({error})"
     if not there and not wrong:
         return []
     holds = f"{output} holds a run: " if there else ""
-    does = f"be refused ({'; '.join(wrong)}): choose another --output" if wrong else "continue it"
-    return [f"{holds}without --dry-run this command would {does}"]
+    return [f"{holds}without --dry-run this command would {f'be refused {wrong}' if wrong else 'continue it'}"]
 
 
 def _with_images_of(saved: Mapping[str, Any], config: TrainConfig) -> TrainConfig:
@@ -99,30 +112,40 @@ def _with_images_of(saved: Mapping[str, Any], config: TrainConfig) -> TrainConfi
     return replace(config, latent={**saved["config"].get("latent", {}), **config.latent, "sha256": code})
 
 
-def show(run: RunDescription, device: torch.device, cost: Estimate, said: list[str], *, as_json: bool) -> None:
+def show(run: RunDescription, request: Request, cost: Estimate, said: list[str], *, as_json: bool) -> None:
     """Print it; nothing is written."""
-    config, identity = run.config, process_of(run.config).identity()
+    config, identity, device = run.config, process_of(run.config).identity(), request.device
     if as_json:
         facts = {"process": identity, "steps": config.steps, "device": device.type, "notes": said}
         typer.echo(json.dumps({**asdict(cost), "config": config.to_dict(), **facts}, indent=2))
         return
     typer.echo(yaml.safe_dump(run.to_dict(), sort_keys=False, allow_unicode=True).rstrip())
     typer.echo("# process: " + ", ".join(f"{key} = {value}" for key, value in identity.items()))
-    for line in [*said, *_lines(config, device, cost)]:
+    for line in [*said, *_lines(config, request, cost)]:
         typer.echo(f"# {line}")
 
 
-def _lines(config: TrainConfig, device: torch.device, cost: Estimate) -> list[str]:
+def _lines(config: TrainConfig, request: Request, cost: Estimate) -> list[str]:
     measured = "measured" if cost.measured_bytes else "estimated"
     before = "not timed here, and not in the whole run" if cost.seconds_before is None else about(cost.seconds_before)
     lines = [
         f"parameters: {cost.parameters:,}",
         f"memory: {cost.bytes / 2**30:.2f} GiB {measured}, of which {cost.state_bytes / 2**30:.2f} GiB state",
-        f"time per thousand images on {device.type}: {about(cost.seconds_per_thousand)}, {cost.how}",
+        f"time per thousand images on {request.device.type}: {about(cost.seconds_per_thousand)}, {cost.how}",
         *([f"encoding the images, once: {about(cost.seconds_encoding)}"] if cost.seconds_encoding else []),
         f"before the first step: {before}",
         f"the whole run: {config.steps:,} steps, {config.images_seen:,} images, {about(cost.seconds_in_all)}",
     ]
     if cost.seconds_in_all > _LONG:
-        lines.append("shorter: --images N, a recipe that ends in -small, a smaller --set network.name, or a GPU")
+        lines.append(f"shorter: {', or '.join(_shorter(config, request))}")
     return lines
+
+
+def _shorter(config: TrainConfig, request: Request) -> list[str]:
+    """What would make the run shorter."""
+    name = str(config.network["name"])
+    recipe = request.recipe.removesuffix(f"-{name}")
+    smaller = SIZES[SIZES.index(name) + 1 if name in SIZES else 1 :]
+    ways = ["--images N", *[f"the recipe {recipe}-{size}" for size in smaller if f"{recipe}-{size}" in RECIPES][:1]]
+    ways += ["a smaller --set network.name"] * (is_ncsnpp(name) and name != SIZES[-1])
+    return ways + ["a GPU"] * (request.device.type != "cuda")

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from anisodiff.cli.names import LIST_OF_PROCESSES, LIST_OF_RECIPES, SETTINGS
+from anisodiff.cli.names import KEYS_OF, LIST_OF_PROCESSES, LIST_OF_RECIPES
 from anisodiff.notation import nearest
 from anisodiff.runtime.errors import in_one_line
 from anisodiff.version import __version__
@@ -42,9 +42,6 @@ VERBS = {
     "compare": Verb("compare:compare", "Train and compare several methods on one page.", LIST_OF_RECIPES),
     "sweep": Verb("sweep:sweep", "Train one method with many values of its settings.", LIST_OF_RECIPES),
 }
-
-TRAINS = ("train", "compare", "sweep")
-"""Verbs whose --set takes the keys of a run."""
 
 
 def load(name: str) -> Any:
@@ -109,9 +106,8 @@ def _unknown_option(error: Any) -> str:
         return ""
     options = [word for option in context.command.params for word in option.opts if word.startswith("--")]
     known = {_letters(word): word for word in ("--help", *options)}
-    if context.command.name in TRAINS:
-        keys = {_letters(word): known.get(key, f"--set {key}=…") for word, key in SETTINGS.items()}
-        known = keys | known
+    settings = KEYS_OF.get(context.command_path.partition(" ")[2], {})
+    known = {_letters(word): known.get(key, f"--set {key}=…") for word, key in settings.items()} | known
     close = difflib.get_close_matches(_letters(given), known, n=1)
     remedy = f"did you mean {known[close[0]]!r}?" if close else f"see {context.command_path} --help"
     return f"unknown option {given!r}; {remedy}"

@@ -27,6 +27,15 @@ SETTINGS = {key: key for key in _KEYS.split()} | {
     "labels": "classes", "num_classes": "classes", "class_dropout": "label_dropout",
 }  # fmt: skip
 """Keys of a run, and what other trainers call them."""
+AUTOENCODER_KEYS = (
+    "channels", "factor", "width", "layers", "beta", "batch", "lr", "warm_up", "ema", "images", "checkpoint_every",
+    "seed",
+)  # fmt: skip
+KEYS_OF = dict.fromkeys(("train", "compare", "sweep"), SETTINGS) | {
+    "autoencoder train": {key: key for key in AUTOENCODER_KEYS}
+    | {word: key for word, key in SETTINGS.items() if key in ("size", *AUTOENCODER_KEYS)}
+}
+"""Command → the keys of its --set, by all their names."""
 
 LIST_OF_PROCESSES = f"Processes: {', '.join(TRAINED)}; figures of the paper: gallery-…, design-…."
 LIST_OF_RECIPES = (

@@ -5,8 +5,7 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, replace
-from functools import partial
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,8 +13,9 @@ import typer
 
 from anisodiff import notation
 from anisodiff.cli import common
-from anisodiff.cli.names import complete_recipe
+from anisodiff.cli.names import RECIPES, complete_recipe
 from anisodiff.io.atomic import leaving_nothing
+from anisodiff.registry import TRAINED
 from anisodiff.runtime.progress import stages
 
 if TYPE_CHECKING:
@@ -85,53 +85,49 @@ def train(
     with refused, _stopped_in_one_line(output), stages(common.console, shown=leads) as tell:
         tell("starting", 0, None)
         from anisodiff.cli import dry_run as dry
-        from anisodiff.cli import train_job
-        from anisodiff.io.checkpoint import folder_of
         from anisodiff.networks import own
         from anisodiff.runtime.devices import pick_device
-        from anisodiff.runtime.distributed import Distributed
-        from anisodiff.training.loop import train as run_training
-        from anisodiff.training.preview import showing
-        from anisodiff.training.run_folder import NAME, read_run
-        from anisodiff.training.setup import with_classes, with_latents
+        from anisodiff.training.job import Request, has_checkpoints, job_of, run_job, trust_files
+        from anisodiff.training.run_folder import read_run
         from anisodiff.training.trackers import parse
 
         tracked = None if track is None else parse(track)  # before hours of preparing
-        where, begun = pick_device(device), not dry_run and any(folder_of(output).glob("step-*"))
-        saved = read_run(output) if begun or (output / NAME).is_file() else None
-        command = train_job.Command(
-            name=name, data=data, output=output, file=file, changes=changes, start=start, holdout=holdout,
-            resume=resume, dry=dry_run, saved=saved, begun=begun, tell=tell, device=where,
+        _check_name(name, data, file)
+        request = Request(
+            output=output, data=data, recipe=name if name in RECIPES else "", process="" if name in RECIPES else name,
+            description=None if file is None else read_run(file), file=file, changes=changes, start=start,
+            holdout=holdout, resume=resume == "auto", dry=dry_run, begun=has_checkpoints(output) and not dry_run,
+            device=pick_device(device), say=common.say, tell=tell,
         )  # fmt: skip
         own.trust(changes)  # what was typed here; not what a file says, unless it is allowed
         if trust_code:
-            train_job.trust_files(command)
-        if network is not None and begun and saved is not None:
-            changes["network"] = own.again(network, saved.config.network)
-        run, dataset, source = job = train_job.job_of(command)
-        if dataset is not None:
-            run = replace(run, config=with_classes(run.config, dataset))
+            trust_files(request)
+        job = job_of(request)
         if dry_run:
-            cost, said = dry.measured(job._replace(run=run), where, tell)
-            said += dry.foreseen(command, run, source)
+            cost, said = dry.measured(job, request)
         else:
-            assert dataset is not None
-            told = partial(tell, "encoding the images")
-            own_gpu = Distributed(where).device  # of several processes each has its own
-            config, _ = with_latents(run.config, dataset, own_gpu, told, start=run.start, say=common.say)
-            train_job.describe_new(command, replace(run, config=config, data=dataset.path))
-            hooks = showing(output, config, dataset, tell=tell, say=common.say, began=began)
-            outcome = run_training(
-                config, dataset, output, device=where, resume=resume == "auto", start=run.start, hooks=hooks,
-                track=tracked,
-            )  # fmt: skip
+            outcome = run_job(job, request, track=tracked, began=began)
     if dry_run:
-        dry.show(run, where, cost, said, as_json=as_json)
+        dry.show(job.run, request, cost, said, as_json=as_json)
         return
     if leads:
         _report(outcome, as_json)
     if not outcome.finished:
         raise typer.Exit(130)  # a command behind && must not take the run for whole
+
+
+def _check_name(name: str, data: Path | None, file: Path | None) -> None:
+    """Refuse a name that is neither a recipe nor a process, and one beside a file."""
+    if name and file is not None:
+        raise ValueError(f"got the recipe {name!r} and --config {file}: give one of them, and change it with --set")
+    known = (*RECIPES, *TRAINED)
+    if not name or name in known:
+        return
+    if Path(name).exists() and data is None:
+        raise ValueError(f"{name!r} is a path, not a recipe; did you mean --data {name}?")
+    if "=" in name:
+        raise ValueError(f"{name!r} is a setting, not a recipe: each key needs a --set of its own, --set {name}")
+    raise ValueError(f"unknown recipe {name!r}; {notation.nearest(name, known)}")
 
 
 @contextmanager

@@ -72,7 +72,7 @@ def train(
     config, latents = with_latents(config, dataset, distributed.device, told, start=start, say=hooks.say)
     plan = Plan.of(config, distributed.device)
     config.check_batch(distributed.world)
-    said = [*prepare_device(config, distributed.device), *notes(config, dataset)]
+    said = [*prepare_device(config, distributed.device), *notes(config, len(dataset)), *dataset.blurred()]
     if config.shard and distributed.world > 1 and hooks.on_interval is not None:
         said.append("shard=true: no grids of samples while training; sample the run's checkpoints instead")
         hooks = replace(hooks, on_interval=None)

@@ -143,21 +143,18 @@ def prepare_device(config: TrainConfig, device: torch.device) -> list[str]:
     return [f"on a {device.type} without {' and '.join(wanted)}: the network runs as it is, in float32"]
 
 
-def notes(config: TrainConfig, dataset: Dataset | None) -> list[str]:
-    """What is allowed but hardly intended: a warm-up longer than the run, few images, blurred images."""
+def notes(config: TrainConfig, count: int | None) -> list[str]:
+    """What is allowed but hardly intended: a warm-up longer than the run, ``count`` images that are few."""
     said, seen = [], config.images_seen
     if 0 < seen < config.warm_up:
         said.append(
             f"the warm-up of {config.warm_up} images is longer than the run of {seen}: the learning rate ends at "
             f"{config.lr * seen / config.warm_up:.2g}, not {config.lr:g}; try --set warm_up={seen // 20}"
         )
-    if dataset is None:
-        return said
-    count = len(dataset)
-    if seen and count < max(_FEW, config.batch):
+    if seen and count is not None and count < max(_FEW, config.batch):
         less = f", fewer than the {config.batch} of a batch" if count < config.batch else ""
         said.append(f"{count} images{less}: the model will memorize them; thousands are needed to make new ones")
-    return said + dataset.blurred()
+    return said
 
 
 @contextmanager
