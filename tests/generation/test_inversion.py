@@ -32,7 +32,7 @@ def test_the_flow_of_gaussian_images_scales_every_mode():
 def test_up_and_down_again_is_of_second_order(drift):
     """With correlated modes, and with a drift that jumps at the edges of windows."""
     equation = anisodiff.process("heat", 3, diffusivity="geometric(0.1, 0.5)").equation
-    model = oracle(equation, cells=4, drift=drift)
+    model = oracle(equation, intervals=4, drift=drift)
     sampler = build_sampler("ode", anisodiff.process("heat", 3))
     x = 0.5 + 0.2 * torch.randn(4, 1, 3, 3, dtype=F64, generator=torch.Generator().manual_seed(0))
     levels, errors = [16, 32, 64], []
