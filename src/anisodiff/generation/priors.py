@@ -137,13 +137,13 @@ class Leakage:
     snr_of_the_mean: float | None
     """Signal-to-noise ratio of the mean color; None where there is no noise."""
     found_again: float
-    """How often the better of two detectors finds the source among the images; by chance 1/images."""
+    """How often the better of two detectors identifies the source among the images; by chance 1/images."""
 
     def line(self) -> str:
         mean = "no noise" if self.snr_of_the_mean is None else f"signal-to-noise {self.snr_of_the_mean:.2g}"
         return (
             f"residual dependence on {self.images} images: correlation {self.correlation:.2f}, mean color {mean}, "
-            f"source found again in {100 * self.found_again:.1f} % (chance {100 / self.images:.1f} %)"
+            f"source identified in {100 * self.found_again:.1f} % (chance {100 / self.images:.1f} %)"
         )
 
     def as_dict(self) -> dict[str, Any]:

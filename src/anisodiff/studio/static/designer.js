@@ -1,4 +1,4 @@
-// The process designer: settings on the left, the trajectory they make on the right, and what it forgets.
+// The process designer: settings on the left, the trajectory and its diagnosis on the right.
 import {$, Latest, announce, choices, chosen, complain, droppable, get, later, loaded, make, number, options, save, saveText, stream, waiting} from "./api.js";
 import {barChart} from "./chart.js";
 import {CurveEditor} from "./curves.js";
@@ -111,7 +111,7 @@ class Shot {
     this.verdict.dataset.forgets = event.forgets;
     this.advice.replaceChildren(...event.advice.map((line) => make("li", {}, line)));
     this.numbers.textContent = `${event.images} crops of this picture at ${event.size[0]}²: correlation with the source ${number(event.correlation, 2)}, ` +
-      `source found again ${number(100 * event.found_again, 3)} % (chance ${number(100 * event.found_by_chance, 2)} %).`;
+      `source identified ${number(100 * event.found_again, 3)} % (chance ${number(100 * event.found_by_chance, 2)} %).`;
   }
 
   async take(event) {
