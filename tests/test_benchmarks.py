@@ -16,6 +16,7 @@ import anisodiff
 from anisodiff.data import prepare
 from anisodiff.dct import dct2, idct2
 from anisodiff.experiments import check_names, parse_run
+from anisodiff.metrics import function_network
 from anisodiff.registry import build_sampler
 from anisodiff.training import Plan
 from anisodiff.training.recipes import recipe
@@ -255,7 +256,7 @@ def test_scaled_smoothing(script, tmp_path):
     assert not told[1].endswith("to scale 1 +0.0000 ± 0.0000")
 
 
-def test_starts_and_repeats(script, tmp_path):
+def test_starts_and_repeats(script, tmp_path, monkeypatch):
     """Starts of three kinds at two levels of noise, and samples that are repeated."""
     rng = np.random.default_rng(0)
     for name in ("train", "test"):
@@ -271,8 +272,20 @@ def test_starts_and_repeats(script, tmp_path):
     assert rows[0]["t"] < rows[-1]["t"] == 2.0
     assert len(printed.splitlines()) == 8
     np.savez(tmp_path / "made.npz", images=rng.integers(0, 256, (16, 32, 32, 3), dtype=np.uint8))
-    words = ["repeats", str(tmp_path / "made.npz"), "--train", str(tmp_path / "train"), "--device", "cpu"]
-    assert "| an eighth, eight times | 16 |" in script("starts.py", *words, "--out", str(tmp_path / "again"))
+    words = ["repeats", str(tmp_path / "made.npz"), "--train", str(tmp_path / "train"), "--times", "1", "2"]
+    words += ["--device", "cpu", "--out", str(tmp_path / "again")]
+    with pytest.raises(SystemExit):  # it compares features
+        script("starts.py", *words)
+    pixels = function_network("pixels", lambda x: x[:, :, ::8, ::8].float().flatten(1))
+    monkeypatch.setattr("anisodiff.metrics.inception", lambda file, device: pixels)
+    script("starts.py", *words, "--inception", "weights.pt")
+    rows = [json.loads(path.read_text()) for path in sorted((tmp_path / "again").glob("*.json"))]
+    assert [(row["distinct"], row["copies"], row["reference"]) for row in rows] == [(16, 1, 8), (8, 1, 8), (8, 2, 8)]
+    assert [row["coverage_expected"] for row in rows] == pytest.approx(
+        [1 - share**5 for share in (1 / 2, 2 / 3, 2 / 3)]
+    )
+    assert rows[1]["coverage"] == rows[2]["coverage"]  # copies are no nearer
+    assert rows[2]["density"] == pytest.approx(rows[1]["density"])
 
 
 def test_painted_dataset(script, tmp_path):
