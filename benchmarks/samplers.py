@@ -1,7 +1,7 @@
 """Quality and speed of the samplers on a trained model: FID and images per second against evaluations of the network.
 
     python benchmarks/samplers.py CHECKPOINT --data DIR --inception FILE --out DIR \\
-        --samplers exponential 'exponential(order=1)' ode 'euler(drift=projected)' --evaluations 10 20 50 100 200
+        --samplers exponential 'exponential(order=1)' ode 'euler(drift=projected)' --nfe 10 20 50 100 200
 
 DIR holds CIFAR-10 as PNGs of 10000x1024 RGB, one image a row; the reference is its training set. Every row starts
 from the same seeds and the same prior. Writes samplers.json, samplers.md, samplers.png and a grid of every sampler.

@@ -13,6 +13,7 @@ import contextlib, math
 import torch, numpy as np, anisodiff
 from anisodiff.data import open_dataset, prepare
 from anisodiff.training import Hooks, TrainConfig, read_log, train
+from anisodiff.studio.generate import expectation
 from anisodiff.training.preview import fit_prior
 from tests.support.no_float64 import register, simulated
 
@@ -47,6 +48,11 @@ for process, sampler in SAMPLERS.items():
             model = anisodiff.load(f"{process}-cpu", device)
             steps = 21 if process == "anisotropic" else 4
             images[device] = [model.sample(2, seed=0, steps=steps, sampler=sampler)]
+            if process == "ve":  # the images that the studio shows while it samples
+                reverse = model.reverse_process(steps=steps, sampler=sampler)
+                seen = []
+                model.sample_with(reverse, [0], model.prior(), callback=seen.append)
+                images[device].append(expectation(model, seen[1], reverse).cpu())
             if process == "anisotropic":
                 images[device].append(anisodiff.edit(model, images[here][0], seeds=(0, 1), strength=0.5, steps=steps))
     for losses in runs.values():

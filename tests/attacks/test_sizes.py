@@ -22,7 +22,7 @@ from anisodiff.data.cifar10 import read_batch
 from anisodiff.io.archives import LARGEST_BLOB, blobs
 from anisodiff.io.arrays import LARGEST_PACKED, read_npz
 from anisodiff.io.images import DecodeError, decode, open_image, whole_png
-from anisodiff.io.picture_folder import read_pixels
+from anisodiff.io.picture_folder import read_picture
 from anisodiff.io.records import read_config, read_json
 from anisodiff.metrics.cache import load_arrays, store_arrays
 from anisodiff.metrics.samples import read_origin
@@ -205,7 +205,7 @@ def test_pictures_of_other_formats_start_nothing(tmp_path):
         decode(lambda: open_image(tmp_path / "a.png"))
     assert not whole_png(tmp_path / "a.png")
     with pytest.raises(ValueError, match="cannot be read"):
-        read_pixels(tmp_path / "a.png")
+        read_picture(tmp_path / "a.png")
     assert not marked.exists()
 
 

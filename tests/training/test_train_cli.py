@@ -225,6 +225,18 @@ def test_what_is_picked_follows_what_was_asked_for(train_command, tmp_path):
     assert not resolved["recompute"]  # that is for 256², and 8² was asked for
 
 
+@pytest.mark.parametrize("process", ["flow-matching", "cartoon"])
+def test_a_process_given_as_a_key_is_picked_for_as_one_given_by_name(train_command, tmp_path, process):
+    """t_min, the channels' axes and the network's time features follow the process, however it is given."""
+    folder(tmp_path / "photos", side=16)
+    words = ["train", "--data", "photos", "--device", "cpu", "--dry-run", "--json"]
+    configs = []
+    for named, key in (([process], []), ([], [f"process={process}"]), ([], [f"process.preset={process}"])):
+        dry = train_command(words[0], *named, *words[1:], settings=key)
+        configs.append(json.loads(dry.stdout[dry.stdout.index("{\n") :])["config"])
+    assert configs[0] == configs[1] == configs[2]
+
+
 def test_a_mistake_is_told_before_the_images_are_prepared(train_command, tmp_path):
     folder(tmp_path / "photos")
     for setting, expected in (

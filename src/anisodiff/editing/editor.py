@@ -11,7 +11,7 @@ from torch import Tensor
 
 from anisodiff.editing.inputs import Painter, Picture, read_mask, read_pictures
 from anisodiff.editing.job import EditConfig, result_path
-from anisodiff.editing.results import read_image
+from anisodiff.editing.results import read_result
 from anisodiff.editing.sdedit import cartoon_time
 from anisodiff.editing.strength import report, time_of
 from anisodiff.editing.sweep import Sweep, psnr, sweep
@@ -70,7 +70,7 @@ class Editor:
         rows = []
         for t, picture, seed in product(config.times, self.pictures, config.seeds):
             path = result_path(out, picture.name, t, seed)
-            error = float((read_image(path) - picture.start).double().square().mean().sqrt())
+            error = float((read_result(path) - picture.start).double().square().mean().sqrt())
             place = {"file": str(path), "picture": picture.name, "t": t, "seed": seed}
             rows.append({**place, "rmse": error, "psnr": psnr(error)})
         return rows

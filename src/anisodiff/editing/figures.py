@@ -9,7 +9,7 @@ from torch import Tensor
 
 from anisodiff.editing.editor import Editor
 from anisodiff.editing.job import EditConfig, result_path
-from anisodiff.editing.results import read_image
+from anisodiff.editing.results import read_result
 from anisodiff.editing.strength import noise_level, strength_of_t
 from anisodiff.editing.sweep import Sweep
 from anisodiff.io.figures import INK, PALE, canvas, caption
@@ -88,7 +88,7 @@ def editing_figure(
             titles += [f"{name}, seed {seed}\n{place}" for seed in seeds]
             for row, picture in zip(rows, editor.pictures):
                 if number == 0:
-                    row += [read_image(result_path(out, picture.name, t, seed)) for seed in seeds]
+                    row += [read_result(result_path(out, picture.name, t, seed)) for seed in seeds]
                     continue
                 starts = picture.start.expand(len(seeds), *picture.start.shape)
                 row += list(plan.apply(editor.generator, starts, t, seeds, editor.mask))

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from anisodiff.editing.inputs import Picture, read_mask, read_pictures
-from anisodiff.editing.results import Job, Outcome, Task, batch_size, read_image, save_image, save_means
+from anisodiff.editing.results import Job, Outcome, Task, batch_size, read_result, save_image, save_means
 from anisodiff.editing.solving import degrade, read_method, solve, wiener
 from anisodiff.generation import Generator, SamplingConfig
 from anisodiff.generation.protocol import conditions_of
@@ -163,7 +163,7 @@ class Problem:
     def scores(self, out: Path, metrics: Mapping[str, PairedMetric]) -> dict[str, dict[str, float]]:
         """Every estimate with its metrics against the true pictures, means over pictures and candidates."""
         truth = torch.stack([picture.photo for picture in self.pictures])
-        groups = [[read_image(path) for path in self.paths(out, picture.name)] for picture in self.pictures]
+        groups = [[read_result(path) for path in self.paths(out, picture.name)] for picture in self.pictures]
         made = torch.stack([torch.stack(group) for group in groups])
         estimates = self.baselines()
         if len(self.config.seeds) > 1:
@@ -209,8 +209,8 @@ def problem_figure(problem: Problem, out: Path) -> Any:
     seeds = problem.config.seeds[:SHOWN_CANDIDATES]
     titles += [f"seed {seed}" for seed in seeds]
     rows = [
-        [read_image(out / folder / f"{picture.name}.png") for folder in folders]
-        + [read_image(path) for path in problem.paths(out, picture.name)[: len(seeds)]]
+        [read_result(out / folder / f"{picture.name}.png") for folder in folders]
+        + [read_result(path) for path in problem.paths(out, picture.name)[: len(seeds)]]
         for picture in problem.pictures[:SHOWN_PICTURES]
     ]
     return comparison_figure(rows, titles, [problem.line()])

@@ -16,7 +16,7 @@ from anisodiff.io import records
 from anisodiff.io.checkpoint import alone
 from anisodiff.io.grids import to_pixels
 from anisodiff.io.images import to_unit
-from anisodiff.io.picture_folder import PictureFolder, read_pixels
+from anisodiff.io.picture_folder import PictureFolder, read_picture
 from anisodiff.runtime.progress import Progress, no_progress
 
 
@@ -117,12 +117,12 @@ def _count_nfe(progress: Progress, spent: int, total: int, cost: int) -> Callbac
 
 def save_means(folder: PictureFolder, paths: Sequence[Path], target: Path) -> None:
     """The mean of some results."""
-    save_image(folder, target, torch.stack([read_image(path) for path in paths]).mean(0))
+    save_image(folder, target, torch.stack([read_result(path) for path in paths]).mean(0))
 
 
-def read_image(path: Path) -> Tensor:
+def read_result(path: Path) -> Tensor:
     """A picture of the folder, [C, H, W] in [0, 1]."""
-    return to_unit(read_pixels(path).transpose(2, 0, 1))
+    return to_unit(read_picture(path).transpose(2, 0, 1))
 
 
 def save_image(folder: PictureFolder, path: Path, image: Tensor) -> None:

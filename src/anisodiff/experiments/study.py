@@ -16,7 +16,7 @@ from anisodiff.experiments.runs import FEWEST, Run
 from anisodiff.generation import PRIORS
 from anisodiff.io.checkpoint import find
 from anisodiff.io.hub import is_hub
-from anisodiff.metrics.weights import file_hash
+from anisodiff.io.tensor_files import sha256
 from anisodiff.pretrained import shipped
 from anisodiff.registry import build_sampler, own_prior
 from anisodiff.runtime.progress import StageProgress
@@ -170,7 +170,7 @@ def _code(path: str | None) -> str | None:
     if path is None or not (is_hub(path) or Path(path).exists() or shipped(path) is not None):
         return None
     if Path(path).is_file():
-        return file_hash(Path(path))
+        return sha256(Path(path))
     return find(path).codes["model.safetensors"]
 
 

@@ -28,7 +28,7 @@ from anisodiff.generation.reverse import SamplingStep, check_seeds
 from anisodiff.io.atomic import clear_orphans, replacing
 from anisodiff.io.checkpoint import alone
 from anisodiff.io.grids import to_pixels
-from anisodiff.io.picture_folder import PART, PictureFolder, read_pixels
+from anisodiff.io.picture_folder import PART, PictureFolder, read_picture
 from anisodiff.io.records import json_text, write_json
 from anisodiff.io.tensor_files import Observe, unobserved
 from anisodiff.runtime.distributed import Distributed
@@ -89,11 +89,11 @@ def _npz(folder: SampleFolder, protocol: Mapping[str, Any], out: Path) -> None:
     seeds = list(folder.by_seed)
     with replacing(out) as temporary, zipfile.ZipFile(temporary, "w") as archive:
         with archive.open(_member("images.npy"), "w", force_zip64=True) as stream:
-            shape = (len(folder.files), *read_pixels(folder.files[0]).shape)
+            shape = (len(folder.files), *read_picture(folder.files[0]).shape)
             header = {"descr": "|u1", "fortran_order": False, "shape": shape}
             np.lib.format.write_array_header_1_0(stream, header)
             for file in folder.files:
-                pixels = read_pixels(file)
+                pixels = read_picture(file)
                 if pixels.shape != shape[1:]:
                     raise ValueError(f"{file} is {pixels.shape}, expected {shape[1:]}: remove it, run again")
                 stream.write(pixels.tobytes())
@@ -105,7 +105,7 @@ def _npz(folder: SampleFolder, protocol: Mapping[str, Any], out: Path) -> None:
 
 
 def _grid(folder: SampleFolder, protocol: Mapping[str, Any], out: Path) -> None:
-    save_sample_grid([read_pixels(file) for file in folder.files], list(folder.by_seed), folder.choice, out)
+    save_sample_grid([read_picture(file) for file in folder.files], list(folder.by_seed), folder.choice, out)
 
 
 JOINS = MappingProxyType(dict(zip(FILES, (_zip, _npz, _grid))))

@@ -1,7 +1,7 @@
 """A run from Python, in one call: from images of any kind to a generator."""
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -71,7 +71,7 @@ def train(
         if config is not None:
             run, keys = replace(run or RunDescription(config=config), config=config.changed(keys)), {}
         request = Request(
-            output=folder, data=_given(data, labels), process="" if data is None else _preset(keys),
+            output=folder, data=_given(data, labels),
             description=None if config is None else run, changes=keys, begun=has_checkpoints(folder), python=True,
             holdout=None if holdout is None else str(holdout), device=where, say=say, tell=tell,
         )  # fmt: skip
@@ -96,13 +96,6 @@ def _screen(wanted: bool | None) -> Iterator[tuple[Callable[[str], None], StageP
         return
     with stages(console) as tell:
         yield partial(console.print, highlight=False, soft_wrap=True), tell
-
-
-def _preset(keys: Mapping[str, Any]) -> str:
-    """The name of the process among the keys, where it is given."""
-    given = keys.get("process")
-    name = given.get("preset") if isinstance(given, Mapping) else given
-    return name if isinstance(name, str) else ""
 
 
 def _given(data: TrainingImages | Source | None, labels: Tensor | NDArray[Any] | None) -> Path | Source | None:

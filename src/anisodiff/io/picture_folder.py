@@ -80,7 +80,7 @@ class PictureFolder:
             raise raised from None
 
 
-def read_pixels(file: Path) -> Pixels:
+def read_picture(file: Path) -> Pixels:
     """A picture of such a folder, [H, W, 1 or 3]."""
     try:
         pixels = np.array(decode(lambda: open_image(file)))

