@@ -218,6 +218,10 @@ def test_study_and_results(tmp_path):
     for name, least in (("study.json", 60), ("ve/train.json", 8), ("ve/gaussian-5.json", 20)):
         assert survives(read, files[name], writer(tmp_path / "results" / name)) > least
         writer(tmp_path / "results" / name)(files[name])
+    for n in (float("inf"), 0, "9"):
+        writer(tmp_path / "results" / "study.json")({**study, "fixed": {"n": n}})
+        with pytest.raises(ValueError, match=r"fixed\.n: got .*, expected a whole number"):
+            read_study(tmp_path, "comparison")
 
 
 def test_cached_statistics_with_an_array_less(tmp_path):

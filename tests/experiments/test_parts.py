@@ -357,18 +357,21 @@ def test_a_study_grows_but_does_not_change(tmp_path):
 def test_another_run_is_refused_by_what_differs(tmp_path):
     """Also where its words differ, too; and two runs of the study itself are not one start."""
     config = tiny().to_dict()
-    open_study(tmp_path / "s", "sweep", {}, {"a": run_of("a", config=config)})
+    open_study(tmp_path / "s", "sweep", {"n": 1}, {"a": run_of("a", config=config)})
     begin(tmp_path / "s")
     with pytest.raises(ValueError, match="study: a: weighting was 'state', now 'noise'; choose"):
         open_study(
-            tmp_path / "s", "sweep", {}, {"a": run_of("a", text="song", config={**config, "weighting": "noise"})}
+            tmp_path / "s",
+            "sweep",
+            {"n": 1},
+            {"a": run_of("a", text="song", config={**config, "weighting": "noise"})},
         )
     begun = run_of("a", text="ve:from=x", config=config, start="work/ve/run", start_model=None)
-    open_study(tmp_path / "t", "sweep", {}, {"a": begun})
+    open_study(tmp_path / "t", "sweep", {"n": 1}, {"a": begun})
     begin(tmp_path / "t")
-    open_study(tmp_path / "t", "sweep", {}, {"a": begun})
+    open_study(tmp_path / "t", "sweep", {"n": 1}, {"a": begun})
     with pytest.raises(ValueError, match="a: start was 'work/ve/run', now 'work/heat/run'"):
-        open_study(tmp_path / "t", "sweep", {}, {"a": {**begun, "start": "work/heat/run"}})
+        open_study(tmp_path / "t", "sweep", {"n": 1}, {"a": {**begun, "start": "work/heat/run"}})
 
 
 def test_runs_are_compared_at_the_nfe_that_most_of_them_have(tmp_path):

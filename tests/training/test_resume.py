@@ -14,7 +14,7 @@ import torch
 from benchmarks import kill_soak
 from safetensors.torch import load_file
 
-from anisodiff.data.dataset import fingerprint
+from anisodiff.data.dataset import fingerprint, open_dataset
 from anisodiff.io.checkpoint import alone, folder_of
 from anisodiff.io.tensor_files import put_json, put_tensors
 from anisodiff.training import Damaged, Hooks, Plan, find, load_model, newest, read, read_log, train
@@ -298,3 +298,15 @@ def test_a_start_that_lacks_a_key_is_used_or_refused_in_one_line(dataset, tmp_pa
     assert required <= refused
     assert ("version",) not in refused
     assert ("config", "label_dropout") not in refused
+
+
+def test_a_refused_start_writes_nothing_beside_the_images(calm, dataset, tmp_path):
+    """What can be refused at once is refused before hours of reading, and leaves no verified.json."""
+    shutil.copytree(dataset.path, tmp_path / "data", ignore=shutil.ignore_patterns("verified.json"))
+    images = open_dataset(tmp_path / "data")
+    other = tiny(network={**tiny().network, "blocks": 2})
+    with pytest.raises(ValueError, match="cannot start from another network"):
+        train(other, images, tmp_path / "run", start=calm, track=())
+    assert not (tmp_path / "data" / "verified.json").exists()
+    train(tiny(images=0), images, tmp_path / "run", start=calm, track=())
+    assert (tmp_path / "data" / "verified.json").is_file()

@@ -36,7 +36,7 @@ def _run(value: Any, where: str) -> None:
 
 
 STUDY = records.RecordKind(
-    "anisodiff study", 3, shape=fields(kind=text, command=text, fixed=table(anything), runs=table(_run))
+    "anisodiff study", 3, shape=fields(kind=text, command=text, fixed=fields(n=whole(1)), runs=table(_run))
 )
 TRAINED = either(
     fields(failed=text), fields(images=whole(0), seconds=optional(number), steps=optional(whole(0)))

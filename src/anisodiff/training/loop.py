@@ -78,9 +78,6 @@ def train(
         hooks = replace(hooks, on_interval=None)
     if names is None:
         names = trackers.installed(hooks.say)
-    distributed.agree(lambda: verify_images(dataset, partial(hooks.progress, "checking the images")))
-    if latents is not None:
-        distributed.agree(lambda: verify_latents(latents, partial(hooks.progress, "checking the latents")))
     for line in said:
         hooks.say(line)
     with ExitStack() as held, memory_in_one_line(config, distributed.world):
@@ -115,6 +112,14 @@ class _Run:
         """Seconds to the first step and the first grid, until they are logged."""
         self.shown: tuple[Model, nn.Module] | None = None
 
+    def _verify_data(self) -> None:
+        """Read images and latents in full once per change, after all that can be refused without it."""
+        checking = partial(self.hooks.progress, "checking the images")
+        self.distributed.agree(lambda: verify_images(self.dataset, checking))
+        if self.latents is not None:
+            cached, checking = self.latents, partial(self.hooks.progress, "checking the latents")
+            self.distributed.agree(lambda: verify_latents(cached, checking))
+
     def set_up(self, resume: bool, start: str | Path | None) -> None:
         """Build model and stepper: from a checkpoint of the run, from ``start``, or anew."""
         saved, device = self._saved(resume), self.distributed.device
@@ -122,6 +127,7 @@ class _Run:
             lambda: update_run(self.run, self.config, self.dataset.path, start=start, begun=saved is not None)
         )
         begun = None if saved is not None or start is None else load_start(start, self.plan, self.about)
+        self._verify_data()
         if saved is not None:
             statistics = statistics_from(saved.tensors("model"), device)
             self.prior = saved.tensors("prior") if saved.has("prior") else None
