@@ -81,9 +81,9 @@ def test_where_the_image_alone_is_smoothed_isotropically_one_output_says_both(ti
 @pytest.mark.parametrize("case", CASES)
 def test_loss_of_the_wiener_filter_is_at_most_one(case):
     """One where score and drift go together; less where they do not: their powers are taken to add up."""
-    images = gaussian_images(300, 8).float()
+    images = gaussian_images(600, 8).float()
     process, model = build(images, CASES[case])
-    noise = KeyedNoise(keys(300, 5))
+    noise = KeyedNoise(keys(600, 5))
     t = draw_times(*model.time_density(mean=-0.5, std=1.2, t_min=0.02), noise.uniform())
     loss = float(model.loss(process.training_pair(images, t, noise), t).mean())
     assert 0.5 < loss < 1.1

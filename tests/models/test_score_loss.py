@@ -26,7 +26,7 @@ CASES = {
 def measured(case):
     """Images, process and model of a case; estimated once."""
     name, overrides = CASES[case]
-    images = gaussian_images(300, 8).float()
+    images = gaussian_images(600, 8).float()
     return images, *build(name, images, **overrides)
 
 
@@ -34,11 +34,11 @@ def measured(case):
 def test_loss_of_the_wiener_filter_is_one(case):
     images, process, model = measured(case)
     times, cumulative = model.time_density(mean=-0.5, std=1.2, t_min=T_MIN)
-    noise = KeyedNoise(keys(300, 5))
+    noise = KeyedNoise(keys(600, 5))
     t = draw_times(times, cumulative, noise.uniform())
     assert ((t >= T_MIN) & (t <= 2.0)).all()
     loss = model.loss(process.training_pair(images, t, noise), t)
-    assert loss.shape == (300,)
+    assert loss.shape == (600,)
     assert float(loss.mean()) == pytest.approx(1.0, abs=0.1)
 
 
