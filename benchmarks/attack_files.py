@@ -46,6 +46,7 @@ def make_world(folder: Path, run: Callable[[list[str], Path], Any]) -> None:
         "solve run photos/0.png --operator deblurring --steps 2 -o solved --device cpu",
         "evaluate made -r data --network none --json report.json --device cpu",
         f"autoencoder train --data data -o ae {CODER}",
+        "data prepare photos -o data --size 8 --latent ae --device cpu",
         "autoencoder reconstruct ae --data data -o decoded --device cpu",
         f"compare ve -o study --images 8 SMALL {STUDIED}",
     ):

@@ -158,6 +158,9 @@ def test_weights_that_make_no_image_are_refused_before_anything_is_cached(datase
     with pytest.raises(ValueError, match="decoded images are not finite"):
         reconstruct(dataset, open_autoencoder(folder), tmp_path / "out")
     assert not (tmp_path / "out").exists()
+    assert not folder_of(dataset, "0").parent.exists()  # reconstructions cache no latents
+    with pytest.raises(ValueError, match="decoded images are not finite"):
+        encode(dataset, open_autoencoder(folder))
     assert list(folder_of(dataset, "0").parent.iterdir()) == []
     weights["decoder.conv_out.weight"][0, 0, 0, 0] = torch.nan
     save_file(weights, folder / WEIGHTS)

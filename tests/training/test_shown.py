@@ -91,6 +91,8 @@ def test_a_cost_is_a_line_through_two_loads():
     assert cost.of(128) == 1.5
     cost.timed.append((Load(4, 8, 8), 1.2))  # a measurement that was disturbed
     assert cost.of(640) == pytest.approx(1.2)
+    cost.timed.append((Load(5, 8, 8), 9.0))  # another: no load costs more than in proportion to a smaller one
+    assert cost.of(640) == pytest.approx(18.0)
 
 
 def test_only_what_fits_is_timed():

@@ -246,13 +246,12 @@ def _opened(
 
 
 def _in_turn(context: "Context", work: Callable[[], T]) -> T:
-    """The first process before the others: what it downloads and caches they only read."""
-    if context.rank:
-        context.gather(None)
-    result = work()
-    if not context.rank:
-        context.gather(None)
-    return result
+    """The first process before the others: what it downloads and caches they only read; if it fails, they stop."""
+    if context.distributed is None:
+        return work()
+    first = list[T]()
+    context.distributed.agree(lambda: first.append(work()))
+    return first[0] if first else work()
 
 
 def _metrics(text: str | None) -> tuple[str, ...] | None:

@@ -196,11 +196,11 @@ def _built(about: Description, weights: Path) -> Any:
     require_finite(tensors, str(weights))
     try:
         with torch.device("meta"):
-            expected = {
-                name: list(value.shape) for name, value in kind.from_config(about.config).state_dict().items()
-            }
+            trial = kind.from_config(about.config)
+            _code_once(trial, about)
+            expected = {name: list(value.shape) for name, value in trial.state_dict().items()}
     except Exception as error:  # of diffusers, which does not check what it is given
-        raise ValueError(f"{about.folder / CONFIG}: diffusers cannot build it ({one_line(error)})") from None
+        raise ValueError(f"{about.folder / CONFIG}: diffusers cannot use it ({one_line(error)})") from None
     for name in sorted({*expected, *tensors}):
         found = list(tensors[name].shape) if name in tensors else "not there"
         if found != expected.get(name, "none"):
@@ -212,6 +212,16 @@ def _built(about: Description, weights: Path) -> Any:
     network.load_state_dict({name: value.float() for name, value in tensors.items()})
     network.tile_sample_min_size, network.tile_latent_min_size = TILE, TILE // about.factor
     return network
+
+
+def _code_once(network: Any, about: Description) -> None:
+    """Shapes of an image through encoder and decoder, without memory: bad settings fail here, not at the first image."""
+    image = torch.empty(1, int(about.config["in_channels"]), 8 * about.factor, 8 * about.factor)
+    found = network.encode(image)
+    z = found.latents if hasattr(found, "latents") else found.latent_dist.mean
+    decoded = network.decode(z).sample
+    if z.shape != (1, about.channels, 8, 8) or decoded.shape != image.shape:
+        raise ValueError(f"an image {list(image.shape)} has latents {list(z.shape)}, decoded to {list(decoded.shape)}")
 
 
 def _tensors(weights: Path) -> dict[str, Tensor]:

@@ -18,7 +18,6 @@ from anisodiff.io.records import RecordKind, differences
 from anisodiff.io.schema import fields, text
 from anisodiff.latent.autoencoder import Autoencoder
 from anisodiff.latent.codec import in_channels
-from anisodiff.latent.encoding import encode
 from anisodiff.runtime.progress import Progress, no_progress
 
 RECORD = RecordKind("anisodiff reconstructions", 1, shape=fields(dataset=text, sha256=text))
@@ -40,14 +39,13 @@ def reconstruct(
 ) -> Reconstructions:
     """Decode the posterior means of the first ``most`` images into ``out``.
 
-    The latents of a whole dataset are cached with it; those of a part are not.
+    Cached latents are used where there are some, and none are cached here.
     """
     count = len(dataset) if most is None else min(most, len(dataset))
     folder = PictureFolder(out, RECORD, NAME, [out / f"{row:08d}.png" for row in range(count)])
     record = RECORD.new({"dataset": dataset.fingerprint, "sha256": autoencoder.sha256})
     folder.check(record, partial(differences, may_change=("anisodiff",)))
-    whole = count == len(dataset)
-    latents = encode(dataset, autoencoder, progress) if whole else open_latents(dataset, autoencoder.sha256)
+    latents = open_latents(dataset, autoencoder.sha256)
     if latents is not None:
         verify_latents(latents)
     errors = list[Tensor]()
@@ -59,7 +57,7 @@ def reconstruct(
             truth = torch.from_numpy(np.array(dataset.images[first:last]))
             if not todo.isdisjoint(files):
                 if latents is None:
-                    mean, _ = autoencoder.encode(truth.float() / 255)
+                    mean = autoencoder.encode(truth.float() / 255)[0].half().float()  # as they would be cached
                 else:
                     mean = torch.from_numpy(np.array(latents.rows[first:last, 0, 0])).float()
                 decoded = in_channels(autoencoder.decode(mean), dataset.channels)

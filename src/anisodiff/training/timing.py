@@ -30,12 +30,13 @@ class Cost:
     timed: list[tuple[Load, float]] = field(default_factory=list)
 
     def of(self, pixels: int) -> float:
-        """a + b·pixels through the last two, or in proportion to the only one."""
+        """a + b·pixels with a, b ≥ 0 through the last two, or in proportion to the only one."""
         load, seconds = self.timed[-1]
+        proportional = seconds / load.pixels
         if len(self.timed) == 1:
-            return seconds * pixels / load.pixels
+            return proportional * pixels
         smaller, less = self.timed[-2]
-        slope = max(0.0, (seconds - less) / (load.pixels - smaller.pixels))
+        slope = min(max(0.0, (seconds - less) / (load.pixels - smaller.pixels)), proportional)
         return max(seconds * min(1.0, pixels / load.pixels), seconds + slope * (pixels - load.pixels))
 
     def rough(self, pixels: int) -> bool:
