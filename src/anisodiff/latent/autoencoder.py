@@ -215,13 +215,14 @@ def _built(about: Description, weights: Path) -> Any:
 
 
 def _code_once(network: Any, about: Description) -> None:
-    """Shapes of an image through encoder and decoder, without memory: bad settings fail here, not at the first image."""
+    """The shapes of an image through encoder and decoder, on the device meta: a bad config fails here."""
     image = torch.empty(1, int(about.config["in_channels"]), 8 * about.factor, 8 * about.factor)
     found = network.encode(image)
     z = found.latents if hasattr(found, "latents") else found.latent_dist.mean
     decoded = network.decode(z).sample
     if z.shape != (1, about.channels, 8, 8) or decoded.shape != image.shape:
-        raise ValueError(f"an image {list(image.shape)} has latents {list(z.shape)}, decoded to {list(decoded.shape)}")
+        shapes = ", ".join(str(list(x.shape)) for x in (image, z, decoded))
+        raise ValueError(f"image, latent and decoded image have the shapes {shapes}")
 
 
 def _tensors(weights: Path) -> dict[str, Tensor]:
