@@ -8,6 +8,7 @@ Runs, all with the same network, images and data:
     cartoon     Perona–Malik on the image, finished at σ = 0.03, then noise; starts from the input as it is
     cartoon-3   the same with 3/10 of the smoothing;   blur: the same with isotropic smoothing
     cartoon-near  `cartoon`, trained mostly at the times that it passes from a cartoon on (noise level −2 ± 1.2)
+    cartoon-0.1, cartoon-0.3  `cartoon` whose smoothing is finished at σ = 0.1 and 0.3
     ve          SDEdit at every strength
     ve-conditional  `ve` whose network sees the Perona–Malik cartoon (process.condition): starts from noise, and from
                     the input with noise at every strength
@@ -16,10 +17,10 @@ Inputs: Perona–Malik, bilateral and median cartoons, k-means strokes, flat dra
 `ve-conditional` was trained on the first kind only. Input and photograph are rows of their own: the edges of a
 photograph are not those of its cartoon. Each run edits each kind with NFE 2, 4, 8, 20, 50; up to 8 by `multistep`,
 too. Of all strengths and samplers of a run the best by FID is its row, and beside it the best of those that keep the
-edges as well as `cartoon` does: no rival is held to a strength that is good for one measure alone. Measures: FID and
-KID of the results to the photographs (without --inception: sliced Wasserstein distance), edge F1 against the input's
-edges, RMSE to the photograph, diversity between seeds, LPIPS with --lpips. Every result is a file, made once; --for
-SECONDS ends a call early. Writes results.json, README.md and sheets.
+edges as well as the first run does: no rival is held to a strength that is good for one measure alone. Measures:
+FID and KID of the results to the photographs (without --inception: sliced Wasserstein distance), edge F1 against the
+input's edges, RMSE to the photograph, diversity between seeds, LPIPS with --lpips. Every result is a file, made once;
+--for SECONDS ends a call early. Writes results.json, README.md and sheets.
 """
 
 import argparse
@@ -52,7 +53,7 @@ from anisodiff.runtime.devices import pick_device
 STRENGTHS = (0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 FEW = 8
 """NFE up to which `multistep` is tried beside the default sampler, which adds noise."""
-RUNS = ("cartoon", "cartoon-3", "blur", "ve", "ve-conditional", "cartoon-near")
+RUNS = ("cartoon", "cartoon-3", "blur", "ve", "ve-conditional", "cartoon-near", "cartoon-0.1", "cartoon-0.3")
 KINDS = ("perona-malik", "bilateral", "median", "strokes", "flat")
 SHOWN = 6
 
@@ -70,7 +71,7 @@ class Run:
 
 
 def runs(options: argparse.Namespace) -> list[Run]:
-    """The models of ``--runs``, in this order: `cartoon` is the first."""
+    """The models of ``--runs``, in this order. The first one keeps images aside for all."""
     smoothing = options.smoothing
     condition = f"perona-malik(smoothing={smoothing:g})"
     cartoon = {"preset": "cartoon", "smoothing": smoothing}
@@ -81,8 +82,10 @@ def runs(options: argparse.Namespace) -> list[Run]:
         Run("ve", {"preset": "ve"}, tuple(options.strengths)),
         Run("ve-conditional", {"preset": "ve", "condition": condition}, (None, *options.strengths)),
         Run("cartoon-near", cartoon, (None,), {"level_mean": -2.0}),
+        Run("cartoon-0.1", {**cartoon, "sigma_end": 0.1}, (None,)),
+        Run("cartoon-0.3", {**cartoon, "sigma_end": 0.3}, (None,)),
     ]
-    return [run for run in every if run.name in ("cartoon", *options.runs)]
+    return [run for run in every if run.name in options.runs]
 
 
 def inputs(options: argparse.Namespace) -> dict[str, str]:
@@ -108,18 +111,23 @@ class Study:
     def out(self) -> Path:
         return Path(self.options.out)
 
+    @property
+    def first(self) -> Path:
+        """The run that keeps images aside, for all."""
+        return self.out / "runs" / runs(self.options)[0].name
+
     def on_time(self) -> bool:
         return time.monotonic() < self.ends
 
     # -- training
 
     def train(self, run: Run) -> bool:
-        """Train a run to its end; whether it is there. The first one keeps images aside, for all."""
-        folder, first = self.out / "runs" / run.name, self.out / "runs" / "cartoon"
+        """Train a run to its end; whether it is there."""
+        folder, first = self.out / "runs" / run.name, self.first
         here = folder.exists() and any(folder.iterdir())
-        data = None if here else (self.options.data if run.name == "cartoon" else first / "data")
+        data = None if here else (self.options.data if folder == first else first / "data")
         keys: dict[str, Any] = {} if here else {"process": run.process, **self.options.keys, **run.keys}
-        cut = {} if here or run.name != "cartoon" else {"holdout": str(self.options.holdout)}
+        cut = {} if here or folder != first else {"holdout": str(self.options.holdout)}
         if not here:
             keys.setdefault("images", self.options.images)
             keys["seed"] = self.options.seed
@@ -133,7 +141,7 @@ class Study:
     @cached_property
     def photos(self) -> Tensor:
         """Held-out photographs, [N, C, H, W] in [0, 1]."""
-        held = open_dataset(self.out / "runs" / "cartoon" / "heldout")
+        held = open_dataset(self.first / "heldout")
         return held.first(min(self.options.n, len(held)))
 
     @cached_property
@@ -258,7 +266,7 @@ class Study:
         shown = [rank, "edge_f1", "diversity", "rmse_photo"] + (["lpips"] if self.options.lpips else [])
         lines = ["# Structure → texture", "", *(f"- {k}: {v}" for k, v in self.protocol().items()), ""]
         lines.append(f"Of each run the strength and sampler that are best by {rank}; 'edges kept': the best of those")
-        lines += ["whose edge_f1 is no less than that of `cartoon` with the same NFE.", ""]
+        lines += [f"whose edge_f1 is no less than that of `{self.first.name}` with the same NFE.", ""]
         for kind in inputs(self.options):
             lines += [f"## {kind}", "", "| NFE | run | strength | sampler | " + " | ".join(shown) + " |"]
             lines.append("|---" * (4 + len(shown)) + "|")
@@ -270,7 +278,7 @@ class Study:
         (self.out / "README.md").write_text("\n".join(lines))
 
     def _lines(self, rows: list[dict[str, Any]], kind: str, nfe: int, rank: str, shown: list[str]) -> Iterator[str]:
-        own = _best(rows, "cartoon", kind, nfe, rank)
+        own = _best(rows, self.first.name, kind, nfe, rank)
         for run in runs(self.options):
             yield _line(run.name, _best(rows, run.name, kind, nfe, rank), nfe, shown)
             if own is not None and len(run.starts) > 1:
@@ -362,7 +370,7 @@ def main() -> None:
     words.add_argument("--smoothing", type=float, default=10.0, help="∫α1 of the cartoons, in pixels²; 40 at 64²")
     words.add_argument("--nfe", type=int, nargs="+", default=[2, 4, 8, 20, 50])
     words.add_argument("--kinds", nargs="+", choices=KINDS, default=KINDS, help="of input")
-    words.add_argument("--runs", nargs="+", choices=RUNS, default=RUNS[:-1], help="beside cartoon")
+    words.add_argument("--runs", nargs="+", choices=RUNS, default=RUNS[:5], help="models")
     words.add_argument("--strengths", type=float, nargs="+", default=STRENGTHS, help="of VE-SDEdit")
     words.add_argument("--set", nargs="*", default=[], help="KEY=VALUE of all trainings")
     words.add_argument("--inception", type=Path, help="Inception's weights, for FID and KID")
