@@ -54,6 +54,8 @@ PRESETS = ("anisotropic-gentle", "ve", "cartoon", "heat", "anisotropic", "heat-p
 """Coefficients of the SPDE (`processes.presets`), learned by `models.score.ScoreModel`."""
 DEFAULT_PROCESS = "anisotropic-gentle"
 """The best anisotropic process in docs/results."""
+DEFAULT_STRENGTH = 0.7
+"""Of edits; see `editing.strength`."""
 FIGURES = (
     *(
         f"gallery-{row}"

@@ -95,6 +95,12 @@ def test_long_values_are_cut():
     assert differences({"sampler": one}, {"sampler": other}) == [f"sampler was {one!r}, now {other!r}"]
 
 
+def test_hashes_are_shortened():
+    assert differences({"checkpoint": "ab" * 32}, {"checkpoint": "cd" * 32}) == [
+        "checkpoint was abababab…, now cdcdcdcd…"
+    ]
+
+
 def test_tables_grow_and_keep_their_entries():
     old, new = {"steps": 5, "pictures": {"a": 1, "b": 2}}, {"steps": 5, "pictures": {"b": 2, "c": 3}}
     assert differences(old, new) == ["pictures.a was 1, now None", "pictures.c was None, now 3"]

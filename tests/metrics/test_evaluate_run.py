@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import anisodiff
 from anisodiff.data import prepare
 from anisodiff.metrics import Report
 from anisodiff.metrics.references import own_images
@@ -84,16 +85,16 @@ def test_a_run_without_heldout_or_without_its_images(run: Run, trained: Path) ->
     code, _, err = run("run", *FAST)
     assert (code, err.count("\n")) == (2, 1)
     assert "run/data, named in " in err
-    assert "is not there: give --reference" in err
+    assert "is not there: give a reference (--reference" in err
     write_run(trained, RunDescription(config=config))
-    with pytest.raises(ValueError, match="run does not say which images it was trained on: give --reference"):
+    with pytest.raises(ValueError, match="run does not say which images it was trained on: give a reference"):
         own_images(trained)
 
 
 def test_the_default_number_is_said_and_can_be_changed(
     run: Run, trained: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("anisodiff.cli.evaluate.COUNTS", {"cpu": 9})
+    monkeypatch.setattr("anisodiff.metrics.samples.COUNTS", {"cpu": 9})
     code, out, err = run("run", "--steps", 2, "--metrics", "spectrum", "--device", "cpu")
     assert code == 0, err
     assert "9 samples are the default on this device (cpu): change it with --n" in err
@@ -222,3 +223,23 @@ def test_mistakes_with_bits(refused, run: Run, trained: Path, tmp_path: Path) ->
     )
     refused("evaluate", "run", *words, "--prior", "simulate", says="--prior simulate has no density")
     refused("evaluate", "run", *words, "--sheet", "a.png", says="a sheet belongs to the metric memorization")
+
+
+def test_python_measures_a_run_and_its_images_as_the_command_does(run: Run, trained: Path) -> None:
+    """Also with the preview grids that a run keeps in samples/, which are no samples."""
+    save_folder(random_images(1, size=9), trained / "samples")
+    told = report_of(run, "run", *PIXELS)
+    model = anisodiff.load(trained, "cpu")
+    for source in (trained, str(trained), model):
+        found = anisodiff.evaluate(source, n=12, steps=2, metrics="spectrum, Edges,sliced")
+        assert [(v.name, v.value) for v in found.values] == [(v.name, v.value) for v in told.values]
+        assert (found.protocol.nfe, found.protocol.samples_count) == (told.protocol.nfe, 12)
+    images = model.sample(12, steps=2, batch=8)  # floats
+    found = anisodiff.evaluate(images, trained / "data", heldout=trained / "heldout", metrics=("spectrum",))
+    assert found.values[0].value == told.values[0].value
+    with pytest.raises(ValueError, match=r"got values from .*, expected floats in \[0, 1\]"):
+        anisodiff.evaluate(255 * images, trained / "data")
+    with pytest.raises(ValueError, match="steps: it is of a model"):
+        anisodiff.evaluate(images, trained / "data", steps=2)
+    with pytest.raises(ValueError, match="reference: got none"):
+        anisodiff.evaluate(images)

@@ -36,7 +36,7 @@ def _table(title: str, result: "Diagnosis", explicit: bool) -> Table:
         "pixels of U_T given U_0 not Gaussian at 1 %": f"{100 * result.non_gaussian_pixels:.1f} %",
         "excess kurtosis of a pixel, mean": f"{result.excess_kurtosis:.3f}",
         "systematic change of the channel means":
-            f"{result.mean_drift:.4f} ({result.mean_drift_sigma:.1f} standard errors)",
+            f"{result.mean_drift:.4f} ({_significance(result.mean_drift_sigma)})",
         "standard deviation of the channel means": f"{result.mean_noise:.4f}",
     }  # fmt: skip
     if result.stiffness is not None:
@@ -46,6 +46,10 @@ def _table(title: str, result: "Diagnosis", explicit: bool) -> Table:
     for row in rows.items():
         table.add_row(*row)
     return table
+
+
+def _significance(z: float) -> str:
+    return f"{'' if z > 3 else 'not '}significant, z = {z:.1f}"
 
 
 def _images(folder: Path, size: int, most: int) -> "Tensor":

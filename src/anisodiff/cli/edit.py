@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from anisodiff.cli import common
+from anisodiff.registry import DEFAULT_STRENGTH
 
 if TYPE_CHECKING:
     from anisodiff.editing.editor import Editor
     from anisodiff.editing.painters import Paint
     from anisodiff.editing.sweep import Sweep
 
-STRENGTH, SWEPT, MOST = 0.7, 4, 100_000
-"""The default; pictures, and candidates of each, in a sweep; the most candidates."""
+SWEPT, MOST = 4, 100_000
+"""Pictures, and candidates of each, in a sweep; the most candidates."""
 
 
 def edit(
@@ -28,7 +29,7 @@ def edit(
     position: float = typer.Option(0.0, "--position", help="Weight position against color: 0 color alone, 1 much."),
     t: str | None = typer.Option(None, "--t", help="Diffuse to this time in (t_min, T]; several: 0.4,0.8."),
     strength: str | None = typer.Option(
-        None, "--strength", help=f"Diffuse to this strength in (0, 1); default {STRENGTH:g}."
+        None, "--strength", help=f"Diffuse to this strength in (0, 1); default {DEFAULT_STRENGTH:g}."
     ),
     repeats: int = typer.Option(1, "--repeats", help="Repeat forward and reverse this many times."),
     candidates: int = typer.Option(1, "--candidates", "-n", help="Make this many results per image."),
@@ -96,8 +97,8 @@ def edit(
         if not within:
             _draw_sweep(main, swept, sweep, steps)
     if asked is None and not cartoon:
-        say(f"strength {STRENGTH:.2f}: the default")
-        times = [editor.times(("strength", (STRENGTH,))) for editor in editors]
+        say(f"strength {DEFAULT_STRENGTH:.2f}: the default")
+        times = [editor.times(("strength", (DEFAULT_STRENGTH,))) for editor in editors]
     configs = [
         EditConfig(
             times=each, seeds=seeds, sampling=sampling, repeats=repeats, restore=restore, cartoon=cartoon,

@@ -19,10 +19,8 @@ if TYPE_CHECKING:
     from anisodiff.io.images import Fit
     from anisodiff.metrics import Context, FeatureNetwork, Reference, Report, Settings
 
-COUNTS = {"cuda": 10_000, "cpu": 256}
-"""Samples of a model by kind of device, unless --n is given; of another kind as on a CPU."""
 BITS = {"cuda": 2000, "cpu": 100}
-"""Images whose bits are measured, in the same way."""
+"""Images whose bits are measured by kind of device, unless --n is given; of another kind as on a CPU."""
 BATCHES = {"cuda": (256, 256), "cpu": (64, 8)}
 """Images measured and generated at a time, unless --batch is given: few on a CPU, so that progress is seen soon."""
 OF_MODELS = ("steps", "sampler", "prior", "classes", "guidance", "interval", "images", "seed", "latent")
@@ -150,9 +148,9 @@ def evaluate(
         def of_samples() -> "Report":
             if model:
                 from anisodiff.generation import SamplingConfig, load
-                from anisodiff.metrics.samples import generate_samples
+                from anisodiff.metrics.samples import default_count, generate_samples
 
-                count = n or COUNTS.get(where.type, COUNTS["cpu"])
+                count = n or default_count(where)
                 config = SamplingConfig(
                     steps=steps, sampler=sampler, prior=prior, classes=classes, guidance=guided,
                     batch=batch or generated,
@@ -258,9 +256,7 @@ def _metrics(text: str | None) -> tuple[str, ...] | None:
     """The metrics named, checked before any network is read."""
     from anisodiff.metrics.evaluation import check_metrics
 
-    if text is None:
-        return None
-    return check_metrics(tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip())))
+    return None if text is None else check_metrics(text)
 
 
 def read_report(path: Path) -> "Report":

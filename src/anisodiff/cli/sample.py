@@ -21,7 +21,7 @@ SHOWN, FOLLOWED = 64, 4
 def sample(
     checkpoint: Path = common.CHECKPOINT,
     out: Path | None = common.output(None, "Write a folder, .zip, .npz or .png; default samples/."),
-    n: int | None = typer.Option(None, "--n", "-n", help="Generate this many images; default 64."),
+    n: int | None = typer.Option(None, "--n", "-n", "--count", help="Generate this many images; default 64."),
     seeds: str | None = typer.Option(None, "--seeds", help="Choose the seeds: 0-49999, or 3,5,10-19."),
     seed: int = typer.Option(0, "--seed", help="Set the first seed; image k has SEED + k."),
     steps: int = common.NFE,

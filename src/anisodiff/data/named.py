@@ -11,7 +11,7 @@ from anisodiff.data.external import HuggingFace, Lsun
 from anisodiff.data.idx import DEBIAN, FashionMnist
 from anisodiff.data.source import Pictures, Source, classes_of, pictures
 from anisodiff.io.archives import existing, open_zip
-from anisodiff.io.picture_files import list_pictures
+from anisodiff.io.picture_files import is_picture, list_pictures
 
 CELEBA_SPLITS = {"train": (1, 162770), "valid": (162771, 182637), "test": (182638, 202599), "all": (1, 202599)}
 IMAGENET_SPLITS = {"train", "val", "valid", "validation", "test"}
@@ -42,6 +42,8 @@ def open_source(path: str | Path, *, under: str = "", labels: bool = False) -> S
             pass
     if head.startswith(b"\x1f\x8b") or path.suffix in (".tar", ".tgz"):
         return Cifar10(path=path)
+    if is_picture(path.name):
+        raise ValueError(f"{path} is one image: give the folder that holds your images")
     raise ValueError(f"{path} starts with {head!r}: expected a folder of images, a zip, an .npy or .npz file")
 
 

@@ -196,7 +196,8 @@ def _already(out: Path, identity: dict[str, Any], overwrite: bool) -> bool:
         return True
     if meta is not None and not overwrite:
         raise ValueError(
-            f"{out} holds another dataset ({meta.get('source')}): choose another folder, or overwrite it"
+            f"{out} holds another dataset ({meta.get('source')}): choose another --output; data prepare --overwrite "
+            "replaces it, train without --data continues with it"
         )
     if meta is None and out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise ValueError(f"{out} exists and is no prepared dataset: expected a new or empty folder; choose another")

@@ -84,7 +84,7 @@ def edit(
     images: Tensor,
     config: SamplingConfig = SamplingConfig(),
     *,
-    seeds: Seeds,
+    seeds: Seeds = 0,
     t: float | None = None,
     strength: float | None = None,
     repeats: int = 1,
@@ -94,11 +94,13 @@ def edit(
 ) -> Images:
     """Edited images [B, C, H, W] in [0, 1] on the CPU, one for every image [B, C, H, W] in [0, 1] and its seed.
 
-    How far: ``t`` ∈ (t_min, T] or ``strength`` (see `strength`). ``mask``: [H, W], [1, H, W] or [B, 1, H, W], edited
-    where it is above ½. ``seeds``: one for every image, the first of them, or a `torch.Generator` that draws the
-    first. Candidates of one image are rows with different seeds. ``keys``: of the config, as in `Generator.sample`:
-    ``steps`` is the NFE of each repeat; the null label unless classes are given.
+    How far: ``t`` ∈ (t_min, T] or ``strength`` (see `strength`), 0.7 where neither is given. ``mask``: [H, W],
+    [1, H, W] or [B, 1, H, W], edited where it is above ½. ``seeds``: one for every image, the first of them, or a
+    `torch.Generator` that draws the first. Candidates of one image are rows with different seeds. ``keys``: of the
+    config, as in `Generator.sample`: ``steps`` is the NFE of each repeat; the null label unless classes are given.
     """
+    if not isinstance(images, Tensor):
+        raise ValueError(f"images: got {type(images).__name__}, expected a tensor [B, C, H, W] with values in [0, 1]")
     config, seed_list, start = replace(config, **keys), seeds_of(seeds, len(images)), time_of(generator, t, strength)
     reverse = generator.reverse_process(config, start)
     _check_images(images, (len(seed_list), generator.channels, *generator.size), span=True)
@@ -226,6 +228,9 @@ def as_mask(mask: Tensor, count: int, size: tuple[int, int]) -> Tensor:
 
 
 def _check_images(images: Tensor, expected: tuple[int, ...], *, span: bool) -> None:
+    if images.dim() != 4:
+        shape = ", ".join(map(str, ("B", *expected[1:])))
+        raise ValueError(f"images: got {list(images.shape)}, expected a batch [{shape}]")
     if tuple(images.shape) != expected:
         raise ValueError(f"images: got {list(images.shape)}, expected {list(expected)}, one for every seed")
     if not bool(images.isfinite().all()):

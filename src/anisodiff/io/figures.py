@@ -3,6 +3,7 @@
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from textwrap import shorten
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from anisodiff.schedules import ExponentialToIsotropic, Power
 
 FIGURES = (".png", ".pdf", ".svg")
 INK, PALE = "#222222", "#777777"
+_CHARACTER = 0.105  # inches of a bold letter of 12 points, about
 
 
 def caption(shown: Process) -> str:
@@ -73,6 +75,7 @@ def _panels(
     row_height = side + band + (0.28 if any(footnotes) else 0.0)
     height = head + len(rows) * row_height + 0.1
     figure = canvas(width, height)
+    heading = shorten(heading, int(width / _CHARACTER), placeholder=" …")
     figure.text(gap / width, 1 - 0.2 / height, heading, fontsize=12, color=INK, va="center", weight="bold")
     for r, row in enumerate(rows):
         top = height - head - r * row_height

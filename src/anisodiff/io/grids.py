@@ -1,6 +1,7 @@
 """Images to look at, side by side on one sheet."""
 
 import math
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -39,7 +40,11 @@ def enlarged(pixels: Pixels, side: int = _SIDE) -> Pixels:
 
 
 def save_grid(images: Tensor | Sequence[Pixels], path: str | Path, columns: int | None = None) -> None:
-    """A PNG of images [N, C, H, W] in [0, 1], or of bytes [H, W, C]; nearly square where ``columns`` is not given."""
+    """A picture of images [N, C, H, W] in [0, 1], or of bytes [H, W, C]; nearly square without ``columns``."""
+    if Path(path).suffix.lower() not in Image.registered_extensions():
+        raise ValueError(f"path: got {str(path)!r}, expected a name that ends in .png or .jpg")
+    if isinstance(images, Tensor) and float(((images < 0) | (images > 1)).float().mean()) > 0.5:
+        warnings.warn("most pixels lie outside [0, 1] and are clipped; divide bytes by 255", stacklevel=2)
     pictures = list(to_pixels(images)) if isinstance(images, Tensor) else images
     across = columns or math.ceil(len(pictures) ** 0.5)
     with replacing(path) as temporary:

@@ -15,6 +15,7 @@ inner value is ``outer.inner``.
 
 import itertools
 import json
+import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +29,7 @@ from anisodiff.io.atomic import replacing
 from anisodiff.version import __version__
 
 _LONGEST = 200
+_SHA256 = re.compile("[0-9a-f]{64}")
 LARGEST_CONFIG = 1 << 18
 """Bytes of a config that a person writes; YAML takes seconds for more."""
 DEEPEST, MOST_VALUES = 40, 5_000_000
@@ -157,6 +159,8 @@ def _check_depth(values: Any, where: str) -> None:
 
 
 def _short(value: Any) -> str:
+    if isinstance(value, str) and _SHA256.fullmatch(value):
+        return f"{value[:8]}…"
     text = repr(value)
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 4]}…"
 

@@ -1,16 +1,22 @@
 """From two sets of images to a report: every metric, each number with its protocol."""
 
+from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
+from typing import Unpack
 
 import torch
 
+from anisodiff.generation import Generator, SamplingConfig, load
+from anisodiff.generation.config import SamplingKeys
 from anisodiff.io.images import Fit
 from anisodiff.metrics.cache import cached_statistics
 from anisodiff.metrics.features import FeatureNetwork, no_network
 from anisodiff.metrics.images import ImageSet, Labeled, Source, image_set, peek
 from anisodiff.metrics.memorization import Gallery, Memorization, look_for_copies
 from anisodiff.metrics.protocol import HELDOUT, Generation, Protocol, Report, Settings, Value
-from anisodiff.metrics.references import Reference, as_reference
+from anisodiff.metrics.references import Reference, as_reference, own_images
+from anisodiff.metrics.samples import default_count, generate_samples, is_model
 from anisodiff.metrics.statistics import Context, ImageStatistics, image_statistics
 from anisodiff.metrics.values import MEASURE, METRICS, OF_FEATURES, OF_MODELS, ONLY_NAMED, Pair, obstacle
 from anisodiff.version import __version__
@@ -46,8 +52,10 @@ def _statistics(
     return found
 
 
-def check_metrics(metrics: tuple[str, ...]) -> tuple[str, ...]:
-    """The metrics, if there are any and all are known."""
+def check_metrics(metrics: str | Sequence[str]) -> tuple[str, ...]:
+    """The metrics, given as a list or separated by commas, if there are any and all are known."""
+    words = metrics.split(",") if isinstance(metrics, str) else metrics
+    metrics = tuple(dict.fromkeys(word.strip().lower() for word in words if word.strip()))
     wrong = [m for m in metrics if m not in METRICS]
     if wrong or not metrics:
         raise ValueError(f"no metric {wrong[0] if wrong else 'was named'}; choose from {', '.join(METRICS)}")
@@ -110,27 +118,52 @@ def _against_heldout(named: tuple[str, ...], pair: Pair, context: Context) -> li
 
 
 def evaluate(
-    samples: Source,
-    reference: Source | ImageStatistics | Reference,
+    samples: Source | Generator,
+    reference: Source | ImageStatistics | Reference | None = None,
     *,
     network: FeatureNetwork | None = None,
     heldout: Source | ImageStatistics | Reference | None = None,
-    metrics: tuple[str, ...] | None = None,
+    metrics: str | Sequence[str] | None = None,
+    n: int | None = None,
     generation: Generation | None = None,
     settings: Settings | None = None,
     context: Context | None = None,
+    **keys: Unpack[SamplingKeys],
 ) -> Report:
     """Measure ``samples`` against ``reference`` and report.
 
-    ``metrics`` defaults to all that apply; one that is named and does not apply is an error. Without a ``network``
-    only pixels are compared. ``heldout`` images of the same kind, never trained on, add each distance from them (its
-    name ends in ``_heldout``) and the share of samples closer to training. Images at a path are brought to the size
-    of the samples; others of another size are refused. A reference may be given as its statistics
+    ``samples`` are images (a folder, zip or npz, uint8, or floats in [0, 1]), or a model as `load` takes or returns
+    it. A model makes ``n`` samples (10,000 on CUDA, 256 elsewhere) of the seeds 0, 1, … with the ``keys`` of a
+    `SamplingConfig`, such as ``steps``, and is compared with its training images where no ``reference`` is given.
+    ``metrics``, such as "fid,kid", defaults to all that apply; one that is named and does not apply is an error.
+    Without a ``network`` only pixels are compared.
+
+    ``heldout`` images of the same kind, never trained on, add each distance from them (its name ends in ``_heldout``)
+    and the share of samples closer to training. Images at a path are brought to the size of the samples; others of
+    another size are refused. A reference may be given as its statistics
     (:func:`anisodiff.metrics.load_statistics`). Where several processes share the work (``context.distributed``),
     each returns the whole report.
     """
-    generation, settings, context = generation or Generation(), settings or Settings(), context or Context()
+    settings, context = settings or Settings(), context or Context()
     say, sheet = context.say, context.sheet
+    metrics = None if metrics is None else check_metrics(metrics)
+    if isinstance(samples, str | Path) and is_model(Path(samples)):
+        samples = load(samples)
+    if isinstance(samples, Generator):
+        path = Path(samples.origin.path)
+        if reference is None:
+            reference, kept = own_images(path)
+            heldout = kept if heldout is None else heldout
+        count = n or default_count(samples.device)
+        made = generate_samples(samples, path.name, count, seed=0, config=SamplingConfig(**keys), context=context)
+        samples, generation = made.images, made.origin.generation
+    elif keys:
+        raise ValueError(f"{next(iter(keys))}: it is of a model, and the samples are images; leave it out")
+    elif n is not None:
+        settings = replace(settings, limit=n)
+    if reference is None:
+        raise ValueError("reference: got none; give the images to compare with")
+    generation = generation or Generation()
     if network is None or not uses_features(metrics):
         network = no_network("cpu" if network is None else network.device)
     interest = heldout is not None or generation.sources is not None

@@ -24,7 +24,7 @@ from torch import Tensor
 from anisodiff.data.arrays import array_file
 from anisodiff.data.dataset import is_dataset, open_dataset
 from anisodiff.io.archives import existing
-from anisodiff.io.images import DecodeError, Fit, channels_of, to_array
+from anisodiff.io.images import DecodeError, Fit, channels_of, to_array, to_bytes
 from anisodiff.io.picture_files import Skipped, list_pictures
 
 T = TypeVar("T")
@@ -203,8 +203,14 @@ def image_set(source: Source, *, name: str | None = None, fit: Fit | None = None
 
 
 def _checked(batch: Tensor, name: str) -> Tensor:
-    if batch.dtype != torch.uint8 or batch.ndim != 4:
-        raise ValueError(f"{name}: expected uint8 batches [B,3,H,W], got {batch.dtype} {tuple(batch.shape)}")
+    if batch.ndim != 4 or not (batch.dtype == torch.uint8 or batch.dtype.is_floating_point):
+        got = f"{str(batch.dtype).removeprefix('torch.')} {list(batch.shape)}"
+        raise ValueError(f"{name}: got {got}, expected batches [B, 3, H, W] of uint8, or of floats in [0, 1]")
+    if batch.dtype.is_floating_point and batch.numel():
+        low, high = float(batch.min()), float(batch.max())
+        if not (low >= 0 and high <= 1):  # NaN too
+            raise ValueError(f"{name}: got values from {low:.4g} to {high:.4g}, expected floats in [0, 1], or uint8")
+        batch = to_bytes(batch)
     if batch.shape[1] not in (1, 3) and batch.shape[3] in (1, 3):
         batch = batch.permute(0, 3, 1, 2)
     if batch.shape[1] not in (1, 3):

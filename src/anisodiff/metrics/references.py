@@ -57,7 +57,7 @@ def _run_of(model: Path) -> tuple[Path, run_folder.RunDescription | None]:
 
 def own_images(model: Path) -> tuple[Path, Path | None]:
     """The images that the run of a model (its folder, or a checkpoint in it) was trained on, and those kept aside."""
-    remedy = "give --reference NAME/SPLIT or PATH"
+    remedy = "give a reference (--reference NAME/SPLIT or PATH)"
     model = model.resolve()
     folder, run = _run_of(model)
     if run is None or run.data is None:

@@ -36,6 +36,8 @@ from anisodiff.training import run_folder
 
 NAME = "protocol.json"
 KEYS = {"nfe": int, "prior": str, "seed": int, "seeds": str, "count": int, "channels": int, "prior_images": str}
+COUNTS = {"cuda": 10_000, "cpu": 256}
+"""Samples of a model by kind of device, where their number is not given; of another kind as on a CPU."""
 ORDERED = 10**8  # samples are named by eight digits: from here on names and seeds sort differently
 
 
@@ -193,6 +195,11 @@ def read_samples(path: Path, say: Say = silent) -> Samples:
     if origin.seeds is not None and (images.count == len(origin.seeds)) and origin.seeds[-1] < ORDERED:
         images = replace(images, classes=_classes(origin.classes, origin.seeds))
     return Samples(images=images, size=peek(images, 1)[0], origin=origin)
+
+
+def default_count(device: torch.device) -> int:
+    """How many samples of a model are measured on ``device``."""
+    return COUNTS.get(device.type, COUNTS["cpu"])
 
 
 def generate_samples(

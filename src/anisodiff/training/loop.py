@@ -172,6 +172,11 @@ class _Run:
                 )
             if different := differences(saved.meta, self.about):
                 raise ValueError(f"{self.run} holds another run: {'; '.join(different)}; choose another folder")
+            if saved.meta["images"] > self.config.images_seen:
+                raise ValueError(
+                    f"images: got {self.config.images}, but the run in {self.run} has seen {saved.meta['images']} "
+                    "already; give more of them, or leave them out"
+                )
             self.hooks.say(
                 f"continuing from {saved.path.name}: {saved.meta['images']} images seen, of {self.config.images_seen}"
             )
