@@ -286,12 +286,6 @@ def test_a_result_depends_on_no_other_even_with_pc(command, runs):
     assert json.loads(Path("three/edit.json").read_text())["batch"] == 1
 
 
-def test_help_has_an_example(command):
-    code, out, _ = command("edit", "--help")
-    assert code == 0
-    assert "Example: anisodiff edit" in out
-
-
 GOOD = ["edit", "good", "ramp.png"]
 MISTAKES = [
     (["edit", "nowhere", "ramp.png"], "no such folder: nowhere"),
