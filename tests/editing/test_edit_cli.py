@@ -140,7 +140,7 @@ def test_a_mask_and_repeats_and_json(command, runs):
     save("mask.png", mask)
     code, out, err = command(
         "edit", runs("anisotropic"), "ramp.png", "--mask", "mask.png", "--strength", "0.6", "--repeats", 2,
-        "--strokes", 2, "--smooth", 1, "--position", 0.3, "--steps", 12, "--out", "made", "--json", *CPU,
+        "--paint", "strokes(colors=2, smooth=1, position=0.3)", "--steps", 12, "--out", "made", "--json", *CPU,
     )  # fmt: skip
     assert code == 0, err
     facts = json.loads(out)
@@ -309,8 +309,7 @@ MISTAKES = [
     ([*GOOD, "--repeats", "0"], "--repeats: got 0"),
     ([*GOOD, "--steps", "0"], "steps: got 0"),
     ([*GOOD, "--strokes", "0"], "got 0 colors"),
-    ([*GOOD, "--smooth", "1"], "need --strokes: give the number of colors"),
-    ([*GOOD, "--strokes", "3", "--position", "-1"], "position: got -1"),
+    ([*GOOD, "--paint", "strokes(3, position=-1)"], "position: got -1"),
     ([*GOOD, "--sampler", "eulre"], "did you mean 'euler'"),
     ([*GOOD, "--mask", "none.png"], "no such file: none.png"),
     ([*GOOD, "--mask", "letter.txt"], "not an image"),

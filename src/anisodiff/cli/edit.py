@@ -24,8 +24,6 @@ def edit(
     images: list[Path] = typer.Argument(..., metavar="IMAGE…", help="Read images, or folders of images."),
     strokes: int | None = typer.Option(None, "--strokes", help="Paint each image in this many colors first."),
     paint: str | None = typer.Option(None, "--paint", help="Paint each image first, as by flat(colors=8)."),
-    smooth: int = typer.Option(0, "--smooth", help="Merge specks within this radius, in pixels."),
-    position: float = typer.Option(0.0, "--position", help="Weight position against color: 0 color alone, 1 much."),
     t: str | None = typer.Option(None, "--t", help="Diffuse to this time in (t_min, T]; several: 0.4,0.8."),
     strength: str | None = typer.Option(
         None, "--strength", help=f"Diffuse to this strength in (0, 1); default {STRENGTH:g}."
@@ -70,7 +68,7 @@ def edit(
 
     asked, guided = _asked(t, strength), common.guidance(guidance, interval)
     sampling = SamplingConfig(steps=steps, sampler=sampler, classes=classes, guidance=guided)
-    painter = Painter(paint=_paint(paint, strokes, smooth, position))
+    painter = Painter(paint=_paint(paint, strokes))
     _check(restore, painter.paint is not None, repeats, candidates, asked, sweep)
     if cartoon and (restore or mask is not None or repeats > 1 or sweep is not None):
         raise ValueError("--cartoon starts from the image as it is: drop --restore, --mask, --repeats and --sweep")
@@ -151,16 +149,14 @@ def _asked(t: str | None, strength: str | None) -> tuple[str, tuple[float, ...]]
     return None
 
 
-def _paint(text: str | None, strokes: int | None, smooth: int, position: float) -> "Paint | None":
+def _paint(text: str | None, strokes: int | None) -> "Paint | None":
     """How the images are painted; --strokes N is short for --paint "strokes(colors=N)"."""
     from anisodiff.editing.painters import Strokes, read_paint
 
-    if text is not None and (strokes is not None or smooth or position):
-        raise ValueError('--paint excludes --strokes, --smooth and --position: write --paint "strokes(colors=8, …)"')
-    if strokes is None and (smooth or position):
-        raise ValueError("--smooth and --position need --strokes: give the number of colors")
+    if text is not None and strokes is not None:
+        raise ValueError('--paint excludes --strokes: write --paint "strokes(colors=8, …)"')
     if strokes is not None:
-        return Strokes(colors=strokes, smooth=smooth, position=position)
+        return Strokes(colors=strokes)
     return None if text is None else read_paint(text, "--paint")
 
 
