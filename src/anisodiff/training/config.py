@@ -9,19 +9,13 @@ from typing import Any
 from anisodiff import notation
 from anisodiff.models.base import CHOICES, Learns, ModelOptions, Parameterization, TimeDensity, Weighting
 from anisodiff.networks import own
-from anisodiff.registry import DEFAULT_PROCESS, NETWORKS, TRAINED, process_keys
+from anisodiff.registry import DEFAULT_PROCESS, ELSEWHERE, NETWORKS, TRAINED, process_keys
 from anisodiff.training.config_values import AUTO, classes_of, latent_of, named, real, sequence, whole
 from anisodiff.training.ema import profile
 
 _KEY = {"process": "preset", "network": "name", "latent": "autoencoder"}
 """The key of a group that a bare name stands for."""
 PRECISIONS = ("fp32", "bf16", "fp64")
-ELSEWHERE = {
-    "learning_rate": "lr", "batch_size": "batch", "epochs": "images", "steps": "images", "resolution": "size",
-    "image_size": "size", "model": "network", "dropout": "network.dropout", "warmup": "warm_up", "ema_decay": "ema",
-    "labels": "classes", "num_classes": "classes", "class_dropout": "label_dropout",
-}  # fmt: skip
-"""Names that other trainers have for keys of ours."""
 
 
 @dataclass(frozen=True, kw_only=True)
