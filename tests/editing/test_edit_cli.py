@@ -299,7 +299,7 @@ MISTAKES = [
     ([*GOOD, "--t", "2.5"], "t: got 2.5"),
     ([*GOOD, "--t", "0.02"], "t: got 0.02"),
     ([*GOOD, "--t", "0.5,3"], "t: got 3"),
-    ([*GOOD, "--t", "early"], "--t expects a number, or several like 0.4,0.8; got 'early'"),
+    ([*GOOD, "--t", "early"], "--t: got 'early', expected a number, or several like 0.4,0.8"),
     ([*GOOD, "--t", "nan"], "--t expects finite numbers"),
     ([*GOOD, "--t", "1", "--strength", "0.5"], "give one of them"),
     ([*GOOD, "--strength", "1.2"], "strength: got 1.2, expected a number in"),

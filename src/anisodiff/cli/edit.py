@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from anisodiff.editing.painters import Paint
     from anisodiff.editing.sweep import Sweep
 
-STRENGTH, SWEPT, MOST = 0.7, 4, 100_000
-"""The default; pictures, and candidates of each, in a sweep; the most candidates."""
+STRENGTH, SWEPT = 0.7, 4
+"""The default; pictures, and candidates of each, in a sweep."""
 
 
 def edit(
@@ -107,12 +107,8 @@ def edit(
         say(editor.line(config))
     if main.generator.classes:
         say(common.describe_classes(main.generator.reverse_process(sampling, configs[0].times[0]), classes))
-    try:
-        with common.progress("network evaluations") as tick:
-            done = write_edits(main.generator, main.pictures, configs[0], out, mask=main.mask, say=say, progress=tick)
-    except KeyboardInterrupt:
-        say("stopped: finished results are kept; the same command makes the rest")
-        raise
+    with common.kept("results", say), common.progress("network evaluations") as tick:
+        done = write_edits(main.generator, main.pictures, configs[0], out, mask=main.mask, say=say, progress=tick)
     if within and sweep is not None and swept is not None:
         _draw_sweep(main, swept, sweep, steps)
     if figure is not None:
@@ -139,10 +135,7 @@ def _asked(t: str | None, strength: str | None) -> tuple[str, tuple[float, ...]]
     for name, text in (("t", t), ("strength", strength)):
         if text is None:
             continue
-        try:
-            numbers = tuple(dict.fromkeys(float(part) for part in text.split(",")))
-        except ValueError:
-            raise ValueError(f"--{name} expects a number, or several like 0.4,0.8; got {text!r}") from None
+        numbers = tuple(dict.fromkeys(common.numbers(f"--{name}", text, "a number, or several like 0.4,0.8")))
         if not all(map(math.isfinite, numbers)):
             raise ValueError(f"--{name} expects finite numbers, got {text!r}")
         return name, numbers
@@ -164,8 +157,7 @@ def _check(
     restore: bool, painted: bool, repeats: int, candidates: int, asked: Any, sweep: Path | None,
 ) -> None:  # fmt: skip
     """Checks that need no file."""
-    if not 1 <= candidates <= MOST:
-        raise ValueError(f"--candidates: got {candidates}, expected 1 to {MOST:,} for every image")
+    common.check_candidates(candidates)
     if repeats < 1:
         raise ValueError(f"--repeats: got {repeats}, expected 1 or more")
     if restore and (painted or repeats > 1 or sweep is not None):
