@@ -2,7 +2,7 @@
 
     python benchmarks/learned_process.py TRAIN TEST --out OUT [--images 64000 --seeds 0 1]
 
-Smoothing and network are trained together on one bound (`anisodiff.learned_path`): a(ln σ) ≥ 0 at nine noise levels,
+Smoothing and network are trained together on one bound (`learned_path.py`): a(ln σ) ≥ 0 at nine noise levels,
 λ, ρ² and the reference w̄. Every case of a seed has the same first weights, images, levels and noise:
 
     ve          a = 0, frozen: the control. At its end, the gradient in a for several λ and ρ, with errors
@@ -27,9 +27,9 @@ from torch import Tensor, nn
 from anisodiff.data import open_dataset
 from anisodiff.dct import dct2, frequencies, idct2
 from anisodiff.io.records import write_json
-from anisodiff.learned_path import SmoothingPath
 from anisodiff.networks import NCSNpp, NCSNppConfig
 from anisodiff.runtime.devices import pick_device
+from learned_path import SmoothingPath
 
 SIGMA = (1 / 255, 50.0)
 CASES: dict[str, tuple[dict[str, float], tuple[str, ...]]] = {  # the start, and what is learned

@@ -67,21 +67,6 @@ def test_linear_score_benchmark(script, tmp_path):
     assert Image.open(tmp_path / "out" / "target-variance.png").size[0] > 500
 
 
-def test_held_out_benchmark(script, tmp_path):
-    rng = np.random.default_rng(0)
-    smooth = np.kron(rng.integers(60, 190, (10, 3, 4, 4)), np.ones((8, 8))).astype(np.uint8)
-    np.save(tmp_path / "raw.npy", smooth)
-    prepare(tmp_path / "raw.npy", tmp_path / "data", size=32, channels=3)
-    words = ["cifar10-tiny", "cifar10-tiny", "--images", str(tmp_path / "data"), "--from", "2", "--count", "8"]
-    words += ["--levels", "-1", "1", "--batch", "5", "--device", "cpu"]
-    told = script("held_out.py", *words)
-    head, one, other, gap = told.splitlines()
-    assert head == "8 images; levels -1  +1"
-    assert one == other
-    assert all(0.05 < float(x) < 5 for x in one.split(": ")[1].split())
-    assert gap == "  against the first: +0.0000 ± 0.0000  +0.0000 ± 0.0000"
-
-
 def test_ode_likelihood_benchmark(script, tmp_path):
     """The flow of Gaussian images has their density; and the script runs, with too few steps to say anything."""
     found = runpy.run_path(str(BENCHMARKS / "ode_likelihood.py"))
@@ -97,22 +82,6 @@ def test_ode_likelihood_benchmark(script, tmp_path):
     words = ["cifar10-tiny", "--images", str(tmp_path / "two.npz"), "--count", "2", "--steps", "2", "--times", "2"]
     flow, bound = (line.split() for line in script("ode_likelihood.py", *words).splitlines())
     assert (flow[0], bound[0], len(flow), len(bound)) == ("flow:", "bound:", 4, 4)
-
-
-def test_stroke_gap_benchmark(script, tmp_path):
-    """Without smoothing the case is `ve`; with a lot of it, isotropic, paintings differ less at every time."""
-    rng = np.random.default_rng(0)
-    coarse = rng.integers(60, 200, (40, 1, 4, 4)).repeat(2, 2).repeat(2, 3)
-    np.save(tmp_path / "raw.npy", (coarse + rng.integers(-30, 30, (40, 1, 8, 8))).astype(np.uint8))
-    prepare(tmp_path / "raw.npy", tmp_path / "data", size=8, channels=1)
-    words = [str(tmp_path / "data"), "--images", "20", "--strokes", "2", "--case", "1e-9,infinite", "--case", "5,0.1"]
-    told = script("stroke_gap.py", *words)
-    rows = [line.strip("| ").split(" | ") for line in told.splitlines()[3:]]
-    assert [row[0] for row in rows] == ["ve", "1e-9,infinite", "5,0.1"]
-    ve, none, some = ([float(x) for x in row[1:]] for row in rows)
-    assert ve[0] > ve[1] > ve[2] > 0
-    assert np.allclose(ve, none, rtol=0.05)
-    assert not np.allclose(ve, some, rtol=0.05)
 
 
 def test_trainings_of_equal_time(script, tmp_path):

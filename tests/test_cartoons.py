@@ -69,9 +69,9 @@ def test_median_is_the_median():
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("median(radius=0)", "radius must be a whole number from 1 to 16, got 0"),
-        ("bilateral(color=0)", "color must be a number from 0.001"),
-        ("perona-malik(smoothing=-1)", "smoothing must be a number from 1e-06"),
+        ("median(radius=0)", "radius: got 0, expected a whole number from 1 to 16"),
+        ("bilateral(color=0)", "color: got 0, expected a number, 0.001 or more"),
+        ("perona-malik(smoothing=-1)", "smoothing: got -1, expected a number from 1e-06"),
         ("perona-malik(edg=1)", "did you mean 'edge'"),
         ("medain", "did you mean 'median'"),
     ],

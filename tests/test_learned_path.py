@@ -5,11 +5,11 @@ import math
 import numpy as np
 import pytest
 import torch
+from benchmarks.learned_path import PathPoint, SmoothingPath
 from torch import Tensor
 
 import anisodiff
 from anisodiff.dct import dct2, frequencies, idct2
-from anisodiff.learned_path import PathPoint, SmoothingPath
 from anisodiff.models.base import ModelOptions
 from anisodiff.models.score import ScoreModel
 from anisodiff.processes.base import TrainingPair

@@ -49,14 +49,28 @@ def number(value: Any, what: str) -> float:
     return result
 
 
-def check_number(item: Any, name: str, low: float, high: float, *, whole: bool = False, what: str = "") -> None:
-    """Convert the field ``name`` of a frozen dataclass to a number in [low, high]; else a ValueError."""
-    what = what or name
-    value = number(getattr(item, name), what)
-    if not low <= value <= high or (whole and value != int(value)):
+def in_range(value: Any, what: str, low: float, high: float = math.inf, *, whole: bool = False) -> Any:
+    """``value`` as a number in [low, high], an int below 2^53 if ``whole``; else a ValueError."""
+    found = number(value, what)
+    too_large = found > high or (whole and found >= 2**53)
+    if found < low or too_large or (whole and found != int(found)):
+        got = plain(found) if isinstance(value, float) else repr(value)
         kind = "a whole number" if whole else "a number"
-        raise ValueError(f"{what} must be {kind} from {low:g} to {high:g}, got {value:g}")
-    object.__setattr__(item, name, int(value) if whole else value)
+        if math.isfinite(high) or too_large:
+            raise ValueError(f"{what}: got {got}, expected {kind} from {low:g} to {_bound(high)}")
+        raise ValueError(f"{what}: got {got}, expected {kind}, {low:g} or more")
+    return int(found) if whole else found
+
+
+def _bound(high: float) -> str:
+    return "2^53 - 1" if math.isinf(high) else f"{high:g}" if float(f"{high:g}") == high else plain(high)
+
+
+def check_number(
+    item: Any, name: str, low: float, high: float = math.inf, *, whole: bool = False, what: str = ""
+) -> None:
+    """Convert the field ``name`` of a frozen dataclass by `in_range`."""
+    object.__setattr__(item, name, in_range(getattr(item, name), what or name, low, high, whole=whole))
 
 
 def check_choice(value: Any, valid: Iterable[str], what: str) -> None:

@@ -101,6 +101,12 @@ import path ``module:Class`` instead (`networks.own`)."""
 TRAINED = (*PRESETS, *PROCESSES)
 """Processes for training."""
 PROCESS_NAMES = (*TRAINED, *FIGURES)
+ELSEWHERE = {
+    "learning_rate": "lr", "batch_size": "batch", "epochs": "images", "steps": "images", "resolution": "size",
+    "image_size": "size", "model": "network", "dropout": "network.dropout", "warmup": "warm_up", "ema_decay": "ema",
+    "labels": "classes", "num_classes": "classes", "class_dropout": "label_dropout",
+}  # fmt: skip
+"""What other trainers call keys of a run."""
 
 
 @functools.cache

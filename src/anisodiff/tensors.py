@@ -47,6 +47,14 @@ def move_module(module: M, device: torch.device) -> M:
     return module
 
 
+def interpolate(x: Tensor, xs: Tensor, ys: Tensor) -> Tensor:
+    """y at ``x``, any shape, linear between the points of a table [N ≥ 2] with ascending ``xs``, constant outside."""
+    right = torch.searchsorted(xs, x.contiguous()).clamp(1, len(xs) - 1)
+    low, high = xs[right - 1], xs[right]
+    weight = ((x - low) / (high - low).clamp(min=torch.finfo(xs.dtype).tiny)).clamp(0, 1)
+    return torch.lerp(ys[right - 1], ys[right], weight)
+
+
 def check_state(u: Tensor) -> Tensor:
     """``u`` if it is float32 or float64 [B, C, H, W] with H, W ≥ 3, which the stencils need; else a ValueError."""
     if not isinstance(u, Tensor):

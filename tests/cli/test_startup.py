@@ -14,8 +14,9 @@ import anisodiff
 from anisodiff.cli import names
 from anisodiff.cli.main import VERBS
 from anisodiff.data import NAMED
+from anisodiff.registry import ELSEWHERE
 from anisodiff.training.autoencoder import AutoencoderConfig
-from anisodiff.training.config import ELSEWHERE, FIELDS
+from anisodiff.training.config import FIELDS
 from anisodiff.training.recipes import RECIPES
 
 HEAVY = ("torch", "numpy", "PIL", "matplotlib", "scipy")
@@ -126,6 +127,7 @@ def test_names_that_are_listed_and_completed_are_all_there_are():
     assert set(names.RECIPES) == set(RECIPES)
     assert set(names.DATASETS) == set(NAMED)
     assert {key: key for key in FIELDS} | ELSEWHERE == names.SETTINGS
+    assert {key.partition(".")[0] for key in ELSEWHERE.values()} <= set(FIELDS)
     assert tuple(AutoencoderConfig.__dataclass_fields__) == names.AUTOENCODER_KEYS
 
 

@@ -120,7 +120,7 @@ MISTAKES = [
     (["forward", "good.png", "--set", "noise_anisotropy=0.1"], "step='tamed'"),
     (["forward", "good.png", "--times", "0,3"], "[0, T]"),
     (["forward", "good.png", "--times", "0,nan"], "[0, T]"),
-    (["forward", "good.png", "--times", "now"], "--times expects"),
+    (["forward", "good.png", "--times", "now"], "--times: got 'now', expected numbers like 0,0.5,1"),
     (["forward", "good.png", "--config", "missing.yaml"], "cannot read config"),
     (["forward", "good.png", "--config", "list.yaml"], "expected keys and values"),
     (["forward", "good.png", "--config", "unknown.yaml"], "unknown key 'alpha'"),

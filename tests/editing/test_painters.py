@@ -64,7 +64,7 @@ def test_strokes_are_the_strokes():
     assert torch.equal(read_paint("strokes(colors=3, smooth=1)")(photo()), strokes(photo(), 3, smooth=1))
     assert read_paint("strokes(5)") == Strokes(colors=5)
     for text, words in (
-        ("flat(area=0)", "area: got 0, expected a whole number from 1 on"),
+        ("flat(area=0)", "area: got 0, expected a whole number, 1 or more"),
         ("flat(colors=2.5)", "colors: got 2.5, expected a whole number"),
         ("fat", "did you mean 'flat'"),
     ):

@@ -285,7 +285,7 @@ def test_checkpoints_of_one_run_make_a_curve(command, calm, tmp_path):
         (("ve", "--images", "4", "--only", "heat"), "unknown --only 'heat'; valid: ve"),
         (("ve", "--images", "4", "--for", "1 day"), "--for: got '1 day'"),
         (("ve", "--images", "4", "--edit", "data", "--strengths", "2"), "strengths: got [2.0]"),
-        (("ve", "--images", "4", "--n", "3"), "n: got 3, expected 10 or more"),
+        (("ve", "--images", "4", "--n", "3"), "n: got 3, expected a whole number, 10 or more"),
         (("ve:n=5", "--images", "4"), "n: got '5', expected a whole number, 10 or more"),
         (("ve:steps=inf", "--images", "4"), "steps: got 'inf', expected a whole number"),
         ((":name=a", "--images", "4"), "expected a recipe, process or checkpoint first"),

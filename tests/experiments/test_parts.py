@@ -25,8 +25,7 @@ from anisodiff.experiments.study import SeededRun
 from anisodiff.experiments.training import train_under
 from anisodiff.io.figures import canvas
 from anisodiff.io.records import write_json
-from anisodiff.runtime.durations import parse_span
-from anisodiff.runtime.progress import lines, stages
+from anisodiff.runtime.progress import lines
 from anisodiff.training import Plan, loop
 from anisodiff.training.config import scaled
 from anisodiff.training.picking import Machine
@@ -106,17 +105,6 @@ def test_a_time_budget_leaves_out_compilation_and_interruptions(prepared, tmp_pa
     assert [path.name for path in kept.iterdir()] == ["step-00000004"]  # the first record past half of the budget
 
 
-def test_the_stage_at_work_is_seen_however_many_there_were():
-    screen = io.StringIO()
-    with stages(Console(file=screen, force_terminal=True, width=80, height=10)) as tell:
-        for number in range(40):
-            tell(f"stage {number};", 1, 2)
-        until = time.monotonic() + 5
-        while "stage 39;" not in screen.getvalue() and time.monotonic() < until:
-            time.sleep(0.05)
-        assert "stage 39;" in screen.getvalue()
-
-
 def test_off_a_terminal_progress_is_a_line_now_and_then(monkeypatch):
     screen = io.StringIO()
     monkeypatch.setattr(common, "console", Console(file=screen))
@@ -132,8 +120,7 @@ def test_off_a_terminal_progress_is_a_line_now_and_then(monkeypatch):
     assert going.startswith("work: 1/3, about ")
 
 
-def test_spans_and_budgets():
-    assert [parse_span(text, "x") for text in ("90s", "10min", "1.5h", "7")] == [90, 600, 5400, 7]
+def test_budgets():
     assert Budget.parse("200_000 images", "x") == Budget(images=200_000)
     assert str(Budget.parse("10min", "x").times(3)) == "30 min"
     for text in ("", "0s", "-1s", "3 days", "x images"):

@@ -75,13 +75,6 @@ def test_heldout_images_are_used_and_named(command, runs, tmp_path):
     assert json.loads((tmp_path / "grid.png.json").read_text())["prior"] == "heldout"
 
 
-def test_help_has_an_example(command):
-    code, out, _ = command("sample", "--help")
-    assert code == 0
-    assert "Example: anisodiff sample" in out
-    assert "cifar10-tiny" in out
-
-
 def test_a_sampler_that_diverges_is_one_line_on_standard_error(command, runs):
     """Tamed steps cannot take away the noise of σ = 50."""
     words = ["sample", runs("ve"), "--sampler", "euler(norm=image)", "--steps", 6, "--n", 2, "--out", "out", *CPU]

@@ -163,7 +163,7 @@ def test_its_notation_reads_back():
     [
         ({"stencil": "paper"}, "the signal step needs stencil='flux'"),
         ({"noise_anisotropy": 0.1}, "the signal step needs isotropic noise"),
-        ({"step": "signal(windows=0)"}, "windows must be a whole number"),
+        ({"step": "signal(windows=0)"}, "windows: got 0, expected a whole number"),
         ({"diffusivity": 1e9}, "too stiff"),
     ],
 )

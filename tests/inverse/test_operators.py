@@ -106,7 +106,7 @@ def test_holes_and_missing_pixels() -> None:
         ("inpainting(hole=2, missing=0.5)", "needs one of"),
         ("inpainting(missing=1)", r"in \[0, 1\), got 1"),
         ("inpainting(mask=a)", "not in the text"),
-        ("super-resolution(factor=1)", "whole number from 2 to 64, got 1"),
+        ("super-resolution(factor=1)", "factor: got 1, expected a whole number from 2 to 64"),
         ("super-resolution(factor=2.5)", "whole number"),
         ("superresolution", "did you mean 'super-resolution'"),
         ("deblurring(kernel=boxes)", "did you mean 'box'"),

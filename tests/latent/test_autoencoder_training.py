@@ -77,7 +77,7 @@ def test_a_loss_that_is_not_finite_ends_the_run_and_keeps_the_weights(dataset, t
         ({"lr": "fast"}, "lr: expected a number, got 'fast'"),
         ({"lr": 2}, "lr: got 2, expected a number from 0 to 1"),
         ({"batch": 2.5}, "batch: got 2.5, expected a whole number"),
-        ({"batch": 0}, "batch: got 0, expected a whole number ≥ 1"),
+        ({"batch": 0}, "batch: got 0, expected a whole number from 1 to 4096"),
     ],
 )
 def test_configs_that_cannot_be(changes, says):

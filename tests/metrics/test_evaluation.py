@@ -219,7 +219,7 @@ def test_limit_and_metric_choice_and_settings(pooled: FeatureNetwork, tmp_path: 
         comparison_table([whole, other], ["a", "b"])
     with pytest.raises(ValueError, match=f"no metric fids; choose from {', '.join(METRICS)}"):
         evaluate(samples, reference, network=pooled, metrics=("fids",), context=Context(cache=tmp_path))
-    with pytest.raises(ValueError, match="neighbors must be at least 1, got 0"):
+    with pytest.raises(ValueError, match="neighbors: got 0, expected a whole number, 1 or more"):
         Settings(neighbors=0)
 
 

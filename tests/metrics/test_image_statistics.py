@@ -112,7 +112,7 @@ def test_other_images_networks_or_settings_never_share_a_file(pooled: FeatureNet
     assert counted.seen == 12 * 8
 
 
-@pytest.mark.parametrize("damage", ["cut", "empty", "flip", "words", "swap"])
+@pytest.mark.parametrize("damage", ["cut", "empty", "flip", "words", "swap", "version", "method", "array"])
 def test_a_damaged_cache_file_is_noticed_and_computed_again(
     damage: str, pooled: FeatureNetwork, tmp_path: Path
 ) -> None:
@@ -129,6 +129,13 @@ def test_a_damaged_cache_file_is_noticed_and_computed_again(
         file.write_bytes(content)
     elif damage == "words":
         file.write_bytes(b"words")
+    elif damage in ("version", "method"):  # of the archive's format: "zip file version 25.5"
+        field, byte = (4, 0xFF) if damage == "version" else (8, 0x63)
+        content[field] = content[content.index(b"PK\x01\x02") + field + 2] = byte
+        file.write_bytes(content)
+    elif damage == "array":
+        content[content.index(b"NUMPY") + 1] = 0
+        file.write_bytes(content)
     else:  # whole, but of other images
         cached_statistics(image_set(random_images(12, seed=5)), pooled, context=Context(cache=tmp_path / "other"))
         (other,) = (tmp_path / "other" / "statistics").iterdir()

@@ -127,5 +127,5 @@ def test_small_things() -> None:
     assert few_samples_note(10_000, 10_000) == ""
     both = "warning: 9 < 10,000 samples and 8 < 10,000 reference images: noisy and, except KID, biased"
     assert few_samples_note(9, 8) == both
-    with pytest.raises(ValueError, match="nfe must be at least 1"):
+    with pytest.raises(ValueError, match="nfe: got 0, expected a whole number, 1 or more"):
         Generation(nfe=0)

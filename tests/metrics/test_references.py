@@ -13,7 +13,6 @@ from PIL import Image
 from anisodiff.data import prepare
 from anisodiff.io.images import Fit
 from anisodiff.metrics import Context, FeatureNetwork, ImageSet, Report, open_reference, read_batches
-from anisodiff.runtime.progress import lines
 from tests.metrics.conftest import TINY, Run, publish, random_images, save_folder
 from tests.metrics.test_feature_weights import serving
 
@@ -175,15 +174,3 @@ def test_an_interrupted_download_on_the_command_line(
     assert code == 0
     assert "tiny-net: reading the cached" in err
     assert "tiny-net (" in out.splitlines()[-1]
-
-
-def test_lines_of_progress_tell_what_is_left() -> None:
-    now = [0.0]
-    said: list[str] = []
-    tell = lines(said.append, every=20, clock=lambda: now[0])
-    for now[0], done in ((0.0, 100), (10.0, 200), (30.0, 400), (35.0, 450), (60.0, 700), (90.0, 1000)):
-        tell("samples", done, 1000)
-    assert said == ["samples: 400/1000, about 60 s left", "samples: 700/1000, about 30 s left"]
-    now[0] = 200.0
-    tell("reference", 5, None)
-    assert said[2:] == ["reference: 5"]

@@ -1,6 +1,5 @@
 """Moments, score, time grid and prior, with networks whose answer is known (the loss: test_score_loss.py)."""
 
-import pytest
 import torch
 
 import anisodiff
@@ -30,17 +29,6 @@ def test_measured_moments_are_the_closed_form_where_there_is_one():
         strong = other > 0.3 * b[0].at(b[0].log_noise, *b[1:]).exp()
         assert ((signal - other).abs()[strong] < 0.15 * other[strong]).all()
     torch.testing.assert_close(exact.data.double(), spectrum(8), rtol=0.25, atol=1e-4)
-
-
-def test_noise_level_of_ve_is_its_own():
-    images = gaussian_images(500, 8).float()
-    process, model = build("ve", images)
-    sigma_d = model.statistics.data.mean().sqrt()
-    for t in (0.5, 1.0, 1.5):
-        when = torch.tensor([t], dtype=F64)
-        want = (process.variance(images[:1], 0.0, t).mean().sqrt() / sigma_d).log()
-        got = model.statistics.at(model.level, *model.statistics.locate(when))
-        assert float(got) == pytest.approx(float(want), abs=0.02)
 
 
 def test_exact_score_is_reproduced_for_gaussian_data():

@@ -45,7 +45,7 @@ def test_keys_of_its_own():
         ({"intensity": "cutoff(1, 1)"}, "intensity must not fade"),
         ({"drift_anisotropy": "cutoff(1, 1)"}, "which vanishes; it is for α only"),
         ({"diffusivity": "cutoff(1, 1, r=0.5)"}, "must be ≥ 1, got 0.5"),
-        ({"step": "signal(steps=0)"}, "steps of a window must be a whole number from 1"),
+        ({"step": "signal(steps=0)"}, "steps of a window: got 0, expected a whole number from 1"),
     ):
         with pytest.raises(ValueError, match=words.replace("(", r"\(")):
             anisodiff.process("cartoon", 8, **keys_)

@@ -135,24 +135,11 @@ def test_times_outside_are_refused(name, overrides):
         process.path(x0, [0.2, 0.1])
 
 
-def test_isotropic_limit_of_the_anisotropic_process():
-    """λ → ∞: the anisotropic process with the same seed approaches its isotropic twin."""
-    x0 = image(1, 1, 8, 8, dtype=F64)
-    twin = anisodiff.process("anisotropic", 8, drift_anisotropy="infinite").draw(x0, 2.0, generator(1))
-    gaps = [
-        (anisodiff.process("anisotropic", 8, drift_anisotropy=lam).draw(x0, 2.0, generator(1)) - twin).abs().max()
-        for lam in (1.0, 10.0, 100.0)
-    ]
-    assert gaps[0] > 50 * gaps[1] > 2500 * gaps[2] > 0  # 1/√(1+p²/λ²) ≈ 1 − p²/2λ²: second order
-
-
 def test_no_drift_is_pure_noise():
     """α1 → 0: the anisotropic equation becomes Song's, whatever λ1."""
     common = {"diffusivity": 0.0, "intensity": "geometric(0.01, 2)"}
     x0 = image(1, 1, 8, 8, dtype=F64)
-    u = anisodiff.process("anisotropic", 8, **common).draw(x0, 2.0, generator(1))
     exact = anisodiff.process("ve", 8, **common)
-    assert (u - x0).std().item() == pytest.approx(exact.variance(x0, 0.0, 2.0).mean().sqrt().item(), rel=0.3)
     many = anisodiff.process("anisotropic", 8, **common).draw(x0.expand(3000, 1, 8, 8), 2.0, generator(2))
     assert (many - x0).var().item() == pytest.approx(exact.variance(x0, 0.0, 2.0).mean().item(), rel=0.01)
 

@@ -58,7 +58,7 @@ def test_notation_leaves_out_what_is_not_set():
         process = anisodiff.process("anisotropic", 8, step=text)
         assert process.identity()["step"] == written
         assert anisodiff.process("anisotropic", 8, step=written) == process
-    with pytest.raises(ValueError, match="blur of a step in pixels must be a number from 0"):
+    with pytest.raises(ValueError, match="blur of a step in pixels: got -1, expected a number from 0"):
         anisodiff.process("anisotropic", 8, step="signal(blur=-1)")
 
 

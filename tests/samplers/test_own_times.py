@@ -97,10 +97,10 @@ def test_options_of_other_samplers_are_refused(word):
         ("pc", "anisotropic", "use 'exponential', 'ode', "),
         ("pc(norms=bach)", "ve", "unknown norms 'bach'; did you mean 'batch'"),
         ("heun(grid=levels)", "flow-matching", "did you mean 'level'"),
-        ("heun(rho=0)", "flow-matching", "rho must be a number from 1"),
-        ("dopri5(tolerance=0)", "flow-matching", "tolerance must be a number from 1e-14"),
+        ("heun(rho=0)", "flow-matching", "rho: got 0, expected a number from 1"),
+        ("dopri5(tolerance=0)", "flow-matching", "tolerance: got 0, expected a number from 1e-14"),
         ("dopri5(most=1.5)", "flow-matching", "whole number"),
-        ("deblurring(delta=2)", "heat-dissipation", "delta must be a number from 0"),
+        ("deblurring(delta=2)", "heat-dissipation", "delta: got 2, expected a number from 0"),
         ("posterior(clip=3)", "edge-preserving", "true or false"),
     ],
 )

@@ -1,7 +1,7 @@
 """What several verbs share: options, processes from a name or a file, progress with remaining time."""
 
-from collections.abc import Collection
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Collection, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,6 +37,8 @@ GUIDANCE = typer.Option(1.0, "--guidance", help="Set the guidance weight; others
 INTERVAL = typer.Option(None, "--guidance-interval", help="Guide only for σ/σ_data from LO to HI: 0.2,5.")
 LATENT = typer.Option(None, "--latent", help="Find the model's autoencoder here: FOLDER or OWNER/NAME.")
 ANIMATIONS = (".gif", ".png", ".apng")
+MOST = 100_000
+"""Candidates of an image."""
 DEVICE = typer.Option("auto", "--device", help="Run on auto, cpu, cuda, cuda:N, gpu or mps.")
 
 
@@ -88,11 +90,25 @@ def guidance(weight: float, interval: str | None) -> "Guidance":
 
     if interval is None:
         return Guidance(weight=weight)
-    try:
-        low, high = (float(part) for part in interval.split(","))
-    except ValueError:
-        raise ValueError(f"--guidance-interval: got {interval!r}, expected two numbers like 0.2,5") from None
+    low, high = numbers("--guidance-interval", interval, "two numbers like 0.2,5", count=2)
     return Guidance(weight=weight, interval=(low, high))
+
+
+def numbers(option: str, text: str, expected: str, count: int | None = None) -> list[float]:
+    """Numbers between commas, ``count`` of them if given."""
+    try:
+        found = [float(part) for part in text.split(",")]
+    except ValueError:
+        found = []
+    if not found or count not in (None, len(found)):
+        raise ValueError(f"{option}: got {text!r}, expected {expected}")
+    return found
+
+
+def check_candidates(candidates: int) -> None:
+    """The range of --candidates."""
+    if not 1 <= candidates <= MOST:
+        raise ValueError(f"--candidates: got {candidates}, expected 1 to {MOST:,} for every image")
 
 
 def describe_classes(reverse: "ReverseProcess", given: str | None) -> str:
@@ -111,6 +127,16 @@ def say(line: str) -> None:
 def progress(what: str) -> AbstractContextManager[Progress]:
     """Progress with remaining time on standard error."""
     return progress_on(console, what)
+
+
+@contextmanager
+def kept(what: str, say: Callable[[str], None]) -> Iterator[None]:
+    """Work that continues where it was stopped, and says so."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        say(f"stopped: finished {what} are kept; the same command makes the rest")
+        raise
 
 
 def wrote(*paths: Path) -> None:

@@ -112,10 +112,7 @@ def _task(edit: list[str], strokes: int, strengths: str, count: int) -> "EditTas
 
     if not edit:
         return None
-    try:
-        levels = tuple(dict.fromkeys(float(part) for part in strengths.split(",")))
-    except ValueError:
-        raise ValueError(f"--strengths: got {strengths!r}, expected numbers such as 0.4,0.6") from None
+    levels = tuple(dict.fromkeys(common.numbers("--strengths", strengths, "numbers like 0.4,0.6")))
     return EditTask(sources=tuple(edit), colors=strokes, strengths=levels, count=count)
 
 

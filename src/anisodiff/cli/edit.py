@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from anisodiff.editing.painters import Paint
     from anisodiff.editing.sweep import Sweep
 
-SWEPT, MOST = 4, 100_000
-"""Pictures, and candidates of each, in a sweep; the most candidates."""
+SWEPT = 4
+"""Pictures, and candidates of each, in a sweep."""
 
 
 def edit(
@@ -25,8 +25,6 @@ def edit(
     images: list[Path] = typer.Argument(..., metavar="IMAGE…", help="Read images, or folders of images."),
     strokes: int | None = typer.Option(None, "--strokes", help="Paint each image in this many colors first."),
     paint: str | None = typer.Option(None, "--paint", help="Paint each image first, as by flat(colors=8)."),
-    smooth: int = typer.Option(0, "--smooth", help="Merge specks within this radius, in pixels."),
-    position: float = typer.Option(0.0, "--position", help="Weight position against color: 0 color alone, 1 much."),
     t: str | None = typer.Option(None, "--t", help="Diffuse to this time in (t_min, T]; several: 0.4,0.8."),
     strength: str | None = typer.Option(
         None, "--strength", help=f"Diffuse to this strength in (0, 1); default {DEFAULT_STRENGTH:g}."
@@ -71,7 +69,7 @@ def edit(
 
     asked, guided = _asked(t, strength), common.guidance(guidance, interval)
     sampling = SamplingConfig(steps=steps, sampler=sampler, classes=classes, guidance=guided)
-    painter = Painter(paint=_paint(paint, strokes, smooth, position))
+    painter = Painter(paint=_paint(paint, strokes))
     _check(restore, painter.paint is not None, repeats, candidates, asked, sweep)
     if cartoon and (restore or mask is not None or repeats > 1 or sweep is not None):
         raise ValueError("--cartoon starts from the image as it is: drop --restore, --mask, --repeats and --sweep")
@@ -110,12 +108,8 @@ def edit(
         say(editor.line(config))
     if main.generator.classes:
         say(common.describe_classes(main.generator.reverse_process(sampling, configs[0].times[0]), classes))
-    try:
-        with common.progress("network evaluations") as tick:
-            done = write_edits(main.generator, main.pictures, configs[0], out, mask=main.mask, say=say, progress=tick)
-    except KeyboardInterrupt:
-        say("stopped: finished results are kept; the same command makes the rest")
-        raise
+    with common.kept("results", say), common.progress("network evaluations") as tick:
+        done = write_edits(main.generator, main.pictures, configs[0], out, mask=main.mask, say=say, progress=tick)
     if within and sweep is not None and swept is not None:
         _draw_sweep(main, swept, sweep, steps)
     if figure is not None:
@@ -142,26 +136,21 @@ def _asked(t: str | None, strength: str | None) -> tuple[str, tuple[float, ...]]
     for name, text in (("t", t), ("strength", strength)):
         if text is None:
             continue
-        try:
-            numbers = tuple(dict.fromkeys(float(part) for part in text.split(",")))
-        except ValueError:
-            raise ValueError(f"--{name} expects a number, or several like 0.4,0.8; got {text!r}") from None
+        numbers = tuple(dict.fromkeys(common.numbers(f"--{name}", text, "a number, or several like 0.4,0.8")))
         if not all(map(math.isfinite, numbers)):
             raise ValueError(f"--{name} expects finite numbers, got {text!r}")
         return name, numbers
     return None
 
 
-def _paint(text: str | None, strokes: int | None, smooth: int, position: float) -> "Paint | None":
+def _paint(text: str | None, strokes: int | None) -> "Paint | None":
     """How the images are painted; --strokes N is short for --paint "strokes(colors=N)"."""
     from anisodiff.editing.painters import Strokes, read_paint
 
-    if text is not None and (strokes is not None or smooth or position):
-        raise ValueError('--paint excludes --strokes, --smooth and --position: write --paint "strokes(colors=8, …)"')
-    if strokes is None and (smooth or position):
-        raise ValueError("--smooth and --position need --strokes: give the number of colors")
+    if text is not None and strokes is not None:
+        raise ValueError('--paint excludes --strokes: write --paint "strokes(colors=8, …)"')
     if strokes is not None:
-        return Strokes(colors=strokes, smooth=smooth, position=position)
+        return Strokes(colors=strokes)
     return None if text is None else read_paint(text, "--paint")
 
 
@@ -169,8 +158,7 @@ def _check(
     restore: bool, painted: bool, repeats: int, candidates: int, asked: Any, sweep: Path | None,
 ) -> None:  # fmt: skip
     """Checks that need no file."""
-    if not 1 <= candidates <= MOST:
-        raise ValueError(f"--candidates: got {candidates}, expected 1 to {MOST:,} for every image")
+    common.check_candidates(candidates)
     if repeats < 1:
         raise ValueError(f"--repeats: got {repeats}, expected 1 or more")
     if restore and (painted or repeats > 1 or sweep is not None):

@@ -10,10 +10,7 @@ from anisodiff.cli import common
 def _times(text: str | None, T: float) -> list[float]:
     if text is None:
         return [T * k / 5 for k in range(6)]
-    try:
-        times = [float(part) for part in text.split(",")]
-    except ValueError:
-        raise ValueError(f"--times expects numbers like 0,0.5,1, got {text!r}") from None
+    times = common.numbers("--times", text, "numbers like 0,0.5,1")
     if any(not 0 <= t <= T for t in times):
         raise ValueError(f"--times must lie in [0, T] = [0, {T:g}], got {text}")
     return sorted(times)

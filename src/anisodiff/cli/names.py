@@ -1,6 +1,6 @@
 """Names that the command line lists and completes without loading torch. A test compares them with the tables."""
 
-from anisodiff.registry import DEFAULT_PROCESS, TRAINED
+from anisodiff.registry import DEFAULT_PROCESS, ELSEWHERE, TRAINED
 
 DATASETS = ("cifar10", "fashion-mnist", "celeba", "imagenet", "lsun")
 
@@ -21,11 +21,7 @@ _KEYS = """
     t_min batch accumulation lr betas eps warm_up clip ema flip dequantize seed images precision compile recompute
     deterministic calibration log_every checkpoint_every sample_every classes label_dropout shard latent
 """
-SETTINGS = {key: key for key in _KEYS.split()} | {
-    "learning_rate": "lr", "batch_size": "batch", "epochs": "images", "steps": "images", "resolution": "size",
-    "image_size": "size", "model": "network", "dropout": "network.dropout", "warmup": "warm_up", "ema_decay": "ema",
-    "labels": "classes", "num_classes": "classes", "class_dropout": "label_dropout",
-}  # fmt: skip
+SETTINGS = {key: key for key in _KEYS.split()} | ELSEWHERE
 """Keys of a run, and what other trainers call them."""
 AUTOENCODER_KEYS = (
     "channels", "factor", "width", "layers", "beta", "batch", "lr", "warm_up", "ema", "images", "checkpoint_every",

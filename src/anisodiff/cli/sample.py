@@ -90,15 +90,12 @@ def sample(
     say(f"sampler {reverse.sampler}: {reverse.nfe} NFE per image")
     if generator.classes:
         say(common.describe_classes(reverse, classes))
-    try:
-        with common.progress(f"{len(seed_list)} images, network evaluations") as tick:
-            outcome = write_samples(
-                generator, seed_list, out, config, leakage=leakage, distributed=distributed, say=say,
-                progress=tick if leads else no_progress,
-            )  # fmt: skip
-    except KeyboardInterrupt:
-        say("stopped: finished images are kept; the same command makes the rest")
-        raise
+    shown = common.progress(f"{len(seed_list)} images, network evaluations")
+    with common.kept("images", say), shown as tick:
+        outcome = write_samples(
+            generator, seed_list, out, config, leakage=leakage, distributed=distributed, say=say,
+            progress=tick if leads else no_progress,
+        )  # fmt: skip
     if leads:
         if grid is not None:
             _draw_grid(outcome, seed_list, grid)

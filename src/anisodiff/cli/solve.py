@@ -16,9 +16,6 @@ if TYPE_CHECKING:
 
     from anisodiff.metrics import LPIPS
 
-MOST = 100_000
-"""The most candidates."""
-
 
 def solve(
     checkpoint: Path = common.CHECKPOINT,
@@ -57,8 +54,7 @@ def solve(
     from anisodiff.metrics.paired import paired_metrics
     from anisodiff.runtime.devices import pick_device
 
-    if not 1 <= candidates <= MOST:
-        raise ValueError(f"--candidates: got {candidates}, expected 1 to {MOST:,} for every image")
+    common.check_candidates(candidates)
     if not degrade and (lpips is not None or download):
         raise ValueError("--lpips and --download need --degrade: there is nothing to compare a result with")
     RECORD.check_folder(out, NAME)
@@ -76,12 +72,8 @@ def solve(
     )
     metrics = paired_metrics(_lpips(lpips, download, where, problem.generator.size, say)) if degrade else {}
     say(problem.line())
-    try:
-        with common.progress("network evaluations") as tick:
-            done = problem.write(out, say=say, progress=tick)
-    except KeyboardInterrupt:
-        say("stopped: finished results are kept; the same command makes the rest")
-        raise
+    with common.kept("results", say), common.progress("network evaluations") as tick:
+        done = problem.write(out, say=say, progress=tick)
     if figure is not None:
         save_figure(problem_figure(problem, out), figure)
     scores = problem.scores(out, metrics) if metrics else {}

@@ -7,7 +7,6 @@
 | `perona-malik(…)`, `bilateral(…)`, `median(…)` | cartoons (`cartoons`) |
 """
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -32,8 +31,8 @@ class Strokes:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "position", notation.number(self.position, "position"))
-        for name in ("colors", "smooth"):
-            _whole(self, name)
+        notation.check_number(self, "colors", 1, whole=True)
+        notation.check_number(self, "smooth", 0, whole=True)
 
     def __call__(self, image: Tensor) -> Tensor:
         return strokes(image, self.colors, position=self.position, smooth=self.smooth)
@@ -53,8 +52,8 @@ class Flat:
     area: int = 16
 
     def __post_init__(self) -> None:
-        _whole(self, "colors", 1)
-        _whole(self, "area", 1)
+        notation.check_number(self, "colors", 1, whole=True)
+        notation.check_number(self, "area", 1, whole=True)
 
     def __call__(self, image: Tensor) -> Tensor:
         painted = strokes(image, self.colors)
@@ -66,13 +65,6 @@ class Flat:
 
     def __str__(self) -> str:
         return notation.write("flat", self)
-
-
-def _whole(item: Any, name: str, least: float = -math.inf) -> None:
-    value = notation.number(getattr(item, name), name)
-    if not math.isfinite(value) or value != int(value) or value < least:
-        raise ValueError(f"{name}: got {value:g}, expected a whole number{f' from {least} on' * (least > 0)}")
-    object.__setattr__(item, name, int(value))
 
 
 def _regions(label: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -11,7 +11,6 @@ their own keys.
 """
 
 import hashlib
-import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -57,14 +56,6 @@ def split_outside(text: str, separator: str) -> list[str]:
     if open_:
         raise ValueError(f"{text!r}: a bracket is not closed, expected {open_[-1]!r}")
     return [part.strip() for part in (*parts, text[start:]) if part.strip()]
-
-
-def read_whole(text: Any, what: str, least: int = 1) -> int:
-    """A whole number, ``least`` or more."""
-    number = notation.number(text, what)
-    if number < least or not math.isfinite(number) or number != int(number):
-        raise ValueError(f"{what}: got {text!r}, expected a whole number, {least} or more")
-    return int(number)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,7 +113,7 @@ def parse_run(text: str, more: Mapping[str, Any] | None = None) -> Run:
         text=text, base=base, name=str(own.get("name") or slug(_short_name(text, checkpoint))), changes=keys,
         checkpoint=checkpoint, sampler=str(own.get("sampler", "auto")), priors=priors,
         steps=parse_steps(str(own["steps"])) if "steps" in own else (),
-        n=read_whole(own["n"], "n", FEWEST) if "n" in own else None, start=own.get("from"),
+        n=notation.in_range(own["n"], "n", FEWEST, whole=True) if "n" in own else None, start=own.get("from"),
         of=own.get("of") or None,
     )  # fmt: skip
 
@@ -135,7 +126,7 @@ def _short_name(text: str, checkpoint: bool) -> str:
 
 def parse_steps(text: str) -> tuple[int, ...]:
     """NFE: ``50``, or ``10,20,50``."""
-    return tuple(dict.fromkeys(read_whole(part, "steps") for part in text.split(",")))
+    return tuple(dict.fromkeys(notation.in_range(part, "steps", 1, whole=True) for part in text.split(",")))
 
 
 def slug(text: str) -> str:

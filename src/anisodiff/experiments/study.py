@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from anisodiff import notation
 from anisodiff.data import Dataset
 from anisodiff.experiments.budget import Budget, Deadline
 from anisodiff.experiments.edits import EditTask
@@ -49,8 +50,7 @@ class StudySettings:
 
     def __post_init__(self) -> None:
         for name, least in (("n", FEWEST), ("track", 0), ("track_n", 2)):
-            if getattr(self, name) < least:
-                raise ValueError(f"{name}: got {getattr(self, name)}, expected {least} or more")
+            notation.check_number(self, name, least, whole=True)
         if self.track and self.track_n > self.n:
             raise ValueError(f"track_n: got {self.track_n}, expected at most n = {self.n}")
         for name, known in (("priors", PRIORS), ("steps", None), ("seeds", None)):

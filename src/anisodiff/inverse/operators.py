@@ -102,13 +102,6 @@ def _divided(y: Tensor, power: Tensor) -> Tensor:
     return torch.where(seen, y / torch.where(seen, power, 1.0), 0.0)
 
 
-def _whole(value: float, what: str, low: int, high: int) -> int:
-    number = notation.number(value, what)
-    if not (math.isfinite(number) and number == int(number) and low <= number <= high):
-        raise ValueError(f"{what} must be a whole number from {low} to {high}, got {number:g}")
-    return int(number)
-
-
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Inpainting(LinearOperator):
     """``inpainting``: a centered square hole, a share of pixels at random, or a mask, True where nothing is known."""
@@ -124,8 +117,8 @@ class Inpainting(LinearOperator):
     """Bool [1, H, W], True: unknown, as in editing; not in the notation."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "hole", _whole(self.hole, "inpainting: hole", 0, 1 << 16))
-        object.__setattr__(self, "seed", _whole(self.seed, "inpainting: seed", 0, 1 << 31))
+        notation.check_number(self, "hole", 0, 1 << 16, whole=True, what="inpainting: hole")
+        notation.check_number(self, "seed", 0, 1 << 31, whole=True, what="inpainting: seed")
         missing = notation.number(self.missing, "inpainting: missing")
         if not 0 <= missing < 1:
             raise ValueError(f"inpainting: missing is a share of the pixels in [0, 1), got {missing:g}")
@@ -192,7 +185,7 @@ class SuperResolution(LinearOperator):
     factor: int = 4
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "factor", _whole(self.factor, "super-resolution: factor", 2, 64))
+        notation.check_number(self, "factor", 2, 64, whole=True, what="super-resolution: factor")
 
     def measured(self, shape: Shape) -> Shape:
         channels, height, width = shape

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from anisodiff import notation
 from anisodiff.generation import Generator
 from anisodiff.metrics.images import ImageSet, Source, fingerprint_of, image_digests, read_batches
 from anisodiff.metrics.protocol import HELDOUT, Protocol, Report, Value
@@ -39,8 +40,7 @@ class BitsSettings:
 
     def __post_init__(self) -> None:
         for name, least in {"images": 2, "times": 1, "seed": 0, "batch_size": 1}.items():
-            if getattr(self, name) < least:
-                raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
+            notation.check_number(self, name, least, whole=True)
 
     def describe(self) -> str:
         """One phrase for the protocol."""

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from anisodiff import notation
 from anisodiff.io import schema
 
 ENOUGH = 10_000
@@ -49,8 +50,7 @@ class Settings:
         smallest = {"neighbors": 1, "prdc_limit": 2, "kid_block": 2, "fid_blocks": 4}
         smallest |= dict.fromkeys(("score_splits", "projections", "inspected", "batch_size"), 1)
         for name, least in smallest.items():
-            if getattr(self, name) < least:
-                raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
+            notation.check_number(self, name, least, whole=True)
 
     def describe(self, metrics: Collection[str] | None = None) -> str:
         """One phrase for the protocol: the settings that these metrics use, or all of them."""
@@ -82,8 +82,8 @@ class Generation:
     classes: str | None = None
 
     def __post_init__(self) -> None:
-        if self.nfe is not None and self.nfe < 1:
-            raise ValueError(f"nfe must be at least 1, got {self.nfe}")
+        if self.nfe is not None:
+            notation.check_number(self, "nfe", 1, whole=True)
         if self.sources is not None and (not self.sources or min(self.sources) < 0):
             raise ValueError("sources must be indices of images, 0 or larger, one a sample")
 

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from anisodiff.models.guidance import Guidance
 from anisodiff.processes.base import Process, TrainingPair
 from anisodiff.statistics import SpectralStatistics
-from anisodiff.tensors import to_float64, to_highest_precision
+from anisodiff.tensors import interpolate, to_float64, to_highest_precision
 
 Weighting = Literal["state", "noise"]
 Learns = Literal["score_and_drift", "reverse_drift", "score"]
@@ -71,9 +71,7 @@ def equivalent_level(information: Tensor, data: Tensor, modes: Tensor | None = N
     mean = data.mean() if modes is None else (modes * data).sum() / modes.sum()
     terms = torch.log1p(data / mean * torch.exp(-2 * level)[:, None])
     white = (terms if modes is None else modes * terms).sum(1)
-    right = torch.searchsorted(-white, -information.contiguous()).clamp(1, len(level) - 1)
-    weight = ((white[right - 1] - information) / (white[right - 1] - white[right])).clamp(0, 1)
-    return torch.lerp(level[right - 1], level[right], weight)
+    return interpolate(-information, -white, level)
 
 
 class Model(nn.Module, ABC):

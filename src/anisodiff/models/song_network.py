@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from anisodiff.dct import dct2, idct2
 from anisodiff.models.base import noise_level
 from anisodiff.statistics import SpectralStatistics
-from anisodiff.tensors import to_float64
+from anisodiff.tensors import interpolate, to_float64
 
 _FLOOR = 1e-8  # of the noise: the least signal in the statistics of linear processes
 
@@ -62,10 +62,7 @@ class SongNetwork(nn.Module):
 
     def _log_sigma(self, c: Tensor) -> Tensor:
         """ln σ for the noise_level input ``c``, [B]."""
-        right = torch.searchsorted(self.condition, c.contiguous()).clamp(1, len(self.condition) - 1)
-        low, high = self.condition[right - 1], self.condition[right]
-        weight = ((c - low) / (high - low).clamp(min=1e-12)).clamp(0, 1)
-        return torch.lerp(self.log_sigma[right - 1], self.log_sigma[right], weight)
+        return interpolate(c, self.condition, self.log_sigma)
 
     def wrap_network(self, wrap: Callable[[nn.Module], nn.Module]) -> None:
         self.network = wrap(self.network)

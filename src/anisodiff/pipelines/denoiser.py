@@ -19,6 +19,7 @@ from anisodiff.extras import need
 from anisodiff.generation import Generator
 from anisodiff.models.velocity import VelocityModel
 from anisodiff.processes import ClosedForm, FlowMatching
+from anisodiff.tensors import interpolate
 
 _DATA = 0.5
 """σ_data of the EDM schedulers; any value will do, since what they apply is taken back."""
@@ -97,9 +98,7 @@ class EDMDenoiser(Denoiser):
 
     def time_of(self, sigma: Tensor) -> Tensor:
         """t with that σ, float64 [1]: linear in between."""
-        right = torch.searchsorted(self._sigma, sigma).clamp(1, len(self._sigma) - 1)
-        low, high = self._sigma[right - 1], self._sigma[right]
-        return torch.lerp(self._times[right - 1], self._times[right], ((sigma - low) / (high - low)).clamp(0, 1))
+        return interpolate(sigma, self._sigma, self._times)
 
     def image(self, model: Any, x: Tensor, sigma: Tensor) -> Tensor:
         """E[x0 | x] for x = x0 + σξ."""

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from anisodiff.models.score import ScoreModel
-from anisodiff.tensors import to_float64
+from anisodiff.tensors import interpolate, to_float64
 
 Clock = Callable[[ScoreModel, Tensor, float], Tensor]
 """(model, ascending times [M], ρ) → clock [M], not descending."""
@@ -87,7 +87,5 @@ def grid_between(model: ScoreModel, kind: str, steps: int, t_min: float, t_max: 
         segment = slice(int(index[k]), int(index[k + 1]) + 1)
         x, y = clock[segment], fine[segment]
         steps_x = torch.linspace(float(x[0]), float(x[-1]), count + 1, dtype=torch.float64)[1:-1]
-        right = torch.searchsorted(x, steps_x).clamp(1, len(x) - 1)
-        weight = (steps_x - x[right - 1]) / (x[right] - x[right - 1])
-        times += [torch.lerp(y[right - 1], y[right], weight), ends[k + 1 : k + 2]]
+        times += [interpolate(steps_x, x, y), ends[k + 1 : k + 2]]
     return torch.cat(times).flip(0)

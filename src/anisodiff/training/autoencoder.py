@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from anisodiff import notation
 from anisodiff.data import Dataset, Loader
 from anisodiff.extras import need
 from anisodiff.io.checkpoint import Snapshot, Store, alone
@@ -23,7 +24,6 @@ from anisodiff.io.tensor_files import put_json, put_tensors
 from anisodiff.latent.autoencoder import CONFIG, WEIGHTS
 from anisodiff.noise import KeyedNoise, combine
 from anisodiff.training.adam import load_moments, moments
-from anisodiff.training.config_values import real, whole
 from anisodiff.training.ema import Constant
 from anisodiff.training.hooks import on_signals
 from anisodiff.version import __version__
@@ -64,9 +64,7 @@ class AutoencoderConfig:
         if self.factor not in (2, 4, 8, 16):
             raise ValueError(f"factor: got {self.factor!r}, expected 2, 4, 8 or 16")
         for name, (low, high) in ranges.items():
-            value, kind = getattr(self, name), type(getattr(AutoencoderConfig, name))
-            value = whole(value, name, int(low)) if kind is int else value
-            object.__setattr__(self, name, kind(real(value, name, low, high)))
+            notation.check_number(self, name, low, high, whole=type(getattr(AutoencoderConfig, name)) is int)
         if self.width % 8:
             raise ValueError(f"width: got {self.width}, expected a multiple of 8")
 

@@ -9,19 +9,13 @@ from typing import Any
 from anisodiff import notation
 from anisodiff.models.base import CHOICES, Learns, ModelOptions, Parameterization, TimeDensity, Weighting
 from anisodiff.networks import own
-from anisodiff.registry import DEFAULT_PROCESS, NETWORKS, TRAINED, process_keys
-from anisodiff.training.config_values import AUTO, classes_of, latent_of, named, real, sequence, whole
+from anisodiff.registry import DEFAULT_PROCESS, ELSEWHERE, NETWORKS, TRAINED, process_keys
+from anisodiff.training.config_values import AUTO, classes_of, latent_of, named, sequence
 from anisodiff.training.ema import profile
 
 _KEY = {"process": "preset", "network": "name", "latent": "autoencoder"}
 """The key of a group that a bare name stands for."""
 PRECISIONS = ("fp32", "bf16", "fp64")
-ELSEWHERE = {
-    "learning_rate": "lr", "batch_size": "batch", "epochs": "images", "steps": "images", "resolution": "size",
-    "image_size": "size", "model": "network", "dropout": "network.dropout", "warmup": "warm_up", "ema_decay": "ema",
-    "labels": "classes", "num_classes": "classes", "class_dropout": "label_dropout",
-}  # fmt: skip
-"""Names that other trainers have for keys of ours."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,20 +94,26 @@ class TrainConfig:
         if not isinstance(self.dataset, str):
             raise ValueError(f"dataset: got {self.dataset!r}, expected a name, or nothing for any")
         sides = sequence(self.size, "size")
-        take(self, "size", tuple(whole(side, "size", 3) for side in (sides * 2 if len(sides) == 1 else sides)))
+        take(
+            self,
+            "size",
+            tuple(
+                notation.in_range(side, "size", 3, whole=True) for side in (sides * 2 if len(sides) == 1 else sides)
+            ),
+        )
         if len(self.size) != 2:
             raise ValueError(f"size: got {list(self.size)}, expected one side or [height, width]")
         if max(self.size) > LARGEST_SIDE:
             raise ValueError(f"size: got {list(self.size)}, expected sides of {LARGEST_SIDE} pixels at most")
         for name, least in _WHOLE.items():
-            take(self, name, whole(getattr(self, name), name, least))
+            notation.check_number(self, name, least, whole=True)
         if self.channels not in (1, 3):
             raise ValueError(f"channels: got {self.channels}, expected 1 (grayscale) or 3 (RGB)")
         take(self, "latent", latent_of(self.latent, self.size))
         for name, (low, high) in _REAL.items():
-            take(self, name, real(getattr(self, name), name, low, high))
+            notation.check_number(self, name, low, high)
         pair = sequence(self.betas, "betas")
-        take(self, "betas", tuple(real(b, "betas", 0.0, 1.0) for b in pair))
+        take(self, "betas", tuple(notation.in_range(b, "betas", 0.0, 1.0) for b in pair))
         if len(self.betas) != 2 or max(self.betas) >= 1:
             raise ValueError(f"betas: got {list(self.betas)}, expected two numbers below 1")
         take(self, "ema", tuple(str(profile(str(text))) for text in sequence(self.ema, "ema")))

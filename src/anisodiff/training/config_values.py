@@ -1,6 +1,5 @@
 """Values of a `TrainConfig` as they are written, checked and brought into one form; a mistake is one ValueError."""
 
-import math
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -49,7 +48,10 @@ def latent_of(value: Any, size: tuple[int, int]) -> dict[str, Any]:
     keys: dict[str, Any] = dict(check_keys(group, _LATENT, "latent"))
     if not isinstance(keys.get("autoencoder"), str) or not {"channels", "factor"} <= set(keys):
         raise ValueError("latent: expected autoencoder, channels and factor; --latent NAME finds all three")
-    keys = {**keys, **{key: whole(keys[key], f"latent.{key}", 1) for key in ("channels", "factor")}}
+    keys = {
+        **keys,
+        **{key: notation.in_range(keys[key], f"latent.{key}", 1, whole=True) for key in ("channels", "factor")},
+    }
     factor = keys["factor"]
     if keys["channels"] > 1024 or factor > 128:
         raise ValueError(f"latent: got {keys['channels']} channels, {factor}-fold; expected at most 1024, 128-fold")
@@ -64,7 +66,7 @@ def latent_of(value: Any, size: tuple[int, int]) -> dict[str, Any]:
         raise ValueError(f"latent.sha256: got {str(code)[:80]!r}, expected 64 hexadecimal digits")
     for key, count in (("mean", keys["channels"]), ("std", keys["channels"]), ("scale", 2)):
         if key in keys:
-            found = [real(x, f"latent.{key}", -1e6, 1e6) for x in sequence(keys[key], f"latent.{key}")]
+            found = [notation.in_range(x, f"latent.{key}", -1e6, 1e6) for x in sequence(keys[key], f"latent.{key}")]
             if len(found) != count or (key == "std" and min(found) <= 0):
                 raise ValueError(
                     f"latent.{key}: got {found}, expected {count} numbers{', all positive' * (key == 'std')}"
@@ -91,19 +93,3 @@ def classes_of(value: Any) -> tuple[str, ...]:
         twice = next(name for name in names if names.count(name) > 1)
         raise ValueError(f"classes: {twice!r} is there twice; expected a name for each class")
     return names
-
-
-def whole(value: Any, name: str, least: int) -> int:
-    """A whole number from ``least`` on."""
-    number = notation.number(value, name)
-    if not math.isfinite(number) or number != int(number) or not least <= number < 2**53:
-        raise ValueError(f"{name}: got {value!r}, expected a whole number ≥ {least} and < 2^53")
-    return int(number)
-
-
-def real(value: Any, name: str, low: float, high: float) -> float:
-    """A number from ``low`` to ``high``."""
-    number = notation.number(value, name)
-    if not low <= number <= high:
-        raise ValueError(f"{name}: got {value!r}, expected a number from {low:g} to {high:g}")
-    return number

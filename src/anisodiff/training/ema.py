@@ -42,9 +42,7 @@ class Power:
     std: float
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "std", notation.number(self.std, "std"))
-        if not 0.001 <= self.std <= 0.28:
-            raise ValueError(f"std: got {self.std:g}, expected 0.001 ≤ std ≤ 0.28 of the run's length")
+        notation.check_number(self, "std", 0.001, 0.28, what="std in units of the run's length")
 
     @property
     def exponent(self) -> float:
