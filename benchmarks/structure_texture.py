@@ -45,7 +45,16 @@ from anisodiff.generation import Generator, load
 from anisodiff.io.grids import save_grid
 from anisodiff.io.images import to_bytes
 from anisodiff.io.records import write_json
-from anisodiff.metrics import diversity, edge_f1, evaluate, image_set, inception
+from anisodiff.metrics import (
+    ImageStatistics,
+    diversity,
+    edge_f1,
+    evaluate,
+    image_set,
+    image_statistics,
+    inception,
+    no_network,
+)
 from anisodiff.metrics.paired import rms_distance
 from anisodiff.notation import setting
 from anisodiff.runtime.devices import pick_device
@@ -240,13 +249,17 @@ class Study:
         found: Callable[[Tensor, Tensor], Tensor] = LPIPS(self.options.lpips)
         return found
 
+    @cached_property
+    def reference(self) -> ImageStatistics:
+        """Features of the photographs, computed once."""
+        network = self.network or no_network("cpu")
+        return image_statistics(image_set(to_bytes(self.photos), name="photographs"), network)
+
     def measure(self, kind: str, results: Tensor) -> dict[str, float]:
         first, photos = results[0], self.photos
         names = ("fid", "kid") if self.network is not None else ("sliced", "spectrum")
-        report = evaluate(
-            image_set(to_bytes(first), name="results"), image_set(to_bytes(photos), name="photographs"),
-            network=self.network, metrics=names,
-        )  # fmt: skip
+        made = image_set(to_bytes(first), name="results")
+        report = evaluate(made, self.reference, network=self.network, metrics=names)
         found = {value.name: value.value for value in report.values}
         found["edge_f1"] = float(edge_f1(first, self.paintings[kind]).mean())
         found["rmse_photo"] = float(rms_distance(first, photos).mean())

@@ -15,6 +15,7 @@ from PIL import Image
 import anisodiff
 from anisodiff.data import prepare
 from anisodiff.io.atomic import atomic, clear_orphans, leaving_nothing
+from anisodiff.io.checkpoint import alone
 from anisodiff.io.records import read_json, write_json
 from anisodiff.metrics import Context, FeatureNetwork, evaluate
 from anisodiff.metrics.features import function_network
@@ -58,10 +59,14 @@ def test_what_a_killed_preparation_left_goes_at_once(tmp_path):
     assert list(tmp_path.glob(".out*")) == []
 
 
-def test_what_a_killed_start_of_a_run_left_goes(tmp_path):
-    (tmp_path / ".config-0123abcd.yaml").touch()
-    write_run(tmp_path, RunDescription(config=TrainConfig(), data=tmp_path))
-    assert [path.name for path in tmp_path.iterdir()] == ["config.yaml"]
+def test_what_a_killed_run_left_in_its_folder_goes(tmp_path):
+    """Whoever holds the lock of a folder removes it, at any depth."""
+    (tmp_path / "samples").mkdir()
+    for name in (".config-0123abcd.yaml", ".log-89abcdef.jsonl", "samples/.step-1-01234567.png", "samples/.notes"):
+        (tmp_path / name).touch()
+    with alone(tmp_path):
+        write_run(tmp_path, RunDescription(config=TrainConfig(), data=tmp_path))
+    assert sorted(path.name for path in tmp_path.rglob("*")) == [".notes", "config.yaml", "samples"]
 
 
 @pytest.mark.parametrize(

@@ -161,7 +161,7 @@ def read_rows(out: Path, study: Mapping[str, Any], tag: str = "", names: Sequenc
 
 def read_results(place: Place) -> dict[str, Any]:
     """train.json and all columns of a run, by the names of the files."""
-    found = {path.stem: read_json(path, RESULT) for path in sorted(place.results.glob("*.json"))}
+    found = {path.stem: read_json(path, RESULT) for path in sorted(place.results.glob("[!.]*.json"))}
     return {**found, "train": read_json(place.trained, TRAINED)}
 
 

@@ -58,7 +58,7 @@ class Chunks:
     def ranges(self) -> list[tuple[int, int, Path]]:
         """(first, last + 1, file), ascending; files cut off by a crash are left out."""
         found = []
-        for path in self.folder.glob("*-*.npz"):
+        for path in self.folder.glob("[!.]*-*.npz"):
             first, last = path.stem.split("-")
             if zipfile.is_zipfile(path):
                 found.append((int(first), int(last) + 1, path))

@@ -48,11 +48,17 @@ def atomic(path: str | Path, *, suffix: str | None = None, parents: bool = True)
 
 
 def clear_orphans(path: Path) -> None:
-    """Remove what killed writers of ``path`` have left; call it where a lock keeps other writers away."""
+    """Remove what killed writers have left of the file ``path``, or of all files below the folder ``path``.
+
+    Call it where no other process writes there.
+    """
     path = Path(os.path.realpath(path))
-    name = re.compile(rf"\.{re.escape(path.stem)}-[0-9a-f]{{8}}{re.escape(path.suffix)}")
-    for entry in path.parent.iterdir() if path.parent.is_dir() else ():
-        if name.fullmatch(entry.name):
+    if path.is_dir():
+        stem, suffix, entries = ".+", r"(\.\w+)?", path.rglob(".*")
+    else:
+        stem, suffix, entries = re.escape(path.stem), re.escape(path.suffix), path.parent.glob(".*")
+    for entry in list(entries):
+        if re.fullmatch(rf"\.{stem}-[0-9a-f]{{8}}{suffix}", entry.name) and entry.is_file():
             entry.unlink(missing_ok=True)
 
 

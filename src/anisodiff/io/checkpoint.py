@@ -25,7 +25,7 @@ from torch import Tensor
 
 from anisodiff.io import hub
 from anisodiff.io import tensor_files as files
-from anisodiff.io.atomic import leaving_nothing, locked, sync_folder
+from anisodiff.io.atomic import clear_orphans, leaving_nothing, locked, sync_folder
 from anisodiff.io.eight_bits import restored
 from anisodiff.io.records import RecordKind, read_json
 from anisodiff.io.schema import anything, fields, number, optional, require, rows, table, text, whole
@@ -282,7 +282,10 @@ class Store:
 
 @contextmanager
 def alone(folder: Path) -> Iterator[None]:
-    """Create ``folder`` if needed and hold its lock: two processes never write into one folder."""
+    """Create ``folder`` if needed and hold its lock: two processes never write into one folder.
+
+    What a killed one has left unfinished goes.
+    """
     with leaving_nothing(folder, ".lock"), ExitStack() as stack:
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -291,4 +294,5 @@ def alone(folder: Path) -> Iterator[None]:
             raise ValueError(f"cannot write below {folder} ({error.strerror}): choose another folder") from None
         if not free:
             raise ValueError(f"{folder} is in use by another run: wait for it, or choose another folder")
+        clear_orphans(folder)
         yield

@@ -21,7 +21,7 @@ import yaml
 
 from anisodiff.data import is_dataset
 from anisodiff.data.splitting import HELD_OUT, TRAINED
-from anisodiff.io.atomic import clear_orphans, replacing
+from anisodiff.io.atomic import replacing
 from anisodiff.io.checkpoint import newest
 from anisodiff.io.records import read_config
 from anisodiff.pretrained import shipped
@@ -65,8 +65,7 @@ def describe_run(values: Mapping[str, Any], folder: Path) -> RunDescription:
 
 
 def write_run(folder: Path, run: RunDescription) -> None:
-    """Write ``folder/config.yaml``, whole or not at all; what a killed writer has left goes."""
-    clear_orphans(folder / NAME)
+    """Write ``folder/config.yaml``, whole or not at all."""
     with replacing(folder / NAME) as temporary:
         temporary.write_text(
             yaml.safe_dump(run.to_dict(folder), sort_keys=False, allow_unicode=True), encoding="utf-8"
