@@ -114,7 +114,7 @@ def test_the_progress_bar_ends_at_the_evaluations(pipe, capsys):
         ({"output_type": "jpg"}, "output_type: got 'jpg', expected pil, np, pt"),
         ({"callback_on_step_end_tensor_inputs": ["noise"]}, "expected 'latents'"),
         ({"batch_size": 2, "generator": [torch.Generator()]}, "got 1 of them, expected 2"),
-        ({"num_inference_steps": 0}, "expected 1 NFE or more"),
+        ({"num_inference_steps": 0}, "steps: got 0, expected a whole number, 1 or more"),
         ({"callback_on_step_end": lambda p, s, t, given: {"latents": given["latents"] + 1}}, "cannot be changed"),
     ],
 )

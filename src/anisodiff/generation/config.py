@@ -6,6 +6,7 @@ A call takes the config, or its keys one by one: ``edit(model, x, config, …)``
 from dataclasses import dataclass, replace
 from typing import TypedDict
 
+from anisodiff import notation
 from anisodiff.generation.classes import NONE, Classes
 from anisodiff.models.guidance import Guidance
 from anisodiff.priors import Prior
@@ -41,10 +42,9 @@ class SamplingConfig:
     """Images at a time; None: as many as keep the device busy."""
 
     def __post_init__(self) -> None:
-        if self.steps < 1:
-            raise ValueError(f"steps: got {self.steps}, expected 1 NFE or more")
-        if self.batch is not None and self.batch < 1:
-            raise ValueError(f"batch: got {self.batch}, expected 1 or more")
+        notation.check_number(self, "steps", 1, whole=True)
+        if self.batch is not None:
+            notation.check_number(self, "batch", 1, whole=True)
 
     @property
     def guided(self) -> Guidance:
