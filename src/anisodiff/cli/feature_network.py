@@ -83,6 +83,15 @@ class Choice:
     def scripted(self) -> bool:
         return Path(self.name).suffix.lower() in TORCHSCRIPT
 
+    def missing(self) -> str:
+        """How to provide Inception's weights, where they are needed and not here."""
+        from anisodiff.metrics.weights import INCEPTION
+
+        if self.name != "inception" or self.download or _here(INCEPTION, self.weights):
+            return ""
+        size = INCEPTION.size // 10**6
+        return f"{INCEPTION.name} is not here: give --inception FILE, or --download once ({size} MB)"
+
     def with_consent(self) -> "Choice":
         """The choice after a person at a terminal was asked to allow a download, where one is needed."""
         from anisodiff.metrics.weights import INCEPTION
@@ -94,14 +103,18 @@ class Choice:
 
 def allowed(published: "PublishedWeights", file: Path | None, download: bool) -> bool:
     """Whether weights may be fetched: as the options say, or as a person at a terminal says who needs them."""
-    from anisodiff.metrics.weights import cached_file, named_file
-
-    if download or named_file(file, published) or cached_file(published).exists():
+    if download or _here(published, file):
         return download
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         return False
     question = f"{published.name} is not here: download {published.size // 10**6} MB?"
     return typer.confirm(question, err=True)
+
+
+def _here(published: "PublishedWeights", file: Path | None) -> bool:
+    from anisodiff.metrics.weights import cached_file, named_file
+
+    return bool(named_file(file, published)) or cached_file(published).exists()
 
 
 def network_for(

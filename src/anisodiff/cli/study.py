@@ -174,6 +174,9 @@ def opened(
     from anisodiff.runtime.devices import pick_device
     from anisodiff.training.picking import Machine
 
+    needed = options.network.missing() if options.measures else ""
+    if needed and not dry and not options.out.exists() and not sys.stdin.isatty():
+        raise ValueError(needed)  # before any image is prepared
     with leaving_nothing(options.out, "study.json"):
         deadline, overrides = deadline_of(options), common.settings(options.overrides)
         if isinstance(overrides.get("latent"), str):
@@ -204,6 +207,8 @@ def opened(
         study = _study(options, settings, dataset, deadline, no_stage_progress, hold)
         if options.measures and not dry and experiments.missing(study, entries):
             options = replace(options, network=options.network.with_consent())
+        if needed and dry:
+            say(f"to measure: {needed}")
         with stages(common.console) as progress:
             study = _study(options, settings, dataset, deadline, progress, hold)
             yield OpenStudy(study=study, entries=entries, configs=configs)
