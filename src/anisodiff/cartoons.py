@@ -38,11 +38,11 @@ class Filter(ABC):
 
 @dataclass(frozen=True)
 class PeronaMalik(Filter):
-    """``perona-malik(smoothing=10, edge=0.05, steps=8)``: edge weights are updated at every step."""
+    """``perona-malik(smoothing=10, edge=0.05, steps=16)``: edge weights are updated at every step."""
 
     smoothing: float = 10.0
     edge: float = 0.05
-    steps: int = 8
+    steps: int = 16
 
     def __post_init__(self) -> None:
         notation.check_number(self, "smoothing", 1e-6, 1e4)

@@ -26,6 +26,7 @@ CASES = {
     "heat": ("heat", {}, 1000),
     "gentle drift": ("anisotropic", GENTLE, 400),
     "paper's parameters, α1max = 2·size": ("anisotropic", {}, 300),
+    "smoothing of the image alone": ("cartoon", {}, 400),
 }
 
 

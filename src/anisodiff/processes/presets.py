@@ -70,7 +70,7 @@ def cartoon(size: int, *, smoothing: float | None = None, sigma_end: float = 0.0
         **ve(size, **noise),
         "diffusivity": f"cutoff(total={total!r}, end={time!r}, r=2)",
         "drift_anisotropy": 0.05,
-        "step": "signal(windows=1, steps=8)",
+        "step": "signal(windows=1, steps=16)",
     }
 
 
