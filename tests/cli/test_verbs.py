@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
+from anisodiff.cli import main
 from anisodiff.data import prepare
 
 
@@ -186,3 +187,14 @@ def test_cuda_asked_for_without_one(command):
     code, _, err = command("forward", "--device", "cuda")
     assert code == 2
     assert "no CUDA device" in err
+
+
+def test_an_interrupt_is_answered_in_one_line(monkeypatch, capsys):
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("anisodiff.cli.diagnose.diagnose", interrupted)
+    monkeypatch.setattr("sys.argv", ["anisodiff", "diagnose"])
+    with pytest.raises(SystemExit) as ended:
+        main.run()
+    assert (ended.value.code, capsys.readouterr().err) == (130, "anisodiff: stopped\n")

@@ -66,6 +66,14 @@ class Verbs(TyperGroup):
         for name, verb in VERBS.items():
             self.add_command(TyperCommand(name, help=verb.help))
 
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command; an interrupt that it has not answered itself is named."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:  # typer would end in silence
+            print("anisodiff: stopped", file=sys.stderr)
+            raise typer.Exit(130) from None
+
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         """The command that runs, and its arguments."""
         name = args[0]
