@@ -170,6 +170,8 @@ class Count:
     kinds: Counter[str] = field(default_factory=Counter)
     found: list[dict[str, Any]] = field(default_factory=list)
     largest: int = 0
+    heaviest: str = ""
+    """The trial that took the most memory."""
 
 
 def left_behind(before: dict[str, str], after: dict[str, str]) -> list[str]:
@@ -288,7 +290,8 @@ def trials(
         count.trials, count.reached = count.trials + 1, number + 1
         count.ends[str(ended.code)] += 1
         count.kinds[what] += 1
-        count.largest = max(count.largest, ended.grown)
+        if ended.grown > count.largest:
+            count.largest, count.heaviest = ended.grown, f"{number}: {what}"
         wrong = [str(ended.code)] if ended.code in ("traceback", "hang") else []
         wrong += ["memory"] * (ended.grown > MEMORY)
         wrong += ["left behind"] * bool(left and (ended.code == 2 or part == "kills"))
@@ -335,7 +338,7 @@ def main(words: list[str] | None = None) -> int:
     result = {
         part: {
             "trials": found.trials, "next": found.reached, "exit codes": dict(found.ends),
-            "largest memory": found.largest,
+            "largest memory": found.largest, "of trial": found.heaviest,
             **{name: sum(name in one["wrong"] for one in found.found)
                for name in ("traceback", "hang", "memory", "left behind")},
             "kinds": dict(sorted(found.kinds.items())), "findings": found.found,
