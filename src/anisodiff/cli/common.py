@@ -32,7 +32,7 @@ CHECKPOINT = typer.Argument(..., help="Load a run, a checkpoint, cifar10-tiny or
 NFE = typer.Option(50, "--steps", help="Set the NFE (network evaluations) of each image.")
 SAMPLER = typer.Option("auto", "--sampler", help="Choose the sampler; auto: the model's default.")
 TRUST = typer.Option(False, "--trust-code", help="Import the network class that the model names.")
-CLASS = typer.Option(None, "--class", help="Choose a class, several (cat,dog), all, data or none.")
+CLASS = typer.Option(None, "--class", help="Choose cat, or cat,dog; all; data (as in the data); none.")
 GUIDANCE = typer.Option(1.0, "--guidance", help="Set the guidance weight; others than 1 cost 2 NFE.")
 INTERVAL = typer.Option(None, "--guidance-interval", help="Guide only for σ/σ_data from LO to HI: 0.2,5.")
 LATENT = typer.Option(None, "--latent", help="Find the model's autoencoder here: FOLDER or OWNER/NAME.")

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from anisodiff.metrics.weights import PublishedWeights
 
 INPUTS = ("inception", "imagenet", "unit")
-NETWORK = typer.Option("inception", "--network", help="Use inception, dinov2, a .pt or .onnx file, or MODULE:FUNC.")
+NETWORK = typer.Option("inception", "--network", help="Use inception, dinov2, none, FILE.pt, .onnx or MODULE:FUNC.")
 WEIGHTS = typer.Option(None, "--inception", "--weights", help="Read Inception's weights from this file.")
 INPUT = typer.Option(None, "--input", help=f"Scale the network input: {', '.join(INPUTS)}.")
 TF32 = typer.Option(False, "--tf32", help="Use TF32 on CUDA: twice as fast, FID ± 1e-4.")
