@@ -34,13 +34,14 @@ def photos(folder, count: int = 3):
 
 def test_what_a_killed_writer_left_is_removed(tmp_path):
     out = tmp_path / "made.zip"
-    for name in (".made-0123abcd.zip", ".made-0123abcd.npz", ".other-0123abcd.zip", ".made-note.zip"):
+    names = [f"{name}-unfinished" for name in (".made-0123abcd", ".other-0123abcd", ".made-note")]
+    for name in (f"{names[0]}.zip", f"{names[0]}.npz", f"{names[1]}.zip", f"{names[2]}.zip"):
         (tmp_path / name).touch()
     clear_orphans(out)
     assert sorted(p.name for p in tmp_path.iterdir()) == [
-        ".made-0123abcd.npz",
-        ".made-note.zip",
-        ".other-0123abcd.zip",
+        ".made-0123abcd-unfinished.npz",
+        ".made-note-unfinished.zip",
+        ".other-0123abcd-unfinished.zip",
     ]
 
 
@@ -60,13 +61,17 @@ def test_what_a_killed_preparation_left_goes_at_once(tmp_path):
 
 
 def test_what_a_killed_run_left_in_its_folder_goes(tmp_path):
-    """Whoever holds the lock of a folder removes it, at any depth."""
-    (tmp_path / "samples").mkdir()
-    for name in (".config-0123abcd.yaml", ".log-89abcdef.jsonl", "samples/.step-1-01234567.png", "samples/.notes"):
+    """Whoever holds the lock of a folder removes it, at any depth; files of a user and locked folders stay."""
+    for folder in ("samples", "others"):
+        (tmp_path / folder).mkdir()
+    kept = ["others/.lock", "others/.0-01234567-unfinished.part", "samples/.notes-20261118.md", ".env-deadbeef"]
+    gone = [".config-0123abcd-unfinished.yaml", "samples/.step-1-01234567-unfinished.png"]
+    for name in (*kept, *gone):
         (tmp_path / name).touch()
     with alone(tmp_path):
         write_run(tmp_path, RunDescription(config=TrainConfig(), data=tmp_path))
-    assert sorted(path.name for path in tmp_path.rglob("*")) == [".notes", "config.yaml", "samples"]
+    files = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
+    assert files == {*kept, "config.yaml"}
 
 
 @pytest.mark.parametrize(

@@ -56,6 +56,6 @@ def test_mistakes_are_named(exact_ve):
     for t in (0.0, 0.01, 2.1, float("nan")):
         with pytest.raises(ValueError, match=r"t: got .*, expected a time in \(t_min, T\] = \(0.01, 2\]"):
             time_of(generator, t, None)
-    with pytest.raises(ValueError, match="expected one of them"):
-        time_of(generator, 0.5, 0.5)
-    assert time_of(generator, None, None) == time_of(generator, None, 0.7)
+    for both, says in (((None, None), "neither t nor"), ((0.5, 0.5), "both t and")):
+        with pytest.raises(ValueError, match=f"got {says} strength; expected one of them"):
+            time_of(generator, *both)

@@ -135,7 +135,7 @@ def test_what_cannot_be_measured_is_refused(model: Generator) -> None:
         bits_per_dimension(model, Reference(name="known", split="", content=known), settings=FEW)
     with pytest.raises(ValueError, match="bits does not apply: with step='exponential"):
         bits_per_dimension(untrained("anisotropic"), pixels(4), settings=FEW)
-    with pytest.raises(ValueError, match="bits does not apply: it is of a model"):
+    with pytest.raises(ValueError, match="bits does not apply: it needs no samples"):
         evaluate(pixels(4), pixels(4), metrics=("bits",))
     with pytest.raises(ValueError, match="times: got 0, expected a whole number, 1 or more"):
         BitsSettings(times=0)

@@ -136,7 +136,7 @@ def kept(what: str, say: Callable[[str], None]) -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         say(f"stopped: finished {what} are kept; the same command makes the rest")
-        raise
+        raise typer.Exit(130) from None
 
 
 def wrote(*paths: Path) -> None:

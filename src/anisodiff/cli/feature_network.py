@@ -85,9 +85,13 @@ class Choice:
 
     def missing(self) -> str:
         """How to provide Inception's weights, where they are needed and not here."""
-        from anisodiff.metrics.weights import INCEPTION
+        from anisodiff.metrics.weights import INCEPTION, named_file
 
-        if self.name != "inception" or self.download or _here(INCEPTION, self.weights):
+        if self.name != "inception" or self.download:
+            return ""
+        if (named := named_file(self.weights, INCEPTION)) is not None and not named.is_file():
+            return f"{named} does not exist: give Inception's weights with --inception FILE"
+        if _here(INCEPTION, self.weights):
             return ""
         size = INCEPTION.size // 10**6
         return f"{INCEPTION.name} is not here: give --inception FILE, or --download once ({size} MB)"
@@ -105,10 +109,15 @@ def allowed(published: "PublishedWeights", file: Path | None, download: bool) ->
     """Whether weights may be fetched: as the options say, or as a person at a terminal says who needs them."""
     if download or _here(published, file):
         return download
-    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+    if not may_ask():
         return False
     question = f"{published.name} is not here: download {published.size // 10**6} MB?"
     return typer.confirm(question, err=True)
+
+
+def may_ask() -> bool:
+    """Whether a person is at the terminal."""
+    return sys.stdin.isatty() and sys.stderr.isatty()
 
 
 def _here(published: "PublishedWeights", file: Path | None) -> bool:

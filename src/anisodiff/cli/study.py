@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from anisodiff.cli import common
-from anisodiff.cli.feature_network import Choice, pick_network
+from anisodiff.cli.feature_network import Choice, may_ask, pick_network
 from anisodiff.cli.tables import show_table
 from anisodiff.io.atomic import leaving_nothing, without_folders
 from anisodiff.runtime.progress import StageProgress, no_stage_progress, stages
@@ -175,7 +175,7 @@ def opened(
     from anisodiff.training.picking import Machine
 
     needed = options.network.missing() if options.measures else ""
-    if needed and not dry and not options.out.exists() and not sys.stdin.isatty():
+    if needed and not (dry or may_ask() or (options.out / "results").exists()):
         raise ValueError(needed)  # before any image is prepared
     with leaving_nothing(options.out, "study.json"):
         deadline, overrides = deadline_of(options), common.settings(options.overrides)
@@ -207,7 +207,7 @@ def opened(
         study = _study(options, settings, dataset, deadline, no_stage_progress, hold)
         if options.measures and not dry and experiments.missing(study, entries):
             options = replace(options, network=options.network.with_consent())
-        if needed and dry:
+        if needed and dry and experiments.missing(study, entries):
             say(f"to measure: {needed}")
         with stages(common.console) as progress:
             study = _study(options, settings, dataset, deadline, progress, hold)

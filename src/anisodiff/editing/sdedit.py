@@ -33,6 +33,7 @@ from anisodiff.generation.reverse import Callback, ReverseProcess, Seeds, batche
 from anisodiff.models.base import Model
 from anisodiff.noise import KeyedNoise, Randomness, combine
 from anisodiff.processes import Process
+from anisodiff.registry import DEFAULT_STRENGTH
 from anisodiff.samplers import Sampler
 from anisodiff.samplers.base import Memory
 from anisodiff.samplers.corrector import langevin
@@ -101,6 +102,8 @@ def edit(
     """
     if not isinstance(images, Tensor):
         raise ValueError(f"images: got {type(images).__name__}, expected a tensor [B, C, H, W] with values in [0, 1]")
+    if t is None and strength is None:
+        strength = DEFAULT_STRENGTH
     config, seed_list, start = replace(config, **keys), seeds_of(seeds, len(images)), time_of(generator, t, strength)
     reverse = generator.reverse_process(config, start)
     _check_images(images, (len(seed_list), generator.channels, *generator.size), span=True)

@@ -13,7 +13,6 @@ from torch import Tensor
 
 from anisodiff.generation import Generator
 from anisodiff.models.base import Model
-from anisodiff.registry import DEFAULT_STRENGTH
 
 _POINTS, _FIRST = 4000, 1e-6
 
@@ -71,12 +70,13 @@ def strength_range(generator: Generator) -> tuple[float, float]:
 
 
 def time_of(generator: Generator, t: float | None, strength: float | None) -> float:
-    """The time given by one of the two; without both, that of the default strength."""
-    if t is not None and strength is not None:
-        raise ValueError("strength: got t, too; expected one of them")
+    """The time given by one of the two; both, neither, and a time outside (t_min, T] are errors."""
+    if (t is None) == (strength is None):
+        raise ValueError(f"got {'neither t nor' if t is None else 'both t and'} strength; expected one of them")
     t_min, T = generator.plan.config.t_min, generator.process.T
     if t is None:
-        return t_of_strength(generator.model, DEFAULT_STRENGTH if strength is None else strength, t_min=t_min)
+        assert strength is not None
+        return t_of_strength(generator.model, strength, t_min=t_min)
     if not t_min < t <= T:
         raise ValueError(f"t: got {t:g}, expected a time in (t_min, T] = ({t_min:g}, {T:g}]")
     return float(t)

@@ -16,7 +16,6 @@ from anisodiff.experiments.sampling import SHOWN, Chunks, Column, Failed, Sample
 from anisodiff.experiments.study import STAGES, SeededRun, Study, foreign_start
 from anisodiff.experiments.training import given_training, train_under
 from anisodiff.generation import load
-from anisodiff.io.atomic import clear_orphans
 from anisodiff.io.records import write_json
 from anisodiff.metrics import Generation
 from anisodiff.metrics.samples import classes_of
@@ -30,9 +29,6 @@ _VARIANTS = 6  # networks that stay compiled at a time: beyond eight, torch give
 def run_study(study: Study, found: Sequence[SeededRun], stages: Sequence[str] = STAGES) -> bool:
     """All stages, one run after the other; False where the deadline ended it."""
     task, out = study.settings.task, found[0].place.out
-    for entry in found:
-        clear_orphans(entry.place.results)
-        clear_orphans(entry.place.work)
     paintings = None if task is None else Paintings(task, out, study.dataset, study.progress)
     if "train" in stages:
         for entry in found:

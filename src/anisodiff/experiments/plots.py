@@ -11,7 +11,7 @@ from PIL import Image, ImageDraw
 from anisodiff.experiments.edits import SHOWN as EDITED
 from anisodiff.experiments.results import Number, Row, over_images
 from anisodiff.io.arrays import read_pixels
-from anisodiff.io.atomic import clear_orphans, replacing
+from anisodiff.io.atomic import replacing
 from anisodiff.io.figures import canvas, save_figure
 from anisodiff.io.grids import enlarged, tiled
 
@@ -24,7 +24,6 @@ Curves = Sequence[tuple[str, Sequence[tuple[float, Number]]]]
 def draw_all(rows: Sequence[Row], priors: Sequence[str], out: Path) -> dict[str, str]:
     """Every figure that has results, in results/figures; name → path relative to the page."""
     folder, found = out / "results" / "figures", dict[str, str]()
-    clear_orphans(folder)
     drawn = {
         "training": _training(rows), "images": _images(rows, priors), "nfe": _nfe(rows, priors),
         "edits": _edits(rows),

@@ -16,6 +16,11 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
+LOCK = ".lock"
+"""The lock file of a folder."""
+_MARK = "-unfinished"
+"""In the names of temporary files, so that no file of a user is taken for one."""
+
 
 @contextlib.contextmanager
 def atomic(path: str | Path, *, suffix: str | None = None, parents: bool = True) -> Iterator[Path]:
@@ -38,7 +43,7 @@ def atomic(path: str | Path, *, suffix: str | None = None, parents: bool = True)
         return
     if parents:
         path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.stem}-{secrets.token_hex(4)}{ending}")
+    temporary = path.with_name(f".{path.stem}-{secrets.token_hex(4)}{_MARK}{ending}")
     temporary.touch(exist_ok=False)  # with the permissions that any new file of this user has
     try:
         yield temporary
@@ -48,18 +53,28 @@ def atomic(path: str | Path, *, suffix: str | None = None, parents: bool = True)
 
 
 def clear_orphans(path: Path) -> None:
-    """Remove what killed writers have left of the file ``path``, or of all files below the folder ``path``.
+    """Remove what killed writers have left of the file ``path``, or of the files below the folder ``path``.
 
-    Call it where no other process writes there.
+    Call it where no other process writes there. Folders that have a lock of their own are left alone.
     """
     path = Path(os.path.realpath(path))
     if path.is_dir():
-        stem, suffix, entries = ".+", r"(\.\w+)?", path.rglob(".*")
+        stem, suffix, folders = ".+", r"(\.\w+)?", _unlocked(path)
     else:
-        stem, suffix, entries = re.escape(path.stem), re.escape(path.suffix), path.parent.glob(".*")
-    for entry in list(entries):
-        if re.fullmatch(rf"\.{stem}-[0-9a-f]{{8}}{suffix}", entry.name) and entry.is_file():
-            entry.unlink(missing_ok=True)
+        stem, suffix, folders = re.escape(path.stem), re.escape(path.suffix), iter([path.parent])
+    name = re.compile(rf"\.{stem}-[0-9a-f]{{8}}{re.escape(_MARK)}{suffix}")
+    for folder in folders:
+        for entry in list(folder.glob(".*")):
+            if name.fullmatch(entry.name) and entry.is_file():
+                with contextlib.suppress(OSError):  # Windows does not remove what is open
+                    entry.unlink()
+
+
+def _unlocked(folder: Path) -> Iterator[Path]:
+    """``folder`` and those below it, but for locked ones and what is in them."""
+    for root, below, _ in os.walk(folder):
+        yield Path(root)
+        below[:] = [name for name in below if not os.path.lexists(os.path.join(root, name, LOCK))]
 
 
 def _exists(path: Path) -> bool:

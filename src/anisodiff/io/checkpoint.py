@@ -25,7 +25,7 @@ from torch import Tensor
 
 from anisodiff.io import hub
 from anisodiff.io import tensor_files as files
-from anisodiff.io.atomic import clear_orphans, leaving_nothing, locked, sync_folder
+from anisodiff.io.atomic import LOCK, clear_orphans, leaving_nothing, locked, sync_folder
 from anisodiff.io.eight_bits import restored
 from anisodiff.io.records import RecordKind, read_json
 from anisodiff.io.schema import anything, fields, number, optional, require, rows, table, text, whole
@@ -286,10 +286,10 @@ def alone(folder: Path) -> Iterator[None]:
 
     What a killed one has left unfinished goes.
     """
-    with leaving_nothing(folder, ".lock"), ExitStack() as stack:
+    with leaving_nothing(folder, LOCK), ExitStack() as stack:
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            free = stack.enter_context(locked(folder / ".lock"))
+            free = stack.enter_context(locked(folder / LOCK))
         except OSError as error:
             raise ValueError(f"cannot write below {folder} ({error.strerror}): choose another folder") from None
         if not free:

@@ -19,6 +19,7 @@ from anisodiff.metrics.references import Reference, as_reference, own_images
 from anisodiff.metrics.samples import default_count, generate_samples, is_model
 from anisodiff.metrics.statistics import Context, ImageStatistics, image_statistics
 from anisodiff.metrics.values import MEASURE, METRICS, OF_FEATURES, OF_MODELS, ONLY_NAMED, Pair, obstacle
+from anisodiff.notation import in_range
 from anisodiff.version import __version__
 
 WORDS = {
@@ -75,7 +76,7 @@ def _chosen(
         possible = tuple(m for m in MEASURE if m not in ONLY_NAMED and (not network.empty or m not in OF_FEATURES))
         return tuple(m for m in possible if search or sheet or m != "memorization")
     if wrong := [m for m in check_metrics(metrics) if m in OF_MODELS]:
-        raise ValueError(f"{wrong[0]} does not apply: it is of a model, not of samples (bits_per_dimension)")
+        raise ValueError(f"{wrong[0]} does not apply: it needs no samples; call metrics.bits_per_dimension")
     if network.empty and (wrong := [m for m in metrics if m in OF_FEATURES]):
         raise ValueError(f"{wrong[0]} does not apply: it needs a feature network")
     if sheet and "memorization" not in metrics:
@@ -147,10 +148,14 @@ def evaluate(
     settings, context = settings or Settings(), context or Context()
     say, sheet = context.say, context.sheet
     metrics = None if metrics is None else check_metrics(metrics)
+    n = None if n is None else in_range(n, "n", 2, whole=True)
     if isinstance(samples, str | Path) and is_model(Path(samples)):
-        samples = load(samples)
+        own = context.distributed  # of several processes each has its device
+        samples = load(samples, "auto" if own is None else own.device, say=say)
     if isinstance(samples, Generator):
-        path = Path(samples.origin.path)
+        if generation is not None:
+            raise ValueError("generation: it is known of a model; leave it out")
+        path = Path(samples.origin.path).resolve()
         if reference is None:
             reference, kept = own_images(path)
             heldout = kept if heldout is None else heldout

@@ -29,6 +29,7 @@ from anisodiff.io.picture_files import Skipped, list_pictures
 
 T = TypeVar("T")
 UNCHANGED = "none"
+_ROUNDING = 1e-3
 
 
 class Fitting:
@@ -208,7 +209,7 @@ def _checked(batch: Tensor, name: str) -> Tensor:
         raise ValueError(f"{name}: got {got}, expected batches [B, 3, H, W] of uint8, or of floats in [0, 1]")
     if batch.dtype.is_floating_point and batch.numel():
         low, high = float(batch.min()), float(batch.max())
-        if not (low >= 0 and high <= 1):  # NaN too
+        if not (low >= -_ROUNDING and high <= 1 + _ROUNDING):  # NaN too
             raise ValueError(f"{name}: got values from {low:.4g} to {high:.4g}, expected floats in [0, 1], or uint8")
         batch = to_bytes(batch)
     if batch.shape[1] not in (1, 3) and batch.shape[3] in (1, 3):

@@ -172,14 +172,11 @@ class _Run:
                 )
             if different := differences(saved.meta, self.about):
                 raise ValueError(f"{self.run} holds another run: {'; '.join(different)}; choose another folder")
-            if saved.meta["images"] > self.config.images_seen:
-                raise ValueError(
-                    f"images: got {self.config.images}, but the run in {self.run} has seen {saved.meta['images']} "
-                    "already; give more of them, or leave them out"
-                )
-            self.hooks.say(
-                f"continuing from {saved.path.name}: {saved.meta['images']} images seen, of {self.config.images_seen}"
-            )
+            seen, wanted = saved.meta["images"], self.config.images_seen
+            if seen > wanted:
+                self.hooks.say(f"nothing to train: {seen} images seen already, more than {wanted}")
+            else:
+                self.hooks.say(f"continuing from {saved.path.name}: {seen} images seen, of {wanted}")
             for note in other_threads(saved.meta, self.about):
                 self.hooks.say(note)
             return str(saved.path)

@@ -15,6 +15,7 @@ from anisodiff.data import Dataset
 from anisodiff.data.latents import Latents
 from anisodiff.data.loader import key, permute
 from anisodiff.io.checkpoint import Checkpoint, find
+from anisodiff.io.records import differences
 from anisodiff.models.base import Model
 from anisodiff.networks.base import NetworkSpec
 from anisodiff.processes import Process
@@ -242,6 +243,8 @@ def load_model(path: str | Path | Checkpoint, device: torch.device | str = "cpu"
     saved = path if isinstance(path, Checkpoint) else find(path)
     where = torch.device(device)
     plan = Plan.of(TrainConfig.from_dict(saved.meta["config"]))
+    if different := differences(saved.meta["process"], plan.process.identity()):
+        raise ValueError(f"{saved.path} was trained with another process than its config means now: {different[0]}")
     tensors = saved.tensors("model")
     weights = stripped(tensors, "network.")
     check_tensors(plan, weights, saved.path)
