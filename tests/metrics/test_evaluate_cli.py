@@ -222,7 +222,10 @@ def bad_cases(folder: Path) -> list[tuple[tuple[object, ...], str]]:
         (("rnu", *TINY), "cannot read rnu (No such file or directory): expected a run or model"),
         ((*both, *TINY, "--json", "large"), "cannot write large: it is a folder"),
         (("-r", "reference"), "expected a run or model, or a folder, zip or npz of images"),
-        (("cifar10-tiny", *TINY), "cifar10-tiny does not say which images it was trained on: give --reference"),
+        (
+            ("cifar10-tiny", *TINY),
+            "cifar10-tiny does not say which images it was trained on: give a reference (--reference",
+        ),
         (("cifar10-tiny", "--data", "large", *TINY), "give it with --reference, such as cifar10/train"),
         (("samples", "-r", "cifar11/train"), "neither a path nor a named set (cifar10"),
         (("samples", "-r", "cifar10/train", *TINY), "cifar10/train is not available"),

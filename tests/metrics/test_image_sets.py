@@ -115,7 +115,11 @@ def test_bad_sets_are_refused_in_one_line(tmp_path: Path) -> None:
         (tmp_path / "floats.npz", r"floats.npz: float values in \[1.5, 1.5\], expected \[0, 1\]"),
         (tmp_path / "objects.npz", "nothing is unpickled"),
         (tmp_path / "notes.txt", "expected a folder, .zip or .npz"),
-        (torch.zeros(2, 3, 8, 8), "expected uint8 batches"),
+        (
+            torch.zeros(2, 3, 8, 8, dtype=torch.int64),
+            r"array: got int64 \[2, 3, 8, 8\], expected batches .* of uint8",
+        ),
+        (torch.full((2, 3, 8, 8), 1.5), r"array: got values from 1.5 to 1.5, expected floats in \[0, 1\]"),
         (torch.zeros(2, 5, 8, 8, dtype=torch.uint8), "expected 1 or 3 channels"),
         (iter([]), "no images in iterator"),
         ([random_images(2), random_images(2, size=8)], "mixed sizes in batches"),
