@@ -16,6 +16,7 @@ from anisodiff.io.grids import to_pixels
 from anisodiff.noise import KeyedNoise
 from anisodiff.priors import GaussianPrior
 from anisodiff.training import Hooks, find, train
+from anisodiff.training.model import load_model
 from anisodiff.training.preview import fit_prior
 from anisodiff.training.slim import slim
 from tests.training.conftest import pixels, tiny
@@ -234,3 +235,12 @@ def test_seeds_read_back():
     for text in ("", "a", "3-1", "-3", "1,1", "0-2,2", "1-", "0-99999999999", str(2**62)):
         with pytest.raises(ValueError, match="seed"):
             parse_seeds(text)
+
+
+def test_a_checkpoint_whose_process_is_another_now_is_refused(runs):
+    """A preset that changes between versions must not change the process of a trained model in silence."""
+    saved = find(runs("heat"))
+    other = {**saved.meta["process"], "T": 3.0}
+    with pytest.raises(ValueError, match=r"was trained with another process than its config means now: T was 3\.0"):
+        load_model(replace(saved, meta={**saved.meta, "process": other}))
+    assert load_model(saved).plan.process.T == 2.0
