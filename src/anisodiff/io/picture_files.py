@@ -164,7 +164,7 @@ class Skipped:
         if len(self) > self._reported:
             name, reason = next(iter(self.reasons.items()))
             warnings.warn(
-                f"{self.where}: {len(self)} of {self.total} images cannot be used: left out, "
+                f"{self.where}: {len(self)} of {self.total} images cannot be used and are left out, "
                 f"the first is {name} ({reason})",
                 stacklevel=2,
             )
