@@ -4,7 +4,8 @@
     python benchmarks/starts.py repeats SAMPLES --train TRAIN --out OUT --inception FILE
 
 `starts`: MODEL (of `ve`) samples from states at σ = 0.87, 2, 5 and 50 that were made from training images, from test
-images, and from the Gaussian of such states: train − test is leakage, test − Gaussian is honest help. `repeats`: the
+images, and from the Gaussian of such states: train − test is leakage, test − Gaussian is honest help; `recovery` is
+the share of samples whose own source is the nearest, in pixels, of --gallery images (chance: one of them). `repeats`: the
 first R-th of the samples, once and R times over: what the metrics say of fewer samples than counted. Where samples
 have the distribution and the number of the reference, both have coverage 1 − (R/(R+1))^k with k neighbors: the
 chance that one of n/R samples is nearer than k of n real images. Recall of copies is 0 from R = k + 1 on: the k
@@ -31,6 +32,7 @@ from anisodiff.metrics import evaluate, image_set, inception
 from anisodiff.metrics.feature_metrics import kernel_distance, prdc
 from anisodiff.metrics.features import FeatureNetwork, function_network
 from anisodiff.metrics.frechet import frechet_distance, gaussian_statistics
+from anisodiff.metrics.memorization import source_recovery
 from anisodiff.noise import KeyedNoise, combine
 from anisodiff.path_bound import noise_left
 from anisodiff.priors import fit_gaussian
@@ -68,6 +70,13 @@ def features_of(options: argparse.Namespace) -> FeatureNetwork:
     return inception(options.inception, device=pick_device(options.device))
 
 
+def recovery(samples: Tensor, gallery: Tensor) -> dict[str, float]:
+    """How often image j of the gallery is the nearest to sample j."""
+    pixels = [to_bytes(x).flatten(1).double() for x in (samples, gallery)]
+    found = source_recovery(*pixels, torch.arange(len(samples)))
+    return {"recovery": found.rate, "gallery": len(gallery)}
+
+
 def measure(samples: Tensor, reference: Any, options: argparse.Namespace) -> dict[str, float]:
     network = None if options.inception is None else features_of(options)
     found = evaluate(image_set(samples, name="samples"), reference, network=network)
@@ -76,8 +85,10 @@ def measure(samples: Tensor, reference: Any, options: argparse.Namespace) -> dic
 
 def starts(options: argparse.Namespace) -> None:
     generator = anisodiff.load(options.model, options.device)
-    sets = {"train": pictures(options.train, options.n), "test": pictures(options.test, options.n)}
+    galleries = {"train": pictures(options.train, options.gallery), "test": pictures(options.test, options.gallery)}
+    sets = {kind: images[: options.n] for kind, images in galleries.items()}
     sets["gaussian"] = sets["train"]
+    reference = image_set(to_bytes(pictures(options.train, options.reference)), name="training images")
     for sigma in options.sigmas:
         t = time_of(generator, sigma)
         for kind, images in sets.items():
@@ -85,9 +96,14 @@ def starts(options: argparse.Namespace) -> None:
             if path.is_file():
                 continue
             begin = states(generator, kind, images, t)
-            made = generator.reverse(begin, t, seeds=range(len(begin)), steps=options.steps)
+            made = generator.reverse(
+                begin, t, seeds=range(len(begin)), steps=options.steps, sampler=options.sampler
+            ).as_subclass(Tensor)
             facts = {"sigma": sigma, "t": t, "start": kind, "samples": len(begin), "steps": options.steps}
-            write_json(path, {**facts, **measure(to_bytes(made.as_subclass(Tensor)), options.train, options)})
+            facts |= {"sampler": options.sampler, "reference": reference.count}
+            facts |= recovery(made, galleries[kind]) if kind in galleries else {}
+            write_json(path, {**facts, **measure(to_bytes(made), reference, options)})
+            print(f"wrote {path}", flush=True)
 
 
 def repeats(options: argparse.Namespace) -> None:
@@ -116,6 +132,9 @@ def main() -> None:
     words.add_argument("--out", type=Path, required=True)
     words.add_argument("--n", type=int, default=10_000)
     words.add_argument("--steps", type=int, default=50, help="NFE")
+    words.add_argument("--sampler", default="auto")
+    words.add_argument("--reference", type=int, default=50_000, help="how many training images samples are compared with")
+    words.add_argument("--gallery", type=int, default=10_000, help="how many images a source is looked for among")
     words.add_argument("--sigmas", type=float, nargs="+", default=SIGMAS)
     words.add_argument("--times", type=int, nargs="+", default=(1, 2, 4, 8), help="R of repeats")
     words.add_argument("--inception", type=Path)

@@ -238,7 +238,9 @@ def test_starts_and_repeats(script, tmp_path):
         (s, kind) for s in (0.87, 1e9) for kind in ("gaussian", "test", "train")
     ]
     assert rows[0]["t"] < rows[-1]["t"] == 2.0
-    assert len(printed.splitlines()) == 8
+    assert [row.get("recovery") for row in rows[:3]] == [None, 1, 1]  # images of noise are far from one another
+    assert all(row["gallery"] == 8 for row in rows if row["start"] != "gaussian")
+    assert len(printed.splitlines()) == 8 + 6
     np.savez(tmp_path / "made.npz", images=rng.integers(0, 256, (64, 32, 32, 3), dtype=np.uint8))
     words = ["repeats", str(tmp_path / "made.npz"), "--train", str(tmp_path / "train"), "--device", "cpu"]
     printed = script("starts.py", *words, "--times", "1", "8", "--out", str(tmp_path / "again"))
