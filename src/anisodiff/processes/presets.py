@@ -46,11 +46,14 @@ def _noise_levels(
 
 
 def anisotropic_gentle(size: int, **noise: Any) -> dict[str, Any]:
-    """`ve` with early smoothing: α1 = 0.5 → 0.001, λ1 = 0.05, edge weights of the image (one window)."""
+    """`ve` with early smoothing: α1 = 0.5 → 0.001, edge weights of the image (one window).
+
+    λ1 is 0.05 up to 32² and inversely proportional to the size above, as the gradient of an edge per pixel is.
+    """
     return {
         **ve(size, **noise),
         "diffusivity": "geometric(0.5, 0.001)",
-        "drift_anisotropy": 0.05,
+        "drift_anisotropy": 0.05 / max(1.0, size / 32),
         "step": "exponential(windows=1)",
     }
 
