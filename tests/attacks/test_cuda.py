@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -43,17 +44,7 @@ def switches(monkeypatch):
 
 def test_kill_and_resume_in_deterministic_mode(dataset, tmp_path):  # noqa: F811
     settings = [f"--set={item}" for item in (*SETTINGS, "deterministic=true", "compile=false", "checkpoint_every=20")]
-    words = [
-        "train",
-        "anisotropic-gentle",
-        "--data",
-        str(dataset.path),
-        "--images",
-        "2000",
-        "--device",
-        "cuda",
-        *settings,
-    ]
+    words = ["train", "ve", "--data", str(dataset.path), "--images", "240", "--device", "cuda", *settings]
 
     def start(run: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
@@ -65,12 +56,16 @@ def test_kill_and_resume_in_deterministic_mode(dataset, tmp_path):  # noqa: F811
     calm = start("calm")
     _, said = calm.communicate(timeout=300)
     assert calm.returncode == 0, said
+
+    def written() -> list[str]:
+        return sorted(path.name for path in folder_of(tmp_path / "run").glob("step-*"))
+
     rng, kills = random.Random(0), 0
     while True:
-        child, begun = start("run"), len(list(folder_of(tmp_path / "run").glob("step-*")))
-        while child.poll() is None and len(list(folder_of(tmp_path / "run").glob("step-*"))) <= begun:
+        before, child = written(), start("run")
+        while child.poll() is None and written()[-1:] == before[-1:]:
             time.sleep(0.01)  # until it has written again
-        if kills < 5 and child.poll() is None:
+        if kills < 2 and child.poll() is None:
             time.sleep(rng.uniform(0, 0.3))
             child.send_signal(signal.SIGKILL)
             child.communicate()
@@ -79,14 +74,15 @@ def test_kill_and_resume_in_deterministic_mode(dataset, tmp_path):  # noqa: F811
         _, said = child.communicate(timeout=300)
         assert child.returncode == 0, said
         break
-    assert kills
+    assert kills == 2
     assert_equal(tmp_path / "run", tmp_path / "calm")
 
 
 def test_memory_that_ends_in_the_middle_of_a_step(dataset, tmp_path):  # noqa: F811
-    config = tiny(process="anisotropic", deterministic=True)
+    config = tiny(process="anisotropic", deterministic=True, accumulation=2)  # recorded steps allocate nothing
     train(config, dataset, tmp_path / "calm", device="cuda", track=())
     steps: list[int] = []
+    held: list[torch.Tensor] = []
 
     def shrink() -> bool:
         steps.append(1)
@@ -95,12 +91,17 @@ def test_memory_that_ends_in_the_middle_of_a_step(dataset, tmp_path):  # noqa: F
             torch.cuda.empty_cache()
             total = torch.cuda.get_device_properties(0).total_memory
             torch.cuda.set_per_process_memory_fraction(torch.cuda.memory_reserved() / total)
+            for size in (1 << 20, 1 << 14, 1 << 9):  # a neighbor takes what is left
+                with suppress(torch.OutOfMemoryError):
+                    while True:
+                        held.append(torch.empty(size, dtype=torch.uint8, device="cuda"))
         return False
 
     try:
-        with pytest.raises(MemoryError, match="not enough memory for 4 images at a time") as caught:
+        with pytest.raises(MemoryError, match="not enough memory for") as caught:
             train(config, dataset, tmp_path / "run", device="cuda", hooks=Hooks(stop=shrink), track=())
     finally:
+        held.clear()
         torch.cuda.set_per_process_memory_fraction(1.0)
     assert "\n" not in str(caught.value)
     for step in folder_of(tmp_path / "run").glob("step-*"):
