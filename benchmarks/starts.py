@@ -5,9 +5,10 @@
 
 `starts`: MODEL (of `ve`) samples from states at σ = 0.87, 2, 5 and 50 that were made from training images, from test
 images, and from the Gaussian of such states: train − test is leakage, test − Gaussian is honest help; `recovery` is
-the share of samples whose own source is the nearest, in pixels, of --gallery images (chance: one of them). `repeats`: the
-first R-th of the samples, once and R times over: what the metrics say of fewer samples than counted. Where samples
-have the distribution and the number of the reference, both have coverage 1 − (R/(R+1))^k with k neighbors: the
+the share of samples whose own source is the nearest, in pixels, of --gallery images (chance: one of them).
+
+`repeats`: the first R-th of the samples, once and R times over: what the metrics say of fewer samples than counted.
+Where samples have the distribution and the number of the reference, both have coverage 1 − (R/(R+1))^k with k neighbors: the
 chance that one of n/R samples is nearer than k of n real images. Recall of copies is 0 from R = k + 1 on: the k
 nearest neighbors of a sample are its own copies. Every row is a file in OUT; table.md has all. Without --inception
 pixels are compared, in `repeats` means of 4×4. TRAIN, TEST and SAMPLES are prepared datasets, or an .npz of pictures.
@@ -133,8 +134,8 @@ def main() -> None:
     words.add_argument("--n", type=int, default=10_000)
     words.add_argument("--steps", type=int, default=50, help="NFE")
     words.add_argument("--sampler", default="auto")
-    words.add_argument("--reference", type=int, default=50_000, help="how many training images samples are compared with")
-    words.add_argument("--gallery", type=int, default=10_000, help="how many images a source is looked for among")
+    words.add_argument("--reference", type=int, default=50_000, help="training images in the reference")
+    words.add_argument("--gallery", type=int, default=10_000, help="images among which a source is searched")
     words.add_argument("--sigmas", type=float, nargs="+", default=SIGMAS)
     words.add_argument("--times", type=int, nargs="+", default=(1, 2, 4, 8), help="R of repeats")
     words.add_argument("--inception", type=Path)

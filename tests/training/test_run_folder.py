@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from anisodiff.pretrained import shipped
 from anisodiff.training.config import TrainConfig
 from anisodiff.training.run_folder import NAME, RunDescription, read_run, write_run
 
@@ -25,6 +26,11 @@ def test_a_run_can_be_moved_with_its_images(tmp_path: Path) -> None:
     moved = run.rename(tmp_path / "moved")
     assert read_run(moved).data == moved / "data"
     assert read_run(moved).start == tmp_path / "other"
+
+
+def test_a_shipped_model_as_start_is_written_as_its_folder(tmp_path: Path) -> None:
+    write_run(tmp_path, RunDescription(config=TrainConfig(), start=Path("cifar10-tiny")))
+    assert read_run(tmp_path).start == shipped("cifar10-tiny")
 
 
 def test_every_key_may_be_missing(tmp_path: Path) -> None:

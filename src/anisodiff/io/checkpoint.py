@@ -30,7 +30,7 @@ from anisodiff.io.eight_bits import restored
 from anisodiff.io.records import RecordKind, read_json
 from anisodiff.io.schema import anything, fields, number, optional, require, rows, table, text, whole
 from anisodiff.notation import alternatives
-from anisodiff.pretrained import SHIPPED, shipped
+from anisodiff.pretrained import IN_REPOSITORY, SHIPPED, shipped
 
 MANIFEST = RecordKind("anisodiff checkpoint", 2, shape=fields(files=table(text)))
 _CHANNELS = whole(1, 1 << 16)
@@ -142,7 +142,12 @@ def newest(path: str | Path, say: Callable[[str], None] = lambda _: None) -> Che
 
 def find(path: str | Path, say: Callable[[str], None] = lambda _: None) -> Checkpoint:
     """The checkpoint at ``path``: its own folder, a run (its newest), a shipped name, or ``hub:OWNER/NAME``."""
+    name = str(path)
     path = hub.fetch(path) if hub.is_hub(path) else shipped(path) or Path(path)
+    if not path.is_dir() and name in IN_REPOSITORY:
+        raise ValueError(
+            f"{name} is not part of the package; clone the repository and give the path of its folder models/{name}"
+        )
     if not path.is_dir():
         names = alternatives(SHIPPED)
         raise ValueError(

@@ -45,6 +45,7 @@ class RunDescription:
     def to_dict(self, folder: Path | None = None) -> dict[str, Any]:
         """Plain values; paths at or below ``folder`` relative to it, all others absolute."""
         paths = {key: getattr(self, name) for key, name in _PATHS.items()}
+        paths["from"] = None if self.start is None else shipped(self.start) or self.start
         holdout = {} if self.holdout is None else {"holdout": self.holdout}
         found = {key: _relative(path, folder) for key, path in paths.items() if path is not None}
         return self.config.to_dict() | found | holdout
@@ -108,7 +109,7 @@ def update_run(
     same = begun or (old.data is not None and old.data.resolve() == data.resolve())
     own = data.resolve() == (folder / TRAINED).resolve() and is_dataset(folder / HELD_OUT)
     heldout = folder / HELD_OUT if own else old.heldout if same else None
-    first = None if start is None else shipped(start) or Path(start)
+    first = None if start is None else Path(start)
     write_run(folder, RunDescription(config=config, data=data, heldout=heldout, start=old.start if begun else first))
 
 
