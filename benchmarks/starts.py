@@ -8,10 +8,11 @@ images, and from the Gaussian of such states: train − test is leakage, test �
 the share of samples whose own source is the nearest, in pixels, of --gallery images (chance: one of them).
 
 `repeats`: the first R-th of the samples, once and R times over: what the metrics say of fewer samples than counted.
-Where samples have the distribution and the number of the reference, both have coverage 1 − (R/(R+1))^k with k neighbors: the
-chance that one of n/R samples is nearer than k of n real images. Recall of copies is 0 from R = k + 1 on: the k
-nearest neighbors of a sample are its own copies. Every row is a file in OUT; table.md has all. Without --inception
-pixels are compared, in `repeats` means of 4×4. TRAIN, TEST and SAMPLES are prepared datasets, or an .npz of pictures.
+Where samples have the distribution and the number of the reference, both have coverage 1 − (R/(R+1))^k with k
+neighbors: the chance that one of n/R samples is nearer than k of n real images. Recall of copies is 0 from R = k + 1
+on: the k nearest neighbors of a sample are its own copies. Every row is a file in OUT; table.md has all. Without
+--inception pixels are compared, in `repeats` means of 4×4. TRAIN, TEST and SAMPLES are prepared datasets, or an .npz
+of pictures.
 """
 
 import argparse
