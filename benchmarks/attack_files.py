@@ -1,15 +1,19 @@
 """A good specimen of every file that the command line reads, a command that reads it, and ways to damage it."""
 
+import gzip
 import hashlib
 import json
 import os
+import pickle
 import random
 import shutil
+import struct
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 import yaml
 from PIL import Image
 
@@ -35,6 +39,18 @@ def make_world(folder: Path, run: Callable[[list[str], Path], Any]) -> None:
     shutil.make_archive(str(folder / "photos"), "zip", folder / "photos")
     shutil.make_archive(str(folder / "photos"), "gztar", folder / "photos")
     (folder / "process.yaml").write_text("preset: heat\nT: 1.0\n")
+    batch = {b"data": rng.integers(0, 256, (4, 3072), np.uint8), b"labels": [0, 1, 2, 3]}
+    (folder / "cifar").mkdir()
+    for name in (*(f"data_batch_{k}" for k in range(1, 6)), "test_batch"):
+        (folder / "cifar" / name).write_bytes(pickle.dumps(batch, protocol=2))
+    (folder / "idx").mkdir()
+    with gzip.open(folder / "idx" / "train-images-idx3-ubyte.gz", "wb") as file:
+        file.write(struct.pack(">IIII", 0x803, 4, 28, 28) + rng.bytes(4 * 28 * 28))
+    with gzip.open(folder / "idx" / "train-labels-idx1-ubyte.gz", "wb") as file:
+        file.write(struct.pack(">II", 0x801, 4) + bytes(4))
+    torch.save({"model": {"a": torch.ones(3)}, "ema": [torch.ones(3)], "step": 1}, folder / "song.pth")
+    (folder / "network.pt").write_bytes(b"")
+    torch.jit.script(torch.nn.Linear(3, 3)).save(folder / "network.pt")
     source = "def means(x):\n    return x.float().flatten(2).sort().values[..., ::8].flatten(1)\n"
     (folder / "colors.py").write_text(source)
     for line in (
@@ -101,14 +117,29 @@ TARGETS: dict[str, tuple[str, str]] = {
     "autoencoder state": (f"{STEP.replace('run', 'ae')}/config.json", f"autoencoder train --data data -o ae {CODER}"),
     "latents": ("data/latents/*/meta.json", DECODE),
     "latents array": ("data/latents/*/latents.npy", DECODE),
+    "pickle": ("cifar/data_batch_1", "data prepare cifar10 cifar -o out"),
+    "idx": ("idx/train-images-idx3-ubyte.gz", "data prepare fashion-mnist idx -o out"),
+    "published weights": (
+        "song.pth", "train ve --from song.pth --set network=cifar10 --set size=32 --data photos -o out --images 4"),
+    "TorchScript": ("network.pt", f"evaluate made {MEASURE.replace('none', 'network.pt')} --trust-code"),
     "inception": ("images.npz", "evaluate made -r data --inception images.npz --metrics fid --device cpu"),
 }  # fmt: skip
 """What is damaged, and a command that reads it; what a command would write is at out, out.png or where it was."""
 
 
+class Tagged(str):
+    """Text that YAML gets as it is: an explicit tag."""
+
+
+def tagged(dumper: yaml.SafeDumper, value: Tagged) -> yaml.Node:
+    tag, _, text = value.partition(" ")
+    return dumper.represent_scalar(tag.replace("!!", "tag:yaml.org,2002:"), text.strip('"'))
+
+
+yaml.SafeDumper.add_representer(Tagged, tagged)
 ODD: tuple[Any, ...] = (
     None, True, -1, 0, 10**6, 10**30, 1.5, float("nan"), float("inf"), "", "x", "é\u2028", "a" * 5000, "../..", [],
-    [1], {}, {"a": 1}, [[[[[[]]]]]], {"name": None}, ["x"] * 300,
+    [1], {}, {"a": 1}, [[[[[[]]]]]], {"name": None}, ["x"] * 300, Tagged("!!bool maybe"), Tagged('!!int ""'),
 )  # fmt: skip
 
 

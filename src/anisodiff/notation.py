@@ -79,11 +79,15 @@ def check_choice(value: Any, valid: Iterable[str], what: str) -> None:
         raise ValueError(f"unknown {what} {value!r}; {nearest(str(value), valid)}")
 
 
+NOT_YAML = (yaml.YAMLError, ValueError, TypeError, AttributeError, LookupError)
+"""What PyYAML raises for text that is no YAML: its explicit tags (``!!bool maybe``) raise what Python does."""
+
+
 def setting(text: str) -> Any:
     """The VALUE of KEY=VALUE as YAML; text that is not YAML is returned unchanged."""
     try:
         return yaml.safe_load(text) if text.strip() else ""
-    except (yaml.YAMLError, ValueError):
+    except NOT_YAML:
         return text
     except RecursionError:
         raise ValueError(f"cannot read a value that begins with {text[:20]!r}: it is nested too deep") from None

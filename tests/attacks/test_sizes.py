@@ -19,13 +19,16 @@ from PIL import Image
 
 from anisodiff.data import FashionMnist, array_file, in_memory, named_source, open_dataset, open_source, prepare
 from anisodiff.data.cifar10 import read_batch
+from anisodiff.experiments.sampling import Chunks
 from anisodiff.io.archives import LARGEST_BLOB, blobs
 from anisodiff.io.arrays import LARGEST_PACKED, read_npz
-from anisodiff.io.images import DecodeError, decode, open_image, whole_png
+from anisodiff.io.images import DecodeError, decode, open_image, to_channels, whole_png
 from anisodiff.io.picture_folder import read_picture
 from anisodiff.io.records import read_config, read_json
 from anisodiff.metrics.cache import load_arrays, store_arrays
 from anisodiff.metrics.samples import read_origin
+from anisodiff.networks import ncsnpp_config
+from anisodiff.networks.published import load_score_sde
 from anisodiff.pretrained import shipped
 from anisodiff.training import load_model
 
@@ -81,6 +84,12 @@ def test_a_protocol_of_gigabytes(tmp_path):
         read_origin(tmp_path / "samples.zip")
 
 
+def test_a_record_of_many_small_values(tmp_path):
+    (tmp_path / "a.json").write_bytes(b'{"a": [' + b"{}," * (6 * MB) + b"1]}")
+    with little_memory(100 * MB), pytest.raises(ValueError, match="more than 5,000,000 values"):
+        read_json(tmp_path / "a.json")
+
+
 def test_idx_and_tar_of_gigabytes(tmp_path):
     (tmp_path / "idx").mkdir()
     with gzip.open(tmp_path / "idx" / "a.gz", "wb", compresslevel=1) as file:
@@ -126,11 +135,57 @@ def test_arrays_that_promise_more_than_they_have(tmp_path):
     for name, says in (("huge", "unpacks to more than"), ("short", "ends early")):
         with little_memory(), pytest.raises(ValueError, match=says):
             read_npz(tmp_path / f"{name}.npz")
-    cases = {(0, 8, 8): "one at least", (3, 0, 8): "one at least", (2, 1 << 15, 1 << 15, 3): "too large"}
+    cases = {
+        (0, 8, 8): "one at least", (3, 0, 8): "one at least", (2, 1 << 15, 1 << 15, 3): "too large",
+        (1, 11584, 11584): "too large", (10**30, 8, 8): "damaged", (1 << 40, 1 << 40): "damaged",
+    }  # fmt: skip
     for shape, says in cases.items():
         (tmp_path / "a.npy").write_bytes(header(shape) + bytes(64))
         with little_memory(), pytest.raises(ValueError, match=says):
             array_file(tmp_path / "a.npy")
+
+
+def test_labels_take_eight_bytes_each(tmp_path):
+    count = (LARGEST_BLOB // 8) + 1
+    with zipfile.ZipFile(tmp_path / "a.npz", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("images.npy", header((count, 8, 8)))
+        archive.writestr("labels.npy", header((count,)) + bytes(count))
+    with little_memory(100 * MB), pytest.raises(ValueError, match="labels: too many to read"):
+        array_file(tmp_path / "a.npz")
+
+
+def test_a_header_of_gigabytes(tmp_path):
+    head = b"\x93NUMPY\x02\x00" + struct.pack("<I", BOMB)
+    bomb(tmp_path / "a.npz", "images.npy", BOMB, head)
+    with little_memory(), pytest.raises(ValueError, match=r"a header of [\d,]+ bytes"):
+        array_file(tmp_path / "a.npz")
+
+
+@pytest.mark.parametrize("pack", [zipfile.ZIP_DEFLATED, zipfile.ZIP_STORED])
+def test_published_weights_of_gigabytes(tmp_path, pack):
+    """torch.save stores tensors as they are; torch.load also reads packed ones."""
+    torch.save({"model": {"a": torch.zeros(64 * MB, dtype=torch.uint8)}}, tmp_path / "large.pth")
+    with (
+        zipfile.ZipFile(tmp_path / "large.pth") as old,
+        zipfile.ZipFile(tmp_path / "a.pth", "w", pack, compresslevel=1) as new,
+    ):
+        for info in old.infolist():
+            new.writestr(info.filename, old.read(info))
+    says = "tensors only" if pack == zipfile.ZIP_DEFLATED else "tensors are missing"
+    with pytest.raises(ValueError, match=says):
+        load_score_sde(tmp_path / "a.pth", ncsnpp_config("cifar10"))
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_damaged_published_weights(tmp_path, seed):
+    torch.save({"model": {"a": torch.arange(20.0)}, "ema": [torch.ones(3)], "step": 1}, tmp_path / "a.pth")
+    data, rng = bytearray((tmp_path / "a.pth").read_bytes()), np.random.default_rng(seed)
+    for place in rng.integers(0, len(data), 8):
+        data[place] = rng.integers(0, 256)
+    (tmp_path / "a.pth").write_bytes(data)
+    with pytest.raises(ValueError) as refused:
+        load_score_sde(tmp_path / "a.pth", ncsnpp_config("cifar10"))
+    assert "\n" not in str(refused.value)
 
 
 BAD_HEADERS = {
@@ -190,6 +245,28 @@ def test_a_picture_of_too_many_pixels(tmp_path):
         decode(lambda: open_image(tmp_path / "a.png"))
 
 
+@pytest.mark.parametrize("mode", ["I;16", "F", "LA", "RGBA", "P"])
+def test_conversions_take_little_memory_and_equal_those_of_the_whole(mode):
+    """A band of rows at a time gives what the whole picture gives."""
+    numbers = np.random.default_rng(0).integers(0, 65536, (1500, 1000))
+    kinds = {"I;16": numbers.astype(np.uint16), "F": (numbers / 65535).astype(np.float32)}
+    image = Image.fromarray(kinds.get(mode, (numbers % 256).astype(np.uint8)))
+    if mode in ("LA", "RGBA"):
+        image = image.convert(mode)
+        image.putalpha(Image.fromarray((numbers // 256).astype(np.uint8)))
+    if mode == "P":
+        image = image.convert("P")
+        image.info["transparency"] = 7
+    with little_memory(12 * MB):
+        made = np.asarray(to_channels(image, 1 if mode in kinds else 3))
+    if mode in kinds:
+        assert np.array_equal(made, np.rint(np.asarray(image, np.float64) * (255 / (1 if mode == "F" else 65535))))
+    else:
+        front = image.convert("RGBA")
+        whole = Image.alpha_composite(Image.new("RGBA", front.size, "white"), front).convert("RGB")
+        assert np.array_equal(made, np.asarray(whole))
+
+
 def test_a_png_is_whole_from_end_to_end(tmp_path):
     noise = np.random.default_rng(0).integers(0, 256, (9, 9, 3), np.uint8)
     path = tmp_path / "a.png"
@@ -206,6 +283,8 @@ def test_special_files_are_not_waited_for(tmp_path, command):
     os.mkfifo(tmp_path / "pipe.yaml")
     (tmp_path / "photos").mkdir()
     os.mkfifo(tmp_path / "photos" / "a.png")
+    os.mkfifo(tmp_path / "photos" / "0-3.npz")
+    assert Chunks(tmp_path / "photos").ranges() == []
     with pytest.raises(DecodeError, match="not a regular file"):
         decode(lambda: open_image(tmp_path / "pipe.png"))
     for path in (tmp_path / "pipe.yaml", "/dev/zero"):
@@ -258,6 +337,13 @@ def rewrite(folder, meta) -> None:
     manifest = json.loads((folder / "manifest.json").read_text())
     manifest["files"]["config.json"] = hashlib.sha256(text).hexdigest()
     (folder / "manifest.json").write_text(json.dumps(manifest))
+
+
+@pytest.mark.parametrize("text", ["!!bool maybe", '!!int ""', '!!float ""', "!!timestamp z"])
+def test_tags_of_yaml_that_do_not_fit(tmp_path, refused, text):
+    (tmp_path / "a.yaml").write_text(f"T: {text}")
+    refused("forward", "--config", "a.yaml", says="not valid YAML")
+    refused("forward", "--set", f"T={text}", says="T")
 
 
 def test_deep_nesting_and_aliases_of_aliases(tmp_path, refused):

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 
 import numpy as np
 import pytest
@@ -84,3 +85,16 @@ def test_the_main_table(study):
     expected = ["ve", "24", "6", f"{seconds:.4g}", f"{1e3 * seconds / 24:.4g}", f"**{fid:.4g}**", str(STEPS)]
     assert [*expected, f"{1e3 * held['sampling']['seconds_per_image']:.4g}"] == cells
     assert "12 samples ve (" in page
+
+
+def test_a_run_that_saw_no_images_has_no_time_per_image(study, command, tmp_path):
+    """As with --images 0: a network as it was given."""
+    shutil.copytree(study / "results", tmp_path / "results")
+    place = tmp_path / "results" / "ve" / "train.json"
+    place.write_text(json.dumps({**json.loads(place.read_text()), "images": 0}))
+    code, _, err = command("compare", "--stage", "page", out=tmp_path)
+    assert code == 0, err
+    row = re.search(r"\| ve .*", (tmp_path / "results" / "page.md").read_text())
+    assert row is not None
+    cells = [cell.strip() for cell in row[0].split("|")[1:-1]]
+    assert (cells[1], cells[4]) == ("0", "–")

@@ -19,7 +19,7 @@ from PIL import Image
 from anisodiff.data.source import Source
 from anisodiff.io.archives import existing, open_regular, open_zip
 from anisodiff.io.arrays import Header, read_header
-from anisodiff.io.images import DecodeError
+from anisodiff.io.images import MOST_PIXELS, DecodeError, rounded
 from anisodiff.io.picture_files import Item
 
 Layout = Literal["NHWC", "NCHW", "NHW"]
@@ -109,7 +109,7 @@ def to_uint8(values: NDArray[Any]) -> NDArray[np.uint8]:
         low, high = values.min(), values.max()
         if not (low >= 0 and high <= 1):  # written so that NaN fails too
             raise DecodeError(f"float values in [{low:g}, {high:g}], expected [0, 1]; rescale the array")
-        values = np.rint(values.astype(np.float64) * 255).astype(np.uint8)
+        return rounded(values, 255.0)
     return values
 
 
@@ -169,8 +169,8 @@ def array_file(
             label_key = _pick(found, label_key, LABEL_KEYS, (1,))
             of_labels = None if label_key is None else found[label_key]
             if of_labels is not None and of_labels.shape == header.shape[:1] and of_labels.dtype.kind in "iu":
-                if of_labels.nbytes > LARGEST_ROWS:
-                    raise ValueError(f"{path}:{label_key} has {of_labels.nbytes:,} bytes: too many for labels")
+                if math.prod(of_labels.shape) * 8 > LARGEST_ROWS:
+                    raise ValueError(f"{path}:{label_key} has {of_labels.shape[0]:,} labels: too many to read")
                 with archive.open(f"{label_key}.npy") as stream:
                     labels = np.lib.format.read_array(stream, allow_pickle=False).astype(np.int64)
     if header.fortran and len(header.shape) > 1:
@@ -180,8 +180,8 @@ def array_file(
         raise ValueError(
             f"{where} has shape {list(header.shape)}: expected images as {','.join(guessed)}, one at least"
         )
-    if header.nbytes // header.shape[0] > LARGEST_ROWS:
-        raise ValueError(f"{where} has shape {list(header.shape)}: its images are too large to read")
     size = dict(zip(guessed, header.shape))
+    if header.nbytes // header.shape[0] > LARGEST_ROWS or size["H"] * size["W"] > MOST_PIXELS:
+        raise ValueError(f"{where} has shape {list(header.shape)}: its images are too large to read")
     shape = (size.get("C", 1), size["H"], size["W"])
     return Arrays(path=path, key=key, header=header, layout=guessed, labels=labels, stamp=stamp, shape=shape)

@@ -95,7 +95,7 @@ def _main_table(rows: Sequence[Row], priors: Sequence[str]) -> list[list[str]]:
     for row in rows:
         images, steps, seconds = (row.fact("train", key) for key in ("images", "steps", "seconds"))
         given = " (given)" if _given(row) else ""
-        each = None if images is None or seconds is None else Number(mean=seconds.mean / images.mean)
+        each = Number(mean=seconds.mean / images.mean) if images and images.mean and seconds else None
         line = [row.label, text(images, ",.0f") + (given if images else ""), text(steps, ",.0f")]
         line += [text(seconds, ".4g"), text(each, factor=1e3)]
         for prior in priors:

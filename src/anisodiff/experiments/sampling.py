@@ -60,7 +60,7 @@ class Chunks:
         found = []
         for path in self.folder.glob("[!.]*-*.npz"):
             first, last = path.stem.split("-")
-            if zipfile.is_zipfile(path):
+            if path.is_file() and zipfile.is_zipfile(path):
                 found.append((int(first), int(last) + 1, path))
         return sorted(found)
 

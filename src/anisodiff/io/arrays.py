@@ -3,6 +3,7 @@
 Nothing is ever unpickled. What a file says of itself is compared with a bound before anything is made of it.
 """
 
+import io
 import math
 import tokenize
 import zipfile
@@ -16,6 +17,8 @@ from numpy.typing import NDArray
 
 from anisodiff.io.archives import one_line, open_regular, open_zip
 
+LONGEST_HEADER = 1 << 16
+"""Bytes; NumPy reads up to 4 GB before it compares with a limit of its own."""
 LARGEST_PACKED = 1 << 30
 """Bytes that the arrays of a compressed .npz may have; arrays that are stored as they are have no bound."""
 
@@ -44,7 +47,11 @@ def read_header(stream: IO[bytes], where: str) -> Header:
     try:
         version = np.lib.format.read_magic(stream)
         reader = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-        shape, fortran, dtype = reader(stream)
+        field = stream.read(2 if version == (1, 0) else 4)
+        length = int.from_bytes(field, "little")
+        if length > LONGEST_HEADER:
+            raise ValueError(f"a header of {length:,} bytes")
+        shape, fortran, dtype = reader(io.BytesIO(field + stream.read(length)))
     except BAD_HEADERS as error:
         raise ValueError(
             f"{where} is no readable array ({one_line(error)}): expected the NumPy format; save it again"
@@ -53,9 +60,10 @@ def read_header(stream: IO[bytes], where: str) -> Header:
         raise ValueError(
             f"{where} holds Python objects: expected uint8, or float in [0, 1]; nothing is unpickled here"
         )
-    if any(n < 0 for n in shape):
+    header = Header(tuple(shape), dtype, fortran)
+    if min(shape, default=0) < 0 or max(shape, default=0) >= 2**53 or header.nbytes >= 2**53:
         raise ValueError(f"{where} has shape {list(shape)}: damaged")
-    return Header(tuple(shape), dtype, fortran)
+    return header
 
 
 def map_array(path: Path) -> NDArray[Any]:

@@ -221,7 +221,7 @@ class Store:
         target = folder_of(self.run) / f"{_STEP}{snapshot.step:08d}"
         if target.name in self.good:
             return target
-        for name, group in (("model", snapshot.model), *snapshot.state.items()):
+        for name, group in (("model", snapshot.model), ("prior", snapshot.prior or {}), *snapshot.state.items()):
             require_finite(group, name)
         try:
             self._write(snapshot, target)

@@ -21,7 +21,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Literal, TypeVar
+from typing import IO, Any, Literal, TypeVar
 
 import numpy as np
 import torch
@@ -47,6 +47,8 @@ FILTERS: dict[Resample, Image.Resampling] = {
 }
 MOST_PIXELS = 1 << 26
 """Of a picture: with its conversions it stays below a gigabyte."""
+_PART = 1 << 18
+"""Pixels that are converted at a time."""
 TOO_LARGE = f"more than {MOST_PIXELS // 10**6} megapixels"
 DEEP = ("I", "I;16", "I;16L", "I;16B", "I;16N")
 GRAY = ("1", "L", "LA", "La", "F", *DEEP)
@@ -116,7 +118,27 @@ def _gray_from_numbers(image: Image.Image) -> Image.Image:
     top = 1.0 if image.mode == "F" else 65535.0
     if not (v.min() >= 0 and v.max() <= top):  # written so that NaN fails too
         raise DecodeError(f"mode {image.mode} with values in [{v.min()}, {v.max()}], expected [0, {top:g}]")
-    return Image.fromarray(np.rint(v.astype(np.float64) * (255.0 / top)).astype(np.uint8))
+    return Image.fromarray(rounded(v, 255.0 / top))
+
+
+def rounded(values: NDArray[Any], scale: float) -> NDArray[np.uint8]:
+    """``values`` times ``scale``, rounded, as bytes: computed in float64, a part of the memory at a time."""
+    made = np.empty(values.shape, np.uint8)
+    flat, out = values.reshape(-1), made.reshape(-1)
+    for first in range(0, flat.size, _PART):
+        part = slice(first, first + _PART)
+        out[part] = np.rint(flat[part].astype(np.float64) * scale)
+    return made
+
+
+def _over_white(image: Image.Image) -> Image.Image:
+    """Transparency laid over white, a few rows at a time."""
+    made, rows = Image.new("RGB", image.size), max(1, _PART // image.width)
+    for top in range(0, image.height, rows):
+        box = (0, top, image.width, min(top + rows, image.height))
+        front = image.crop(box).convert("RGBA")
+        made.paste(Image.alpha_composite(Image.new("RGBA", front.size, "white"), front).convert("RGB"), box)
+    return made
 
 
 def to_channels(image: Image.Image, channels: int) -> Image.Image:
@@ -124,8 +146,7 @@ def to_channels(image: Image.Image, channels: int) -> Image.Image:
     if image.mode == "F" or image.mode in DEEP:
         image = _gray_from_numbers(image)
     elif image.has_transparency_data:
-        front = image.convert("RGBA")
-        image = Image.alpha_composite(Image.new("RGBA", front.size, "white"), front).convert("RGB")
+        image = _over_white(image)
     wanted = {1: "L", 3: "RGB"}[channels]
     if image.mode == wanted:
         return image

@@ -26,6 +26,7 @@ import yaml
 from anisodiff.io import schema
 from anisodiff.io.archives import read_regular
 from anisodiff.io.atomic import replacing
+from anisodiff.notation import NOT_YAML
 from anisodiff.version import __version__
 
 _LONGEST = 200
@@ -132,6 +133,8 @@ def read_json(path: Path) -> dict[str, Any]:
 
 def parse_json(text: bytes, path: Path) -> dict[str, Any]:
     """The mapping in the contents of ``path``; anything else is a ValueError of one line."""
+    if text.count(b",") >= MOST_VALUES:  # before values take thirty times the memory of their text
+        raise ValueError(f"cannot read {path}: more than {MOST_VALUES:,} values")
     try:
         values = json.loads(text)
     except (ValueError, RecursionError):
@@ -177,7 +180,7 @@ def read_config(path: str | Path) -> dict[str, Any]:
         raise ValueError(f"cannot read config {path}: {reason}") from None
     try:
         content = yaml.safe_load(text)
-    except (yaml.YAMLError, ValueError, RecursionError, TypeError, AttributeError) as error:
+    except (*NOT_YAML, RecursionError) as error:
         where = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise ValueError(f"config {path} is not valid YAML: {where}") from None
     _check_depth(content, f"cannot read config {path}")

@@ -147,7 +147,9 @@ def dinov2(
     """DINOv2 class-token features by name or folder, from files already on this machine; nothing is downloaded."""
     transformers = need("transformers", "DINOv2")
     try:
-        model = transformers.AutoModel.from_pretrained(name, local_files_only=True)
+        model = transformers.AutoModel.from_pretrained(
+            name, local_files_only=True, trust_remote_code=False, use_safetensors=True
+        )
     except (OSError, ValueError) as error:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise ValueError(f"{name}: no local weights ({reason})") from error

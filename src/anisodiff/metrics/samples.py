@@ -80,7 +80,7 @@ def _read_protocol(samples: Path) -> tuple[Path, dict[str, Any]]:
     place = samples / NAME if samples.is_dir() else samples.with_name(f"{samples.name}.json")
     if place.is_file():
         return place, read_json(place)
-    if samples.suffix.lower() == ".zip" and zipfile.is_zipfile(samples):
+    if samples.suffix.lower() == ".zip" and samples.is_file() and zipfile.is_zipfile(samples):
         with open_zip(samples) as archive:
             if NAME in archive.namelist():
                 return samples / NAME, parse_json(read_member(archive, NAME), samples / NAME)

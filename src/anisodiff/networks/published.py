@@ -13,7 +13,7 @@ N counts the layers in the order of the forward pass.
 
 from __future__ import annotations
 
-import pickle
+import zipfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -164,9 +164,18 @@ def widened(state: Mapping[str, Tensor], config: NCSNppConfig) -> dict[str, Tens
 
 
 def _read(path: Path) -> Mapping[str, Any]:
+    """What the file holds; tensors are stored in it as they are, so that no file grows while it is read."""
     try:
+        if zipfile.is_zipfile(path):
+            with zipfile.ZipFile(path) as archive:
+                members = archive.infolist()
+            stored = all(member.compress_type == zipfile.ZIP_STORED for member in members)
+            if not stored or sum(member.file_size for member in members) > path.stat().st_size:
+                raise ValueError("compressed")
         content = torch.load(path, map_location="cpu", weights_only=True)
-    except (pickle.UnpicklingError, RuntimeError, EOFError, KeyError) as error:
+    except MemoryError:
+        raise
+    except Exception as error:  # a damaged file makes torch's unpickler raise almost any type
         raise ValueError(
             f"{path}: cannot be read as a file of tensors only ({type(error).__name__}); "
             "expected a checkpoint written by torch.save of score_sde_pytorch"
