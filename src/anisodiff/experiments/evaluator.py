@@ -52,7 +52,8 @@ class Evaluator:
         """FID and KID alone, without extrapolation: for curves of many points."""
         theirs, settings = against or self.known, replace(self.settings, limit=limit)
         ours = metrics.image_statistics(samples, self.network, settings=settings, context=self.context)
-        (kid,) = MEASURE["kid"](Pair(samples=ours, reference=theirs, network=self.network, settings=settings))
+        pair = Pair(samples=ours, reference=theirs, network=self.network, settings=settings, metrics=("kid",))
+        (kid,) = MEASURE["kid"](pair)
         return {
             "fid": metrics.frechet_distance(ours.gaussian, theirs.gaussian), "kid": kid.value,
             "kid_error": kid.error, "samples": ours.count, "against": theirs.count,
