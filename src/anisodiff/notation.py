@@ -149,12 +149,16 @@ def read(text: str, kinds: Mapping[str, type], what: str) -> Any:
         raise ValueError(f"{what}: {error}") from None
 
 
-def write(word: str, item: Any) -> str:
-    """The text of ``item``, the inverse of `read`; the end points ``a`` and ``b`` are written without a name."""
+def write(word: str, item: Any, *, brief: bool = False) -> str:
+    """The text of ``item``, the inverse of `read`; the end points ``a`` and ``b`` are written without a name.
+
+    ``brief``: for people, without the fields that have their default.
+    """
     parts = []
     for f in dataclasses.fields(item):
         value = getattr(item, f.name)
-        if f.metadata.get("identity", True) and not (f.metadata.get("unless_default") and value == f.default):
+        omitted = value == f.default and (brief or f.metadata.get("unless_default"))
+        if f.metadata.get("identity", True) and not omitted:
             text = plain(value) if isinstance(value, float) else str(value)
             parts.append(text if f.name in ("a", "b") else f"{f.name}={text}")
     return f"{word}({', '.join(parts)})" if parts else word

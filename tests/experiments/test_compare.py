@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from anisodiff.experiments import Deadline
+from anisodiff.experiments import Deadline, read_study, write_page
 from anisodiff.training import newest
 from tests.experiments.conftest import COMMON, NETWORK, SETTINGS
 
@@ -306,6 +306,29 @@ def test_a_mistake_is_one_line(refused, words, line, tmp_path):
     given = words if words == ("--stage", "page") else (*more, *words)
     assert refused("compare", *given, says=line) == ""
     assert not (tmp_path / "out").exists()
+
+
+def test_without_a_feature_network_pixels_are_compared(command, tmp_path):
+    words = ["compare", "ve", "heat", *SETTINGS, "--data", "data", "--device", "cpu", "--n", 12, "--images", 8]
+    words += ["--steps", "3,4", "--prior", "gaussian,simulate", "--network", "none"]
+    code, said, err = command(*words, "--dry-run")
+    assert code == 0, err
+    assert "metrics" in said.splitlines()[-2]
+    code, said, err = command(*words)
+    assert code == 0, err
+    names = ("sliced_wasserstein", "spectrum_error", "edges")
+    page = re.sub(" +", " ", (tmp_path / "out" / "results" / "page.md").read_text())
+    each = [" | ".join([*(f"{n}, {prior}" for n in names), "nfe"]) for prior in ("gaussian", "simulate")]
+    assert all(head in page for head in each)
+    assert "12 samples: below 10,000 the numbers are biased and noisy." in page
+    assert "sliced_wasserstein, spectrum_error, edges over NFE" in page
+    assert "no feature network" in page
+    assert "FID" not in page + said
+    narrow = write_page(tmp_path / "out", read_study(tmp_path / "out", "comparison")).narrow[0]
+    assert narrow[4:] == [*each[0].split(" | ")[:3], *each[1].split(" | ")[:3], "nfe", "sampling, ms/image"]
+    for row in rows(tmp_path / "out"):
+        values = {value["name"]: value["value"] for value in row["results"][0]["gaussian-4"]["report"]["values"]}
+        assert all(0 < values[name] < np.inf for name in names)
 
 
 def test_weights_are_asked_for_only_where_something_is_measured(command, monkeypatch, tmp_path):

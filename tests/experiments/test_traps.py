@@ -42,9 +42,11 @@ def test_what_would_fail_after_training_is_said_before(command, tmp_path):
     out = tmp_path / "out"
     refused(command("compare", "ve", *SHORT, "--reference", "nowhere"), "nowhere: neither a path nor a named set")
     refused(command("compare", "ve", *SHORT, "--network", "none.pt"), "none.pt: no such file")
-    for more in ((), ("--dry-run",)):
+    for more in (("--track", 1), ("--edit", "photo0.png", "--dry-run")):
         none = command("compare", "ve", *SHORT, "--network", "none", *more)
-        refused(none, "--network none: FID needs a feature network; expected inception")
+        refused(none, "--track and --edit measure FID, which needs a feature network: got --network none")
+    none = command("sweep", "ve", "--grid", "lr=1e-3,1e-4", *SHORT, "--network", "none")
+    refused(none, "--metric fid needs a feature network, got --network none; choose edges or spectrum_error")
     refused(command("compare", "ve", "heat:from=nowhere", *SHORT), "heat:from=nowhere': no such folder: nowhere")
     refused(command("compare", "ve", *SHORT, "--edit", "photo0.png", out=tmp_path / "edits"), "edit: got one picture")
     words = ("compare", "ve", "cifar10-tiny", *SHORT)  # the shipped model, of another size

@@ -28,7 +28,7 @@ def test_images_from_a_checkpoint_alone(command, runs, tmp_path):
     code, out, err = command("sample", runs("heat"), "--n", 5, "--steps", 6, *CPU)
     assert code == 0, err
     assert "prior gaussian: a Gaussian fitted to terminal states of training images, from the checkpoint" in out
-    assert "6 NFE per image" in out
+    assert "sampler exponential: 6 NFE per image" in out
     assert "5 of 5 images made: 30 network evaluations" in out
     assert out.splitlines()[-2:] == ["wrote samples", "wrote samples.png"]
     assert sorted(p.name for p in (tmp_path / "samples").glob("*.png")) == [f"{k:08d}.png" for k in range(5)]

@@ -68,7 +68,7 @@ def test_a_small_reference_is_warned_of(pooled: FeatureNetwork) -> None:
     )
     settings = Settings(prdc_limit=100, projections=2)
     for name in ("fid", "kid", "prdc", "sliced", "spectrum", "edges"):
-        values = MEASURE[name](Pair(samples=many, reference=few, network=pooled, settings=settings))
+        values = MEASURE[name](Pair(samples=many, reference=few, network=pooled, settings=settings, metrics=(name,)))
         for value in values:
             assert "warning: 30 < 10,000 reference images" in value.note, name
             assert "samples" not in value.note.split("warning")[-1], name
@@ -84,6 +84,16 @@ def test_each_reference_is_warned_of_once(classifier: FeatureNetwork, tmp_path: 
         f"warning: 20 < 10,000 samples and {n} < 10,000 reference images: noisy and, except KID, biased"
         for n in (30, 40)
     ]
+
+
+@pytest.mark.parametrize(("metrics", "kid"), [(("fid", "kid"), True), (("fid", "edges"), False)])
+def test_the_warning_names_kid_only_where_it_is_measured(
+    pooled: FeatureNetwork, tmp_path: Path, metrics: tuple[str, ...], kid: bool
+) -> None:
+    sets = [random_images(n, seed=n) for n in (20, 30)]
+    found = evaluate(*sets, network=pooled, metrics=metrics, context=Context(cache=tmp_path))
+    assert {"KID" in value.note for value in found.values} == {kid}
+    assert all(value.note.endswith(f"noisy and{', except KID,' * kid} biased") for value in found.values)
 
 
 def test_precision_and_recall_of_too_few_images(pooled: FeatureNetwork, run: Run, tmp_path: Path) -> None:

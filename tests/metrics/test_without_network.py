@@ -81,7 +81,7 @@ def test_pixels_say_the_same_with_and_without_a_network(pooled: FeatureNetwork, 
     shared = {v.name: v for v in with_features.values}
     assert {v.name for v in alone.values} > {*PIXELS, "closer_to_training_pixels", "source_recovered_pixels"}
     for value in alone.values:
-        assert value == shared[value.name]
+        assert replace(value, note="") == replace(shared[value.name], note="")
     assert not [v.name for v in alone.values if "features" in v.name or "fid" in v.name]
     assert [sheet.width for sheet in sheets] == [8 + 4 * 200, 8 + 4 * 136]  # triples, and pairs
     with pytest.raises(ValueError, match="kid does not apply: it needs a feature network"):

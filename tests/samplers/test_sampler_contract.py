@@ -89,6 +89,12 @@ def test_notation_reads_back(name, text):
     assert build_sampler(str(chosen), process(name)) == chosen
     assert isinstance(chosen, Sampler)
     assert str(chosen).startswith(text.split("(")[0])
+    assert build_sampler(chosen.brief, process(name)) == chosen
+
+
+@pytest.mark.parametrize("text", ["exponential", "exponential(order=1)", "ode(corrector=0.1, rho=3)", "multistep"])
+def test_people_read_only_what_differs_from_the_defaults(text):
+    assert build_sampler(text, process("ve")).brief == text
 
 
 def test_names():

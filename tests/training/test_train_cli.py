@@ -42,7 +42,7 @@ def test_dry_run_without_data_writes_nothing(train_command, tmp_path):
     assert not list(tmp_path.iterdir())
     folder(tmp_path / "photos", side=24)
     told = train_command("train", "--data", "photos", "--dry-run", "--device", "cpu", settings=SMALL[:4])
-    assert "picked for 12 images on cpu: 24×24, grayscale" in told.output, told.output
+    assert "picked for up to 12 images on cpu: 24×24, grayscale" in told.output, told.output
     assert [path.name for path in tmp_path.iterdir()] == ["photos"]
     numbers = json.loads(
         train_command("train", "cifar10-heat-small", "--dry-run", "--json", "--device", "cpu", settings=small).stdout
@@ -209,17 +209,25 @@ def test_keeps_a_prior_and_writes_grids_also_after_a_restart(train_command, tmp_
     assert picture.std() > 1
 
 
+@pytest.mark.filterwarnings("ignore:.*torn.png")
 def test_what_is_picked_follows_what_was_asked_for(train_command, tmp_path):
-    """Batch and length on the command line are in the line that says what was picked; dry or not, it is the same."""
+    """Batch and length on the command line are in the line that says what was picked.
+
+    Dry or not, it is the same, but for the number of images: a dry run does not decode them all.
+    """
     folder(tmp_path / "photos", side=256)
     words = ["train", "heat", "--data", "photos", "--images", 8, "--device", "cpu"]
     settings = [*SMALL, "size=8"]
-    picked = "picked for 12 images on cpu: 8×8, grayscale, process heat, network tiny (nf=8), batch 4, 8 images seen"
+    (tmp_path / "photos" / "torn.png").write_bytes(b"torn")
+    picked = "12 images on cpu: 8×8, grayscale, process heat, network tiny (nf=8), batch 4, 8 images seen"
     dry = train_command(*words, "--dry-run", "--json", settings=settings)
-    assert picked in dry.output
+    assert f"picked for {picked.replace('12', 'up to 13')}" in dry.output
+    assert "up to 13 images: the model will memorize them" in dry.output
     assert not (tmp_path / "run").exists()
     ran = train_command(*words, "-o", "run", settings=settings)
-    assert picked in ran.output
+    assert f"picked for {picked}" in ran.output
+    assert "12 images: the model will memorize them" in ran.output
+    assert "up to" not in ran.output
     resolved = json.loads(dry.stdout[dry.stdout.index("{\n") :])["config"]
     assert resolved == find("run").meta["config"]
     assert not resolved["recompute"]  # that is for 256², and 8² was asked for

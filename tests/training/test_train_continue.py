@@ -50,6 +50,18 @@ def test_the_folder_alone_continues_a_run_and_ends_in_the_same_bits(train_comman
     assert read_run(tmp_path / "run") == described  # what was refused is not written
 
 
+def test_where_there_is_nothing_to_train_the_run_keeps_its_length(train_command, tmp_path):
+    photos(tmp_path)
+    words = ["train", "heat", "--data", "photos", *CPU]
+    assert train_command(*words, "--images", 24, settings=TINY).exit_code == 0
+    described = (tmp_path / "run" / NAME).read_bytes()
+    for again in (["train", *CPU], words):
+        told = train_command(*again, "--images", 12, settings=TINY)
+        assert told.exit_code == 0, told.output
+        assert "nothing to train: 24 images seen already, more than 12" in told.output
+        assert (tmp_path / "run" / NAME).read_bytes() == described
+
+
 def test_a_longer_run_keeps_its_warm_up_and_its_choices(train_command, tmp_path):
     """Also with the whole command again: what was picked for the first length stays."""
     photos(tmp_path)
@@ -302,9 +314,9 @@ def test_small_sets_are_told(train_command, tmp_path):
     told = train_command("train", "heat", "--data", "photos", *CPU, "--images", 4, settings=TINY)
     assert "12 images: the model will memorize them" in told.output
     words = ("train", "heat", "--data", "photos", *CPU, "--dry-run", "-o", "other")
-    assert "# 12 images: the model will memorize them" in train_command(*words, settings=TINY).output
+    assert "# up to 12 images: the model will memorize them" in train_command(*words, settings=TINY).output
     words = (*words, "--holdout", 2)
-    assert "# 10 images: the model will memorize them" in train_command(*words, settings=TINY).output
+    assert "# up to 10 images: the model will memorize them" in train_command(*words, settings=TINY).output
     assert "measuring the preconditioning on 12 images, 32 draws in all" in told.output
     told = train_command("train", "-o", "run", "--images", 0, *CPU)
     assert "memorize" not in told.output

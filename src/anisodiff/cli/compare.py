@@ -60,6 +60,8 @@ def compare(
 
     Time and cost first: anisodiff compare … --dry-run
 
+    Without Inception: anisodiff compare … --network none measures pixels: sliced Wasserstein, spectrum, edges
+
     In pieces: anisodiff compare … --only flat --stage train,sample,evaluate --for 9min, then --stage page
     """
     from anisodiff import experiments
@@ -68,6 +70,8 @@ def compare(
     if chosen == ("page",) and not names and not dry_run:
         study.print_result(experiments.write_page(out, experiments.read_study(out, "comparison")), [], as_json)
         return
+    if network == "none" and (track or edit):
+        raise ValueError("--track and --edit measure FID, which needs a feature network: got --network none")
     runs = [experiments.parse_run(name) for name in names or []]
     experiments.check_names(runs)
     wanted = _listed(only, [one.name for one in runs], "--only")

@@ -35,7 +35,7 @@ def measured(job: Job, request: Request) -> tuple[Estimate, list[str]]:
     """The estimate, and what else there is to say."""
     config, dataset, device = job.run.config, job.dataset, request.device
     count = _count(job, request.output)
-    said = notes(config, count)
+    said = notes(config, count, at_most=job.source is not None and job.source.shape is None)
     few = torch.rand(64, *config.state_shape, generator=torch.Generator().manual_seed(0))
     if dataset is not None:
         check_data(config, dataset)
@@ -57,7 +57,7 @@ def measured(job: Job, request: Request) -> tuple[Estimate, list[str]]:
 
 
 def _count(job: Job, output: Path) -> int | None:
-    """How many images the run would be trained on."""
+    """How many images the run would be trained on; files that cannot be decoded count."""
     if job.source is None:
         return None if job.dataset is None else len(job.dataset)
     return len(job.source) - (aside_of(job.run.holdout, output, len(job.source)) or 0)

@@ -163,8 +163,6 @@ def pick_network(
     from anisodiff.metrics import backbones, resize
 
     name, suffix, tf32 = choice.name, Path(choice.name).suffix.lower(), choice.tf32
-    if name == "none":
-        raise ValueError("--network none: FID needs a feature network; expected inception, dinov2 or another")
     scaling = getattr(resize, f"{(choice.given or 'inception').upper()}_INPUT")
     if name == "inception":
         from anisodiff.metrics.weights import INCEPTION

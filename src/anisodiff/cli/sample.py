@@ -87,7 +87,7 @@ def sample(
         leakage = start.leakage(generator.device, tick) if leads else None
     if note := start.note(leakage):
         say(note)
-    say(f"sampler {reverse.sampler}: {reverse.nfe} NFE per image")
+    say(f"sampler {reverse.sampler.brief}: {reverse.nfe} NFE per image")
     if generator.classes:
         say(common.describe_classes(reverse, classes))
     shown = common.progress(f"{len(seed_list)} images, network evaluations")

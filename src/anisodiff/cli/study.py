@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from anisodiff.cli import common
-from anisodiff.cli.feature_network import Choice, may_ask, pick_network
+from anisodiff.cli.feature_network import Choice, may_ask, network_for
 from anisodiff.cli.tables import show_table
 from anisodiff.io.atomic import leaving_nothing, without_folders
 from anisodiff.runtime.progress import StageProgress, no_stage_progress, stages
@@ -52,6 +52,7 @@ BATCH = typer.Option(None, "--batch", min=1, help="Set the batch size of samplin
 COMPILE = typer.Option(False, "--compile/--no-compile", help="Compile networks of your own for sampling (CUDA).")
 
 _ASSUMED = 50_000
+_NEEDED = ("fid",)  # unless there is to be no feature network, one that is missing is an error
 _PARTIAL = re.compile(r"--(?:for|only|stage)(?P<value>=.*)?")  # they change how much one call does, not the results
 
 
@@ -230,7 +231,7 @@ def _study(
 
     @lru_cache(maxsize=1)
     def evaluator() -> "Evaluator":
-        network = pick_network(options.network, device=where, say=say)
+        network = network_for(_NEEDED, options.network, device=where, say=say)
         text, context = options.reference or str(dataset.path), Context(say=say, progress=progress)
         found = open_reference(
             text, fit=fit_like(dataset.meta, dataset.size, dataset.channels), network=network, context=context
@@ -282,7 +283,7 @@ def _timed_network(options: StudyOptions, device: "torch.device") -> "FeatureNet
     for name in ("inception", "dinov2"):
         if name in options.network.name:
             return name
-    return pick_network(options.network, device=device, say=lambda _: None)
+    return network_for(_NEEDED, options.network, device=device, say=lambda _: None)
 
 
 def _reference_size(held: OpenStudy, options: StudyOptions) -> int:

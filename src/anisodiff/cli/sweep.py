@@ -54,7 +54,7 @@ def sweep(
     """  # noqa: E501
     from anisodiff import experiments
 
-    experiments.check_metric(metric)
+    experiments.check_metric(metric, network)
     if not name and dry_run:
         raise ValueError("--dry-run: name the run to sweep over, such as ve")
     if not name:

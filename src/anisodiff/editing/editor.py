@@ -56,7 +56,7 @@ class Editor:
         places = ", ".join(report(self.generator.model, t) for t in config.times)
         what = "restore from" if config.restore else "cartoon at" if config.cartoon else "edit at"
         repeats = "" if config.repeats == 1 else f", {config.repeats} times"
-        return f"{self.label}: {what} {places}{repeats}; {reverse.sampler}, {reverse.nfe} NFE"
+        return f"{self.label}: {what} {places}{repeats}; {reverse.sampler.brief}, {reverse.nfe} NFE"
 
     def sweep(
         self, seeds: Sequence[int], most: int, config: SamplingConfig, *, repeats: int, progress: Progress

@@ -88,7 +88,7 @@ class Problem:
     def line(self) -> str:
         """What will be done."""
         reverse = self.config.reverse_process(self.generator)
-        how = f"{self.config.how}; {reverse.sampler}, {reverse.nfe} NFE"
+        how = f"{self.config.how}; {reverse.sampler.brief}, {reverse.nfe} NFE"
         mask = getattr(self.operator, "mask", None)
         hole = "" if mask is None else f" (mask: {int(mask.sum())} of {mask.numel()} pixels)"
         return f"{self.operator}{hole}, noise {self.config.noise:g}: {how}"

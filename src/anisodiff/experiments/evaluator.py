@@ -7,7 +7,8 @@ from typing import Any
 from anisodiff import metrics
 from anisodiff.metrics.values import MEASURE, Pair
 
-MEASURED = ("fid", "kid", "prdc", "spectrum", "edges")
+MEASURED, PIXELS = ("fid", "kid", "prdc", "spectrum", "edges"), ("sliced", "spectrum", "edges")
+"""With a feature network, and without."""
 
 
 @dataclass(kw_only=True)
@@ -39,10 +40,11 @@ class Evaluator:
         return content if isinstance(content, metrics.ImageStatistics) else self.statistics(content)
 
     def report(self, samples: metrics.ImageSet, generation: metrics.Generation, *, limit: int) -> dict[str, Any]:
-        """All of `MEASURED` on the first ``limit`` samples, as plain values."""
+        """All of `MEASURED`, or of `PIXELS`, on the first ``limit`` samples, as plain values."""
         found = metrics.evaluate(
-            samples, replace(self.reference, content=self.known), network=self.network, metrics=MEASURED,
-            generation=generation, settings=replace(self.settings, limit=limit), context=self.context,
+            samples, replace(self.reference, content=self.known), network=self.network,
+            metrics=PIXELS if self.network.empty else MEASURED, generation=generation,
+            settings=replace(self.settings, limit=limit), context=self.context,
         )  # fmt: skip
         return asdict(found)
 
@@ -52,7 +54,8 @@ class Evaluator:
         """FID and KID alone, without extrapolation: for curves of many points."""
         theirs, settings = against or self.known, replace(self.settings, limit=limit)
         ours = metrics.image_statistics(samples, self.network, settings=settings, context=self.context)
-        (kid,) = MEASURE["kid"](Pair(samples=ours, reference=theirs, network=self.network, settings=settings))
+        pair = Pair(samples=ours, reference=theirs, network=self.network, settings=settings, metrics=("kid",))
+        (kid,) = MEASURE["kid"](pair)
         return {
             "fid": metrics.frechet_distance(ours.gaussian, theirs.gaussian), "kid": kid.value,
             "kid_error": kid.error, "samples": ours.count, "against": theirs.count,

@@ -1,17 +1,30 @@
 """The page of a comparison: tables, figures, protocols and caveats in one Markdown file, from the results alone."""
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from anisodiff.experiments import plots
 from anisodiff.experiments.edits import file_of
-from anisodiff.experiments.results import METRICS, Number, Row, Summary, best, cell, over_images, read_rows, text
+from anisodiff.experiments.results import (
+    METRICS,
+    OF_PIXELS,
+    Number,
+    Row,
+    Summary,
+    best,
+    cell,
+    of_pixels,
+    over_images,
+    read_rows,
+    text,
+)  # fmt: skip
 from anisodiff.io.atomic import replacing, without_folders
 from anisodiff.io.records import write_json
 from anisodiff.metrics.protocol import ENOUGH, Report, aligned
 
-_MARKED = ("fid", "edges", "spectrum_error")
+_MARKED = ("fid", *OF_PIXELS)
 """Positive, and lower is better: a difference in per cent means something."""
 
 
@@ -21,14 +34,16 @@ def write_page(out: Path, study: dict[str, Any], names: Sequence[str] | None = N
     results = out / "results"
     priors = list(dict.fromkeys(prior for row in rows for prior, _ in row.columns))
     figures = plots.draw_all(rows, priors, out)
-    table, n = _main_table(rows, priors), int(study["fixed"]["n"])
-    few = [f"{n} samples: below {ENOUGH:,} FID is biased and noisy."] if n < ENOUGH else []
-    few += _latent_note(rows, study["runs"])
-    parts = ["# Comparison", _opening(study, rows), aligned(table, widest=60)]
-    for prior in priors:
+    pixels, n = of_pixels(rows), int(study["fixed"]["n"])
+    leading = {name: name for name in OF_PIXELS} if pixels else {"fid": "FID"}
+    table = _main_table(rows, priors, leading)
+    few = [f"{n} samples: below {ENOUGH:,} {'the numbers are' if pixels else 'FID is'} biased and noisy."]
+    few = (few if n < ENOUGH else []) + _latent_note(rows, study["runs"])
+    parts = ["# Comparison", _opening(study, rows, leading), aligned(table, widest=60)]
+    for prior in priors if not pixels else ():
         parts += [f"## All numbers, prior `{prior}`", _metrics_table(rows, prior)]
     if any(len({steps for _, steps in row.columns}) > 1 for row in rows):
-        parts += ["## FID over NFE", *_over_nfe(rows, priors)]
+        parts += [f"## {', '.join(leading.values())} over NFE", *_over_nfe(rows, priors, leading)]
     parts += _figure(figures, "nfe", "FID over NFE")
     if "training" in figures:
         parts += ["## FID over training time", _track_words(rows, study["fixed"]["n"]), _track_table(rows)]
@@ -50,7 +65,9 @@ def write_page(out: Path, study: dict[str, Any], names: Sequence[str] | None = N
         temporary.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
     write_json(results / "page.json", {"study": study, "rows": [_plain(row) for row in rows]})
     shown = [*few, *_caveats(rows, priors, marked="≈" in str(table))]
-    narrow = [0, 1, 2, 3, *(5 + 3 * k for k in range(len(priors))), *([6, 7] if priors else [])]
+    wide = len(leading) + 2  # columns of a prior
+    compared = [5 + wide * k + j for k in range(len(priors)) for j in range(len(leading))]
+    narrow = [0, 1, 2, 3, *compared, *([3 + wide, 4 + wide] if priors else [])]
     return Summary(path=path, table=table, narrow=[[row[k] for k in narrow] for row in table], notes=shown)
 
 
@@ -58,7 +75,7 @@ def _plain(row: Row) -> dict[str, Any]:
     return {"name": row.name, "label": row.label, "seeds": list(row.seeds), "results": list(row.results)}
 
 
-def _opening(study: dict[str, Any], rows: Sequence[Row]) -> str:
+def _opening(study: dict[str, Any], rows: Sequence[Row], leading: Mapping[str, str]) -> str:
     fixed = study["fixed"]
     seeds = max(len(row.seeds) for row in rows)
     machines = {words for row in rows if (words := row.text("train", "device"))}
@@ -70,7 +87,7 @@ def _opening(study: dict[str, Any], rows: Sequence[Row]) -> str:
     )
     return (
         f"{len(rows)} runs, {trained}, {fixed['n']} samples, {seeds} seed{'s' if seeds > 1 else ''} of "
-        "training. Lower is better for FID; the best is bold."
+        f"training. Lower is better for {', '.join(leading.values())}; the best is bold."
     )
 
 
@@ -87,10 +104,11 @@ def _given(row: Row) -> bool:
     return any((result.get("train") or {}).get("given") for result in row.results)
 
 
-def _main_table(rows: Sequence[Row], priors: Sequence[str]) -> list[list[str]]:
+def _main_table(rows: Sequence[Row], priors: Sequence[str], leading: Mapping[str, str]) -> list[list[str]]:
+    """``leading``: the metrics to compare, with their titles."""
     head = ["run", "images seen", "optimizer steps", "training, s", "training, ms/image"]
-    head += [word for prior in priors for word in (f"FID, {prior}", "nfe", "sampling, ms/image")]
-    lowest = {prior: best([row.metric(row.main(prior) or "", "fid") for row in rows]) for prior in priors}
+    for prior in priors:
+        head += [*(f"{title}, {prior}" for title in leading.values()), "nfe", "sampling, ms/image"]
     table = [head]
     for row in rows:
         images, steps, seconds = (row.fact("train", key) for key in ("images", "steps", "seconds"))
@@ -100,7 +118,10 @@ def _main_table(rows: Sequence[Row], priors: Sequence[str]) -> list[list[str]]:
         line += [text(seconds, ".4g"), text(each, factor=1e3)]
         for prior in priors:
             column = row.main(prior) or ""
-            line += [cell(row.metric(column, "fid"), lowest[prior]), text(row.nfe(column), ".0f")]
+            for name in leading:
+                lowest = best([other.metric(other.main(prior) or "", name) for other in rows])
+                line.append(cell(row.metric(column, name), lowest))
+            line += [text(row.nfe(column), ".0f")]
             line += [text(row.fact(column, "sampling", "seconds_per_image"), factor=1e3)]
         table.append(line)
     return table
@@ -142,12 +163,12 @@ def _metrics_table(rows: Sequence[Row], prior: str) -> str:
     return _grid("run", rows, found)
 
 
-def _over_nfe(rows: Sequence[Row], priors: Sequence[str]) -> list[str]:
+def _over_nfe(rows: Sequence[Row], priors: Sequence[str], leading: Mapping[str, str]) -> list[str]:
     parts = []
-    for prior in priors:
+    for prior, (metric, title) in itertools.product(priors, leading.items()):
         steps = sorted({count for row in rows for name, count in row.columns if name == prior})
-        found = [(str(c), [row.metric(f"{prior}-{c}", "fid") for row in rows], True) for c in steps]
-        parts.append(_grid(f"FID, prior {prior}, NFE", rows, found))
+        found = [(str(c), [row.metric(f"{prior}-{c}", metric) for row in rows], True) for c in steps]
+        parts.append(_grid(f"{title}, prior {prior}, NFE", rows, found))
     return parts
 
 

@@ -16,6 +16,8 @@ from anisodiff.experiments.layout import RESULT, TRAINED, Place, read_json
 HIGHER = ("precision", "recall", "density", "coverage")
 """Of these a higher value is better."""
 METRICS = ("fid", "fid_infinity", "kid", *HIGHER, "edges", "spectrum_error")
+OF_PIXELS = ("sliced_wasserstein", "spectrum_error", "edges")
+"""All that is measured without a feature network."""
 INSIGNIFICANT = 0.1
 
 
@@ -179,6 +181,11 @@ def over_images(rows: Sequence[Row], prior: str) -> dict[str, dict[int, Number]]
         if row.of and images is not None and value is not None:
             found.setdefault(row.of, {}).setdefault(round(images.mean), value)
     return {name: dict(sorted(points.items())) for name, points in found.items()}
+
+
+def of_pixels(rows: Sequence[Row]) -> bool:
+    """Whether a study has no feature network: `OF_PIXELS` take the place of FID."""
+    return any(row.metric(f"{prior}-{steps}", OF_PIXELS[0]) for row in rows for prior, steps in row.columns)
 
 
 def best(numbers: Sequence[Number | None]) -> Number | None:

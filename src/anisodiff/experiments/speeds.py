@@ -148,7 +148,7 @@ def time_metrics(device: torch.device, network: FeatureNetwork | str, size: tupl
         few = torch.randint(0, 255, (4, 3, *size), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
         features = network(few)[0].shape[1]
         feature = _best(device, lambda: network(few)) / len(few)
-    side = min(features, 1024)
+    side = min(features, 1024) or 1  # without a network there are none
     square = torch.rand(side, side, dtype=torch.float64, device=device)
     product = _best(device, lambda: square @ square) / (2 * side**3)
     root = _best(device, lambda: torch.linalg.eigvalsh(square @ square.T)) * (features / side) ** 3

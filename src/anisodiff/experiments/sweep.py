@@ -16,7 +16,7 @@ from anisodiff import notation
 from anisodiff.experiments.budget import Budget
 from anisodiff.experiments.compare import missing, run_study
 from anisodiff.experiments.layout import read_study
-from anisodiff.experiments.results import HIGHER, METRICS, Row, read_rows
+from anisodiff.experiments.results import HIGHER, METRICS, OF_PIXELS, Row, read_rows
 from anisodiff.experiments.runs import OWN, Run, parse_run, slug, split_outside
 from anisodiff.experiments.study import SeededRun, Study, seed_runs
 from anisodiff.training import TrainConfig
@@ -34,10 +34,13 @@ def parse_axis(text: str) -> tuple[str, tuple[str, ...]]:
     return key.strip(), tuple(values)
 
 
-def check_metric(name: str) -> None:
-    """Refuse a metric that is not measured."""
+def check_metric(name: str, network: str) -> None:
+    """Refuse a metric that is not measured, with a feature network or with ``none``."""
     if name not in METRICS:
         raise ValueError(f"unknown --metric {name!r}; {notation.nearest(name, METRICS)}")
+    if network == "none" and name not in OF_PIXELS:
+        fitting = notation.alternatives(metric for metric in METRICS if metric in OF_PIXELS)
+        raise ValueError(f"--metric {name} needs a feature network, got --network none; choose {fitting}")
 
 
 def points(base: str, axes: Sequence[tuple[str, tuple[str, ...]]]) -> list[tuple[Run, dict[str, str]]]:

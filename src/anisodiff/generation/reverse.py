@@ -139,7 +139,8 @@ class ReverseProcess:
         result = self.sampler.run(view, states, self.times, KeyedNoise(keys), callback=watch)
         images = result.images[:count]
         diverges = (
-            f"{self.sampler} diverges with {self.nfe} NFE; train longer, take more steps, or choose another sampler"
+            f"{self.sampler.brief} diverges with {self.nfe} NFE; train longer, take more steps, "
+            "or choose another sampler"
         )
         if not bool(images.isfinite().all()):
             raise ValueError(f"the images of seeds {seeds[0]} to {seeds[-1]} are not finite: {diverges}")

@@ -196,10 +196,11 @@ def diagnosis_figure(result: Diagnosis, title: str) -> Any:
     figure = canvas(7.0, 3.6)
     axes = figure.subplots()
     shown = [min(max(v, 1e-6), 1e6) for v in result.snr]
-    axes.bar(
-        range(len(shown)), shown, color=["#c44e52" if v > snr_threshold(result.images) else "#4c72b0" for v in shown]
-    )
-    axes.axhline(snr_threshold(result.images), color=INK, linewidth=0.8, linestyle="--")
+    threshold = snr_threshold(result.images)
+    axes.bar(range(len(shown)), shown, color=["#c44e52" if v > threshold else "#4c72b0" for v in shown])
+    label = f"{threshold:.2g}: above it U_T depends on U_0"
+    axes.axhline(threshold, color=INK, linewidth=0.8, linestyle="--", label=label)
+    axes.legend(frameon=False, fontsize=8)
     axes.set(yscale="log", ylim=(1e-6, max(10.0, 2 * max(shown))), xlabel="frequency band (0 = the mean)")
     axes.set_ylabel("signal-to-noise ratio at T")
     rate = f"source identified {100 * result.found_again:.1f} % (chance {100 * result.found_by_chance:.1f} %)"

@@ -222,8 +222,8 @@ def evaluate(
     sources = _sources(generation, ours, theirs) if search else None
     known_classes = _classes(measured, ours)
     pair = Pair(
-        samples=ours, reference=theirs, network=network, settings=settings, copies=copies, sources=sources,
-        classes=(known_classes, _classes(expected.images, theirs)),
+        samples=ours, reference=theirs, network=network, settings=settings, metrics=named, copies=copies,
+        sources=sources, classes=(known_classes, _classes(expected.images, theirs)),
     )  # fmt: skip
     values: list[Value] = []
     taken: list[str] = []

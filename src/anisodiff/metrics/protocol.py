@@ -289,11 +289,11 @@ def comparison_table(reports: Sequence[Report], names: Sequence[str], *, force: 
     return "\n".join([aligned(rows), *warnings])
 
 
-def few_samples_note(count: int, reference: int) -> str:
+def few_samples_note(count: int, reference: int, *, kid: bool = True) -> str:
     """A warning to print beside numbers from fewer than 10,000 samples or reference images, or nothing.
 
-    The same for all numbers, so that a table shows it once.
+    The same for all numbers, so that a table shows it once. ``kid``: whether KID, which has no bias, is among them.
     """
     sides = ((count, "samples"), (reference, "reference images"))
     small = [f"{n} < {ENOUGH:,} {what}" for n, what in sides if n < ENOUGH]
-    return f"{WARNING}{' and '.join(small)}: noisy and, except KID, biased" if small else ""
+    return f"{WARNING}{' and '.join(small)}: noisy and{', except KID,' * kid} biased" if small else ""

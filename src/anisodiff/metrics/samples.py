@@ -208,7 +208,7 @@ def generate_samples(
     """``n`` samples that ``model`` generates while they are measured."""
     model.check_condition(None, n)
     start, reverse = model.named_prior(config.prior_name), model.reverse_process(config)
-    context.say(f"{name}: {n} samples, {reverse.sampler} NFE {reverse.nfe}; prior: {start.description}")
+    context.say(f"{name}: {n} samples, {reverse.sampler.brief} NFE {reverse.nfe}; prior: {start.description}")
     classes = None
     if reverse.classes is not None:
         classes = f"{reverse.classes.text}, {reverse.guidance}"

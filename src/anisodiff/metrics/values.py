@@ -25,6 +25,8 @@ class Pair:
     reference: ImageStatistics
     network: FeatureNetwork
     settings: Settings
+    metrics: tuple[str, ...]
+    """What is to be measured."""
     copies: Memorization | None = None
     sources: Tensor | None = None
     classes: tuple[Labeled | None, Labeled | None] = (None, None)
@@ -36,7 +38,8 @@ def _notes(*notes: str) -> str:
 
 
 def _few(pair: Pair) -> str:
-    return few_samples_note(pair.samples.count, pair.reference.count)
+    kid = "kid" in pair.metrics and not obstacle("kid", pair)
+    return few_samples_note(pair.samples.count, pair.reference.count, kid=kid)
 
 
 def _fid(pair: Pair) -> list[Value]:
@@ -77,7 +80,8 @@ def _class_fid(pair: Pair) -> list[Value]:
             pair.reference.features[theirs.to(pair.reference.features.device)],
         )
         value = frechet_distance(*(gaussian_statistics(side) for side in sides))
-        note = _notes(f"{len(sides[0])} against {len(sides[1])}", few_samples_note(len(sides[0]), len(sides[1])))
+        few = few_samples_note(len(sides[0]), len(sides[1]), kid=False)
+        note = _notes(f"{len(sides[0])} against {len(sides[1])}", few)
         out.append(Value(name=f"fid[{name}]", value=value, note=note))
     left = len(pair.classes[0].names) - len(shared)
     missing = f", {left} left out: fewer than 2 images" if left else ""

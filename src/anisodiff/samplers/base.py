@@ -191,6 +191,11 @@ class Sampler(ABC):
     def __str__(self) -> str:
         return notation.write(self.name, self)
 
+    @property
+    def brief(self) -> str:
+        """For people: its name, with the options that differ from their defaults."""
+        return notation.write(self.name, self, brief=True)
+
 
 @dataclass(frozen=True, kw_only=True)
 class OwnTimes(Sampler):

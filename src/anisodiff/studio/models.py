@@ -77,7 +77,7 @@ class Models:
             "name": name, "size": list(generator.size), "channels": generator.channels, "words": repr(generator),
             "process": plan.config.process.get("preset"), "strengths": [low, high],
             "samplers": ["auto", *fitting_samplers(generator.process, plan.provided)],
-            "sampler": str(default_sampler(plan.kind, generator.process, plan.provided)),
+            "sampler": default_sampler(plan.kind, generator.process, plan.provided).brief,
             "classes": list(generator.classes), "null": not generator.classes or plan.config.label_dropout > 0,
             "priors": [p for p in PRIORS if p in IMAGELESS or self.images(name, p)], "batch": generator.batch,
         }  # fmt: skip

@@ -116,9 +116,10 @@ def for_source(
     size, channels = (getattr(asked if key in given else seen, key) for key in ("size", "channels"))
     if "size" not in given:
         size = tuple(side // factor * factor for side in size)
-    config, words = for_images(count, channels, size, machine, process, changes, class_folders(source))
+    classes = class_folders(source)
+    config, _ = for_images(count, channels, size, machine, process, changes, classes)
     Plan.of(config)
-    return config, words
+    return config, describe(config, count, machine, classes, at_most=source.shape is None)
 
 
 def for_dataset(
@@ -137,16 +138,17 @@ def _latents(config: TrainConfig) -> str:
     return f"latents {'×'.join(map(str, config.state_shape))} of {config.latent['autoencoder']}, "
 
 
-def describe(config: TrainConfig, count: int, machine: Machine, classes: int = 0) -> str:
-    """One line: what was picked, and how to change it."""
+def describe(config: TrainConfig, count: int, machine: Machine, classes: int = 0, *, at_most: bool = False) -> str:
+    """One line: what was picked, and how to change it; ``at_most``: of ``count`` files some may not be decoded."""
     known = f", {classes} classes" if config.classes and classes > 1 else ""
     if classes > 1 and not config.classes:
         known = f", unconditional (--classes learns the {classes} classes)"
     width = f" (nf={config.network['nf']})" if "nf" in config.network else ""
     color = ", grayscale" if config.channels == 1 else f", {config.channels} channels" * (config.channels != 3)
     return (
-        f"picked for {count:,} images on {machine.kind}: {config.size[0]}×{config.size[1]}{color}, "
-        f"{_latents(config)}process {config.process['preset']}, network {config.network['name']}{width}, "
+        f"picked for {'up to ' * at_most}{count:,} images on {machine.kind}: "
+        f"{config.size[0]}×{config.size[1]}{color}, {_latents(config)}"
+        f"process {config.process['preset']}, network {config.network['name']}{width}, "
         f"batch {config.batch}, {config.images_seen:,} images seen{known}; "
         "change with --set size=…, --set network.name=…, --set batch=…, --images N"
     )

@@ -143,8 +143,11 @@ def prepare_device(config: TrainConfig, device: torch.device) -> list[str]:
     return [f"on a {device.type} without {' and '.join(wanted)}: the network runs as it is, in float32"]
 
 
-def notes(config: TrainConfig, count: int | None) -> list[str]:
-    """What is allowed but hardly intended: a warm-up longer than the run, ``count`` images that are few."""
+def notes(config: TrainConfig, count: int | None, *, at_most: bool = False) -> list[str]:
+    """What is allowed but hardly intended: a warm-up longer than the run, ``count`` images that are few.
+
+    ``at_most``: of ``count`` files some may not be decoded.
+    """
     said, seen = [], config.images_seen
     if 0 < seen < config.warm_up:
         said.append(
@@ -153,7 +156,8 @@ def notes(config: TrainConfig, count: int | None) -> list[str]:
         )
     if seen and count is not None and count < max(_FEW, config.batch):
         less = f", fewer than the {config.batch} of a batch" if count < config.batch else ""
-        said.append(f"{count} images{less}: the model will memorize them; thousands are needed to make new ones")
+        few = f"{'up to ' * at_most}{count} images{less}"
+        said.append(f"{few}: the model will memorize them; thousands are needed to make new ones")
     return said
 
 
