@@ -159,7 +159,7 @@ def test_a_process_that_was_not_timed_is_named(prepared, tmp_path):
     assert stranger.training == second.training
     assert not stranger.timed_process
     found = cost(study_of(prepared), tmp_path, "ve", "heat")
-    found = replace(found, lines=[replace(line, timed_process=True) for line in found.lines])  # on a busy machine, too
+    found = replace(found, lines=[replace(line, timed_process=True) for line in found.lines])  # also when busy
     assert not any("not timed" in line for line in found.summary())
     found = replace(found, lines=[found.lines[0], replace(found.lines[1], timed_process=False)])
     assert "forward process not timed, counted as that of another run: heat" in found.summary()
