@@ -91,8 +91,8 @@ def run(
             continue
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
-    said = log.read_text(errors="replace")
-    log.unlink()
+    said = log.read_text(errors="replace") if log.exists() else ""  # killed before it opened it
+    log.unlink(missing_ok=True)
     return Outcome("traceback" if code == 1 or "Traceback" in said else code, said, grown, work)
 
 
