@@ -32,6 +32,19 @@ def test_trains_on_a_folder_says_what_it_picked_and_continues(train_command, tmp
     assert isinstance(train_command(*words, "--resume", "never", settings=SMALL).exception, ValueError)
 
 
+def test_own_images_are_trained_on_with_the_network_of_the_start(train_command, tmp_path):
+    folder(tmp_path / "photos")
+    words = ["train", "--data", "photos", "--device", "cpu", "--images", 4, "--from", "cifar10-tiny", "-o"]
+    few = ["batch=4", "calibration=16", "warm_up=0", "sample_every=0"]
+    told = train_command(*words, "run", settings=few)
+    assert told.exit_code == 0, told.output
+    assert "picked for 12 images on cpu: 32×32, process anisotropic-gentle, network tiny, " in told.output
+    assert "starting from the weights of cifar10-tiny, after 6400000 images" in told.output
+    told = train_command(*words, "other", settings=[*few, "network.name=small"])
+    assert "cannot start from cifar10-tiny: its network is another one (image_size 32, here 16" in str(told.exception)
+    assert not (tmp_path / "other" / "data").exists()  # refused before the images are prepared
+
+
 def test_dry_run_without_data_writes_nothing(train_command, tmp_path):
     small = [*SMALL[:4], "size=8", "channels=1"]
     told = train_command("train", "cifar10-heat-small", "--dry-run", "--device", "cpu", settings=small)

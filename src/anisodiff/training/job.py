@@ -25,6 +25,7 @@ from anisodiff.training.preview import showing
 from anisodiff.training.recipes import recipe
 from anisodiff.training.run_folder import NAME, RunDescription, read_run, write_run
 from anisodiff.training.setup import find_autoencoder, with_classes, with_latents
+from anisodiff.training.start import check_start, network_keys
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,6 +142,9 @@ def _picked(request: Request) -> Job:
             raise ValueError("no data to train on: give a recipe, or --data PATH with your own images")
         return Job(RunDescription(config=for_images(50_000, 3, (32, 32), machine, process, changes)[0]), None)
     opened = _opened(data, request, labels=changes.get("classes") not in (None, "none", []))
+    if request.start is not None and not request.start.is_file() and not {"network", "network.name"} & set(changes):
+        held = ("size", "channels") if isinstance(opened, Dataset) else ()  # it keeps them
+        changes = {**{k: v for k, v in network_keys(request.start).items() if k not in held}, **changes}
     if isinstance(opened, Dataset):
         config, words = for_dataset(opened, machine, process, changes)
     else:
@@ -186,6 +190,8 @@ def _prepared(run: RunDescription, images: Dataset | Source, request: Request) -
         return Job(run, open_dataset(data) if data is not None and is_dataset(data) else None, images)
     if config.latent:
         find_autoencoder(config)  # before hours of preparing
+    if run.start is not None and not request.begun and not config.asks_classes:
+        check_start(run.start, Plan.of(config))
     if request.holdout is None and data is not None:
         _describe_new(request, run)
     tick = partial(request.tell, "preparing the images")

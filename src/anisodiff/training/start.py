@@ -13,7 +13,7 @@ from anisodiff.networks.ncsnpp import NAME as NCSNPP
 from anisodiff.networks.published import widened
 from anisodiff.statistics import SpectralStatistics
 from anisodiff.training.model import Plan, load_model, stripped
-from anisodiff.training.setup import completed_network
+from anisodiff.training.setup import completed_network, describe
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +37,20 @@ def load_start(path: str | Path, plan: Plan, about: Mapping[str, Any]) -> Initia
     The network must be the same, but for its dropout, and for a second output, which then starts at 0.
     """
     return _from_published(Path(path), plan) if Path(path).is_file() else _from_run(path, plan, about)
+
+
+def check_start(path: str | Path, plan: Plan) -> None:
+    """Refuse weights that do not fit the network of a run, before hours of preparing its images."""
+    if Path(path).is_file():
+        _from_published(Path(path), plan)
+    else:
+        _require_same_network(path, find(path).meta["network"], describe(plan, None)["network"], plan)
+
+
+def network_keys(path: str | Path) -> dict[str, Any]:
+    """The keys of a config that a run needs to continue with the network of a run or a checkpoint."""
+    config, keys = find(path).meta["config"], ("size", "channels", "network", "parameterization", "channel_pca")
+    return {key: config[key] for key in keys if key in config}
 
 
 def _from_published(path: Path, plan: Plan) -> InitialWeights:
@@ -66,18 +80,7 @@ def _ncsnpp_config(plan: Plan, path: str | Path) -> NCSNppConfig:
 def _from_run(path: str | Path, plan: Plan, about: Mapping[str, Any]) -> InitialWeights:
     saved = find(path)
     begun = load_model(saved)
-    old, new = completed_network(begun.meta["network"]), about["network"]
-    before, outputs = old.get("out_channels"), new["out_channels"]
-    more = before is not None and outputs == 2 * before
-    added = old.get("classes", 0) == 0 < new.get("classes", 0) and plan.network.name == NCSNPP
-    free = ("dropout", *(["out_channels"] if more else []), *(["classes"] if added else []))
-    if 2 * outputs == before:
-        raise ValueError(
-            f"cannot start from {path}: its network has two outputs a channel, got one; where the drift is learned "
-            "set learns=score_and_drift"
-        )
-    if different := [key for key in new if key not in free and old.get(key) != new[key]]:
-        raise ValueError(f"cannot start from another network: {', '.join(different)} differ")
+    widens = _require_same_network(path, begun.meta["network"], about["network"], plan)
     ours, theirs = plan.config, begun.plan.config
     for key in ("parameterization", "channel_pca"):
         had, got = getattr(theirs, key), getattr(ours, key)
@@ -91,7 +94,7 @@ def _from_run(path: str | Path, plan: Plan, about: Mapping[str, Any]) -> Initial
     if latents[0].get("sha256") != latents[1].get("sha256"):
         also += "; it was trained on " + ("latents of another autoencoder" if latents[0] else "pixels")
     return InitialWeights(
-        tensors=widened(network, _ncsnpp_config(plan, path)) if more or added else network,
+        tensors=widened(network, _ncsnpp_config(plan, path)) if widens else network,
         statistics=begun.model.statistics if same else None,
         prior=begun.prior if same else None,
         about={
@@ -100,3 +103,22 @@ def _from_run(path: str | Path, plan: Plan, about: Mapping[str, Any]) -> Initial
         },
         words=f"starting from the weights of {path}, after {begun.meta['images']} images{also}",
     )
+
+
+def _require_same_network(path: str | Path, saved: Mapping[str, Any], new: Mapping[str, Any], plan: Plan) -> bool:
+    """Refuse another network; whether the new one has more outputs, or classes, that the old one lacks."""
+    old = completed_network(saved)
+    before, outputs = old.get("out_channels"), new["out_channels"]
+    more = before is not None and outputs == 2 * before
+    added = old.get("classes", 0) == 0 < new.get("classes", 0) and plan.network.name == NCSNPP
+    free = ("dropout", *(["out_channels"] if more else []), *(["classes"] if added else []))
+    if 2 * outputs == before:
+        raise ValueError(
+            f"cannot start from {path}: its network has two outputs a channel, got one; where the drift is learned "
+            "set learns=score_and_drift"
+        )
+    different = [key for key in new if key not in free and old.get(key) != new[key]]
+    if different:
+        each = "; ".join(f"{key} {old.get(key)!r}, here {new[key]!r}" for key in different)
+        raise ValueError(f"cannot start from {path}: its network is another one ({each})")
+    return more or added
