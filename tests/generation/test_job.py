@@ -252,6 +252,15 @@ def test_other_settings_are_refused(generator, data, tmp_path, change, says):
     assert files(tmp_path / "out") == before
 
 
+def test_samples_of_an_earlier_checkpoint_are_refused_without_its_hashes(runs, tmp_path):
+    generator = anisodiff.load(runs("ve"), "cpu")
+    write_samples(generator, range(2), tmp_path / "out", SamplingConfig(steps=3))
+    generator.origin = replace(generator.origin, model="another")
+    with pytest.raises(ValueError) as refused:
+        write_samples(generator, range(2), tmp_path / "out", SamplingConfig(steps=3))
+    assert str(refused.value).endswith("made by another model, or an earlier checkpoint of it; choose another --out")
+
+
 @pytest.mark.filterwarnings("ignore:most pixels:UserWarning")  # six evaluations are few
 def test_where_a_sample_depends_on_its_batch_the_batch_is_recorded(runs, tmp_path):
     """`pc` takes the mean norms of a batch: other neighbors would give other images."""

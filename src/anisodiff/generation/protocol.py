@@ -89,8 +89,13 @@ def read_protocol(out: str | Path) -> dict[str, Any] | None:
     return RECORD.read(path_of(out))
 
 
+_OF_MODEL = ("checkpoint", "checkpoint_prior")
+
+
 def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     """What keeps a job from continuing another, as lines. It may have more seeds, if batches do not matter."""
     grown = "batch" not in new and set(parse_seeds(old["seeds"])) <= set(parse_seeds(new["seeds"]))
     free = MAY_CHANGE if grown else tuple(key for key in MAY_CHANGE if key != "seeds")
-    return records.differences(old, new, may_change=free)
+    found = records.differences(old, new, may_change=(*free, *_OF_MODEL))
+    other_model = any(old.get(key) != new.get(key) for key in _OF_MODEL)
+    return ["made by another model, or an earlier checkpoint of it"] * other_model + found
