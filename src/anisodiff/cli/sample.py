@@ -77,11 +77,7 @@ def sample(
         say(f"--compile has no effect on {distributed.device.type}")
     config = SamplingConfig(steps=steps, sampler=sampler, prior=prior, classes=classes, guidance=guided, batch=batch)
     reverse, start = generator.reverse_process(config), generator.named_prior(prior)
-    if images is not None and start.pool is None:
-        raise ValueError(
-            f"prior {start.name!r} is in the checkpoint and needs no images: drop --images, "
-            "or choose --prior simulate, conditional or heldout"
-        )
+    common.check_prior_images(start, images)
     say(f"prior {start.name}: {start.description}")
     with common.progress("leakage of the prior") as tick:
         leakage = start.leakage(generator.device, tick) if leads else None

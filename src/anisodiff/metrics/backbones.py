@@ -87,7 +87,9 @@ def _load_script(path: Path) -> torch.jit.ScriptModule:
         with warnings.catch_warnings():  # newer torch announces another format; the published file has this one
             warnings.simplefilter("ignore", DeprecationWarning)
             return load(str(path), map_location="cpu").eval()
-    except (RuntimeError, OSError, ValueError) as error:
+    except MemoryError:
+        raise
+    except Exception as error:  # a damaged file makes torch's reader raise almost any type
         reason = str(error).strip().splitlines() or [type(error).__name__]
         raise ValueError(f"{path}: not a TorchScript file ({reason[0].split('. ')[0]})") from error
 
