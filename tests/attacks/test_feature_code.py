@@ -133,7 +133,7 @@ def test_a_damaged_or_poisoned_archive_is_one_line(tmp_path, monkeypatch):
 
 def test_a_damaged_network_with_its_code_is_one_line(tmp_path):
     content = bytearray(scripted(Holder(), tmp_path / "good.pt").read_bytes())
-    for seed in range(60):
+    for seed in (*range(30), 1879, 2122):  # the last two: an IndexError inside of torch
         data, rng = content.copy(), np.random.default_rng(seed)
         for place in rng.integers(0, len(data), 10):
             data[place] = rng.integers(0, 256)
