@@ -18,12 +18,17 @@ _CALL = re.compile(r"^\s*([A-Za-z][\w-]*)\s*(?:\((.*)\))?\s*$", re.DOTALL)
 _LONGEST = 110
 
 
+def close_to(word: str, valid: Iterable[str]) -> str:
+    """For an error message: the valid name closest to ``word`` as a question; empty if none is close."""
+    close = difflib.get_close_matches(word, list(valid), n=1)
+    return f"did you mean {close[0]!r}?" if close else ""
+
+
 def nearest(word: str, valid: Iterable[str]) -> str:
     """For an error message: the valid name closest to ``word``, or the list of valid names, cut if it is long."""
     valid = list(valid)
-    close = difflib.get_close_matches(word, valid, n=1)
-    if close:
-        return f"did you mean {close[0]!r}?"
+    if close := close_to(word, valid):
+        return close
     shown = len(valid)
     while shown > 1 and len(", ".join(valid[:shown])) > _LONGEST:
         shown -= 1

@@ -147,7 +147,7 @@ def test_a_dry_run_prints_a_config_that_trains(train_command, tmp_path):
         (["--config", "bad.yaml"], "bad.yaml"),
         (["heat", "--config", "good.yaml"], "got the recipe 'heat' and --config good.yaml: give one of them"),
         (["--config", "good.yaml"], "good.yaml names no data: give --data PATH"),
-        (["-o", "empty"], "no data to train on"),
+        (["-o", "nowhere"], "nowhere holds no run; give --data PATH or a recipe to start one"),
         (["--data", "photos", "--holdout", "0%"], "which is none of 12 images"),
         (["--data", "photos", "--holdout", "0"], "which is none of 12 images"),
         (["--data", "photos", "--holdout", "100%"], "which is 12 of 12 images"),

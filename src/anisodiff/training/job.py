@@ -138,7 +138,9 @@ def _picked(request: Request) -> Job:
     process = request.process or _preset(changes) or DEFAULT_PROCESS
     if data is None:
         if not request.dry:
-            raise ValueError("no data to train on: give a recipe, or --data PATH with your own images")
+            if request.only_output and not request.python:
+                raise ValueError(f"{request.output} holds no run; give --data PATH or a recipe to start one")
+            raise ValueError(f"no data for {process}: give --data PATH with your own images")
         return Job(RunDescription(config=for_images(50_000, 3, (32, 32), machine, process, changes)[0]), None)
     opened = _opened(data, request, labels=changes.get("classes") not in (None, "none", []))
     if isinstance(opened, Dataset):
