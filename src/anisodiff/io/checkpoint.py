@@ -140,6 +140,16 @@ def newest(path: str | Path, say: Callable[[str], None] = lambda _: None) -> Che
     return None
 
 
+def described(run: str | Path) -> dict[str, Any] | None:
+    """What config.json in the newest checkpoint of a run says; its other files are not read."""
+    for candidate in reversed(_steps(folder_of(run))):
+        try:
+            return require(META, read_json(candidate / "config.json"), candidate / "config.json")
+        except (OSError, ValueError):
+            continue
+    return None
+
+
 def find(path: str | Path, say: Callable[[str], None] = lambda _: None) -> Checkpoint:
     """The checkpoint at ``path``: its own folder, a run (its newest), a shipped name, or ``hub:OWNER/NAME``."""
     name = str(path)

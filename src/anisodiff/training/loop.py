@@ -31,11 +31,11 @@ from anisodiff.training.run_folder import update_run
 from anisodiff.training.setup import (
     check_data,
     describe,
-    differences,
     memory_in_one_line,
     notes,
     other_threads,
     prepare_device,
+    refuse_other,
     with_classes,
     with_latents,
 )  # fmt: skip
@@ -171,8 +171,7 @@ class _Run:
                     f"{self.run} already holds a run ({saved.path.name}); continue it with --resume auto, "
                     "or choose another folder"
                 )
-            if different := differences(saved.meta, self.about):
-                raise ValueError(f"{self.run} holds another run: {'; '.join(different)}; choose another folder")
+            refuse_other(self.run, saved.meta, self.about)
             seen, wanted = saved.meta["images"], self.config.images_seen
             if seen > wanted:
                 self.hooks.say(f"nothing to train: {seen} images seen already, more than {wanted}")
