@@ -44,7 +44,7 @@ def test_the_folder_alone_continues_a_run_and_ends_in_the_same_bits(train_comman
     assert described.config.images == 24  # the new length is the run's
     assert described.config.to_dict() == find("run").meta["config"]
     done = train_command("train", "-o", "run", *CPU)
-    assert "finished at step 6" in done.output
+    assert done.output.endswith("\nalready finished: 24 images seen; train longer with --images N\n")
     told = train_command("train", "-o", "run", "--set", "lr=1", *CPU)
     assert "lr was" in str(told.exception)
     assert read_run(tmp_path / "run") == described  # what was refused is not written
@@ -292,7 +292,8 @@ def test_the_first_line_names_the_folder_that_is_continued(train_command, tmp_pa
     for more in ((), words):
         told = train_command(*(more or ("train", *CPU)), settings=TINY)
         assert told.output.splitlines()[0] == "continuing the run in run", told.output
-        assert "continuing from step-00000002: 8 images seen, of 8\n" in told.output  # of 6 in batches of 4
+        assert "already finished: 8 images seen; train longer" in told.output  # of 6 in batches of 4
+        assert "continuing from" not in told.output
     for more, says in (  # a refusal is the only line
         (("train", "ve", *words[2:]), "run holds a run of heat, not of ve; choose another folder"),
         ((*words, "--set", "lr=0.5"), "run holds another run: lr was 0.0004, now 0.5; choose another folder"),

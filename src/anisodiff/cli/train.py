@@ -147,6 +147,9 @@ def _report(outcome: "TrainingOutcome", as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps({**asdict(outcome), "checkpoint": str(outcome.checkpoint)}))
         return
+    if outcome.finished and outcome.began == outcome.step > 0:
+        typer.echo(f"already finished: {outcome.images} images seen; train longer with --images N")
+        return
     loss = "" if outcome.loss is None else f", loss {outcome.loss:.4f}"
     skipped = f", {outcome.skipped} bad batches skipped" if outcome.skipped else ""
     ended = "finished" if outcome.finished else "stopped"

@@ -175,7 +175,7 @@ class _Run:
             seen, wanted = saved.meta["images"], self.config.images_seen
             if seen > wanted:
                 self.hooks.say(f"nothing to train: {seen} images seen already, more than {wanted}")
-            else:
+            elif seen < wanted:
                 self.hooks.say(f"continuing from {saved.path.name}: {seen} images seen, of {wanted}")
             for note in other_threads(saved.meta, self.about):
                 self.hooks.say(note)
@@ -211,7 +211,7 @@ class _Run:
             yield images.to(self.plan.dtype), loader.labels(index) if self.config.classes else None
 
     def _loop(self, batches: Iterator[tuple[Tensor, Tensor | None]], stop: StopRequest) -> TrainingOutcome:
-        config, steps = self.config, self.config.steps
+        config, steps, began = self.config, self.config.steps, self.done
         self.since, self.logged, stopped = time.perf_counter(), self.done, False
         if self.distributed.device.type == "cuda" and self.done < steps:
             self.hooks.progress("compiling", 0, None)  # the kernels of the first step
@@ -242,7 +242,7 @@ class _Run:
             self.hooks.say(f"asked to stop: saving at step {self.done}; continue with: anisodiff train -o {self.run}")
         return TrainingOutcome(
             step=self.done, images=self.done * config.batch, finished=self.done >= steps,
-            skipped=int(self.stepper.sums.skipped[0]), loss=self.loss, checkpoint=self._save(final=True),
+            skipped=int(self.stepper.sums.skipped[0]), loss=self.loss, checkpoint=self._save(final=True), began=began,
         )  # fmt: skip
 
     def _read(self) -> str:
