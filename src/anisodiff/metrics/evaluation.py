@@ -19,7 +19,7 @@ from anisodiff.metrics.references import Reference, as_reference, own_images
 from anisodiff.metrics.samples import default_count, generate_samples, is_model
 from anisodiff.metrics.statistics import Context, ImageStatistics, image_statistics
 from anisodiff.metrics.values import MEASURE, METRICS, OF_FEATURES, OF_MODELS, ONLY_NAMED, Pair, obstacle
-from anisodiff.notation import in_range
+from anisodiff.notation import whole
 from anisodiff.version import __version__
 
 WORDS = {
@@ -148,7 +148,7 @@ def evaluate(
     settings, context = settings or Settings(), context or Context()
     say, sheet = context.say, context.sheet
     metrics = None if metrics is None else check_metrics(metrics)
-    n = None if n is None else in_range(n, "n", 2, whole=True)
+    n = None if n is None else whole(n, "n", 2)
     if isinstance(samples, str | Path) and is_model(Path(samples)):
         own = context.distributed  # of several processes each has its device
         samples = load(samples, "auto" if own is None else own.device, say=say)
