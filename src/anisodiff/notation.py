@@ -52,6 +52,11 @@ def alternatives(words: Iterable[str]) -> str:
     return f"{', '.join(others)} or {last}" if others else last
 
 
+def counted(n: int, word: str, spec: str = "") -> str:
+    """``1 image``, ``2 images``; ``spec``: format of the number."""
+    return f"{n:{spec}} {word}{'s' * (n != 1)}"
+
+
 def number(value: Any, what: str) -> float:
     """``value`` as a float; also text such as ``3e-4``, which is not a number in YAML 1.1."""
     if isinstance(value, bool) or not isinstance(value, numbers.Real | str):

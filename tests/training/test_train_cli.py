@@ -186,7 +186,7 @@ def test_data_prepare(train_command, tmp_path):
         (["photo"], "there is no photo"),
         (["photos", "more"], "photos is a path: expected no second one"),
         (["photos", "--split", "test"], "--split is for sets given by name"),
-        (["photos", "--max-skipped", 0], "1 images cannot be used, expected at most 0"),
+        (["photos", "--max-skipped", 0], "1 image cannot be used, expected at most 0"),
     ):
         told = train_command("data", "prepare", *words, "-o", "other")
         assert isinstance(told.exception, ValueError)

@@ -15,6 +15,7 @@ from anisodiff.data.splitting import aside_of, check_run
 from anisodiff.io.checkpoint import find
 from anisodiff.io.tensor_files import sha256
 from anisodiff.latent.autoencoder import WEIGHTS
+from anisodiff.notation import counted
 from anisodiff.registry import is_ncsnpp
 from anisodiff.runtime.durations import about
 from anisodiff.training.config import TrainConfig
@@ -130,7 +131,8 @@ def _lines(config: TrainConfig, request: Request, cost: Estimate) -> list[str]:
         f"time per thousand images on {request.device.type}: {about(cost.seconds_per_thousand)}, {cost.how}",
         *([f"encoding the images, once: {about(cost.seconds_encoding)}"] if cost.seconds_encoding else []),
         f"before the first step: {before}",
-        f"the whole run: {config.steps:,} steps, {config.images_seen:,} images, {about(cost.seconds_in_all)}",
+        f"the whole run: {counted(config.steps, 'step', ',')}, {counted(config.images_seen, 'image', ',')}, "
+        f"{about(cost.seconds_in_all)}",
     ]
     if cost.seconds_in_all > _LONG:
         lines.append(f"shorter: {', or '.join(_shorter(config, request))}")

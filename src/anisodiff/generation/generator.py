@@ -39,7 +39,7 @@ from anisodiff.io.checkpoint import Checkpoint, find
 from anisodiff.models.guidance import Guidance
 from anisodiff.networks import own
 from anisodiff.noise import KeyedNoise
-from anisodiff.notation import whole
+from anisodiff.notation import counted, whole
 from anisodiff.pretrained import shipped
 from anisodiff.priors import GaussianPrior, Prior
 from anisodiff.runtime.devices import pick_device
@@ -120,7 +120,7 @@ class Generator(LoadedModel, Shareable):
         CUDA the last batch is padded, so that all run through the same kernels.
         """
         config, checked, done = replace(config, **keys), check_seeds(seeds), 0
-        with bar(f"{len(checked)} images, network evaluations", progress) as tick:
+        with bar(f"{counted(len(checked), 'image')}, network evaluations", progress) as tick:
             prior = self.prior(config.prior) if isinstance(config.prior, str) else config.prior
             reverse = self.reverse_process(config)
             total = len(checked) * reverse.nfe

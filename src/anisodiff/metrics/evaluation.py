@@ -19,7 +19,7 @@ from anisodiff.metrics.references import Reference, as_reference, own_images
 from anisodiff.metrics.samples import default_count, generate_samples, is_model
 from anisodiff.metrics.statistics import Context, ImageStatistics, image_statistics
 from anisodiff.metrics.values import MEASURE, METRICS, OF_FEATURES, OF_MODELS, ONLY_NAMED, Pair, obstacle
-from anisodiff.notation import whole
+from anisodiff.notation import counted, whole
 from anisodiff.version import __version__
 
 WORDS = {
@@ -203,10 +203,10 @@ def evaluate(
     keep = settings.inspected if search else 0
     ours = image_statistics(measured, network, settings=settings, keep=keep, context=context)
     if measured.skipped and generation.sources is not None:
-        say(f"recovery of sources is not measured: {len(measured.skipped)} samples cannot be decoded")
+        say(f"recovery of sources is not measured: {counted(len(measured.skipped), 'sample')} cannot be decoded")
         generation = replace(generation, sources=None)
     if settings.limit is not None and ours.count < settings.limit:
-        say(f"{measured.name}: {ours.count} images, fewer than the {settings.limit} asked for")
+        say(f"{measured.name}: {counted(ours.count, 'image')}, fewer than the {settings.limit} asked for")
     copies: Memorization | None = None
     if search:
         held_gallery: Gallery | None = None

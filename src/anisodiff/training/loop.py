@@ -14,6 +14,7 @@ from anisodiff.data import Dataset, Loader, verify_images
 from anisodiff.data.latents import Latents, verify_latents
 from anisodiff.io.checkpoint import Checkpoint, NotFinite, Snapshot, Store, alone, folder_of, read
 from anisodiff.models.base import Model
+from anisodiff.notation import counted
 from anisodiff.runtime.distributed import Distributed
 from anisodiff.training import trackers
 from anisodiff.training.config import TrainConfig
@@ -140,7 +141,7 @@ class _Run:
             count = min(len(images), len(self.dataset))
             again = f", {len(images)} draws in all" if count < len(images) else ""
             self.hooks.progress("calibrating", 0, None)
-            self.hooks.say(f"measuring the preconditioning on {count} images{again}")
+            self.hooks.say(f"measuring the preconditioning on {counted(count, 'image')}{again}")
             statistics = self.plan.statistics(images, partial(self.hooks.progress, "calibrating"))
             if self.hooks.fit_prior is not None:
                 self.prior = self.hooks.fit_prior(self.plan.process, images)
@@ -174,9 +175,9 @@ class _Run:
             refuse_other(self.run, saved.meta, self.about)
             seen, wanted = saved.meta["images"], self.config.images_seen
             if seen > wanted:
-                self.hooks.say(f"nothing to train: {seen} images seen already, more than {wanted}")
+                self.hooks.say(f"nothing to train: {counted(seen, 'image')} seen already, more than {wanted}")
             elif seen < wanted:
-                self.hooks.say(f"continuing from {saved.path.name}: {seen} images seen, of {wanted}")
+                self.hooks.say(f"continuing from {saved.path.name}: {counted(seen, 'image')} seen, of {wanted}")
             for note in other_threads(saved.meta, self.about):
                 self.hooks.say(note)
             return str(saved.path)

@@ -22,6 +22,7 @@ from anisodiff.latent.codec import check_same
 from anisodiff.latent.encoding import encode
 from anisodiff.networks import NCSNppConfig
 from anisodiff.networks.ncsnpp import NAME as NCSNPP
+from anisodiff.notation import counted
 from anisodiff.runtime.progress import Progress, no_progress
 from anisodiff.training.config import FREE, TrainConfig, completed
 from anisodiff.training.model import Plan
@@ -157,7 +158,7 @@ def notes(config: TrainConfig, count: int | None, *, at_most: bool = False) -> l
         )
     if seen and count is not None and count < max(_FEW, config.batch):
         less = f", fewer than the {config.batch} of a batch" if count < config.batch else ""
-        few = f"{'up to ' * at_most}{count} images{less}"
+        few = f"{'up to ' * at_most}{counted(count, 'image')}{less}"
         said.append(f"{few}: the model will memorize them; thousands are needed to make new ones")
     return said
 
