@@ -198,10 +198,10 @@ def evaluate(
         leave_out("is", "Inception score", f"{network.name} has no logits (it needs a classifier)")
         named = tuple(m for m in named if m != "is")
 
+    keep = settings.inspected if search else 0  # the samples first: what is wrong with them shows at once
+    ours = image_statistics(measured, network, settings=settings, keep=keep, context=context)
     theirs = _statistics(expected, "reference", network, settings, context)
     held = None if others is None else _statistics(others, "held-out", network, settings, context)
-    keep = settings.inspected if search else 0
-    ours = image_statistics(measured, network, settings=settings, keep=keep, context=context)
     if measured.skipped and generation.sources is not None:
         say(f"recovery of sources is not measured: {counted(len(measured.skipped), 'sample')} cannot be decoded")
         generation = replace(generation, sources=None)
