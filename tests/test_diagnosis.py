@@ -67,19 +67,38 @@ def test_dependence_and_independence_are_told_apart():
     assert independent.found_again < 0.02
     assert abs(independent.correlation) < 0.02
     assert independent.information < 0.1
+    assert dependent.information_found
+    assert not independent.information_found
     assert independent.verdict.startswith("U_T is nearly independent of U_0")
 
 
 @pytest.mark.parametrize(
-    ("images", "ratio", "seldom"), [(2, 0.4, 0.5), (10, 0.4, 0.3), (1000, 0.04, 0.001), (1000, 0.04, 0.006)]
+    ("images", "ratio", "seldom"), [(4, 0.4, 0.5), (10, 0.4, 0.3), (1000, 0.04, 0.001), (1000, 0.04, 0.006)]
 )
 def test_a_source_that_is_always_identified_means_dependence_for_few_images_too(images, ratio, seldom):
     """With few images no band is above the threshold, and ten times chance is more than 1."""
     independent, loud, words = _conclusion([ratio] * 8, 1.0, images)
-    assert not independent
+    assert independent is False
     assert loud == []
-    assert words.endswith(f"in no band; the source is identified {images} times as often as by chance")
-    assert _conclusion([ratio] * 8, seldom, images)[0]
+    assert words == f"U_T depends on U_0: the source is identified {images} times as often as by chance"
+    assert _conclusion([ratio] * 8, seldom, images)[0] is (None if images <= 10 else True)
+
+
+@pytest.mark.parametrize(("images", "identified"), [(2, 1.0), (3, 1.0), (2, 0.5), (10, 0.1)])
+def test_too_few_images_decide_nothing(images, identified):
+    """Two or three images are all identified by chance in 25 % and 4 % of cases."""
+    assert _conclusion([0.2] * 8, identified, images) == (None, [], f"not decided: {images} images are too few")
+    independent, _, words = _conclusion([0.2, 9.0], identified, images)
+    assert (independent, "identified" in words, words.endswith("in band 1")) == (False, False, True)
+
+
+@pytest.mark.parametrize("count", [2, 3, 12])
+def test_information_of_few_images_is_not_distinguishable_from_0(count):
+    process = anisodiff.process("anisotropic", 16, intensity="geometric(0.01, 400)")
+    found = [diagnose(process, smooth_images(count, 16), seed=seed, replicates=20) for seed in range(10)]
+    assert sum(result.information_found for result in found) <= 2
+    loud = diagnose(anisodiff.process("anisotropic", 16, intensity="geometric(0.01, 0.2)"), smooth_images(12, 16))
+    assert loud.information_found
 
 
 def test_stiffness_is_that_of_the_longest_step():

@@ -32,6 +32,8 @@ from anisodiff.tensors import to_float64
 
 Progress = Callable[[int, int], None]
 _TARGET_SNR = 0.01
+_MULTIPLE = 10.0
+"""Of chance: the identification rate that means dependence."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,6 +48,9 @@ class Diagnosis:
     """Of all modes together."""
     information: float
     """I(U_0; U_T), at most, in bits per image."""
+    information_by_chance: float
+    """What the same estimate gives with images and terminal states paired at random; not distinguishable from 0 below
+    three times this."""
     prior_mismatch: float
     """KL divergence from p_T to a Gaussian with the noise power only, in bits per image."""
     correlation: float
@@ -65,10 +70,15 @@ class Diagnosis:
     """Standard deviation of the channel mean of U_T given U_0."""
     stiffness: float | None
     """8 ∫α1 over the longest time step; None without time steps."""
-    forgets: bool
-    """Whether U_T is nearly independent of U_0."""
+    forgets: bool | None
+    """Whether U_T is nearly independent of U_0; None: not decided, the images are too few."""
     verdict: str
     advice: list[str]
+
+    @property
+    def information_found(self) -> bool:
+        """Whether the mutual information, and with it the mismatch of the prior, are distinguishable from 0."""
+        return self.forgets is not None and self.information > 3 * self.information_by_chance
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON; infinities are None."""
@@ -83,7 +93,18 @@ def identified_from(images: int) -> float:
     For `ve` at σ = 50 and 32² it is 1 to 5 times chance (1000 images).
     """
     chance = 1.0 / images
-    return min(10.0 * chance, 0.5 * (1.0 + chance))
+    return min(_MULTIPLE * chance, 0.5 * (1.0 + chance))
+
+
+def _is_identified(rate: float, images: int) -> bool:
+    """Whether the source is identified more often than `identified_from`, and by chance in less than 1 % of cases.
+
+    Of two or three images all are identified by chance in more.
+    """
+    from scipy.stats import binom
+
+    found = round(rate * images)
+    return rate > identified_from(images) and float(binom.sf(found - 1, images, 1.0 / images)) < 0.01
 
 
 def snr_threshold(images: int) -> float:
@@ -136,21 +157,27 @@ def _advice(process: Process, snr: list[float], loud: list[int], *, drifts: bool
     return lines
 
 
-def _conclusion(snr: list[float], identified: float, images: int) -> tuple[bool, list[int], str]:
+def _conclusion(snr: list[float], identified: float, images: int) -> tuple[bool | None, list[int], str]:
     """Whether U_T is nearly independent of U_0, the bands above the threshold, and both in words.
 
-    ``identified``: the rate of the better detector.
+    ``identified``: the rate of the better detector. Ten images or fewer do not show independence: ten times chance is
+    1 or more, and so is nearly the SNR that they can detect.
     """
     if any(math.isinf(ratio) for ratio in snr):
         return False, [], "U_T is a function of U_0: the process has no noise"
     threshold = snr_threshold(images)
     loud = [k for k, ratio in enumerate(snr) if ratio > threshold]
-    if not loud and identified <= identified_from(images):
-        return True, loud, "U_T is nearly independent of U_0: a prior that does not depend on data is valid"
-    bands = f"band{'s' * (len(loud) > 1)} {', '.join(map(str, loud))}" if loud else "no band"
-    where = f"SNR above {threshold:.2g} in {bands}{' (the mean color)' * (loud == [0])}"
-    times = f"{identified * images:.0f} times as often as by chance"
-    return False, loud, f"U_T depends on U_0: {where}; the source is identified {times}"
+    met = []
+    if loud:
+        bands = f"band{'s' * (len(loud) > 1)} {', '.join(map(str, loud))}"
+        met.append(f"SNR above {threshold:.2g} in {bands}{' (the mean color)' * (loud == [0])}")
+    if _is_identified(identified, images):
+        met.append(f"the source is identified {identified * images:.0f} times as often as by chance")
+    if met:
+        return False, loud, f"U_T depends on U_0: {'; '.join(met)}"
+    if images <= _MULTIPLE:
+        return None, loud, f"not decided: {images} images are too few"
+    return True, loud, "U_T is nearly independent of U_0: a prior that does not depend on data is valid"
 
 
 def _terminal(process: Process, images: Tensor, generator: torch.Generator, tick: Callable[[int], None]) -> Tensor:
@@ -171,6 +198,12 @@ def _identified(sources: Tensor, first: Tensor, second: Tensor) -> float:
     whitened = (second - first.mean(0)) / rest.sqrt()
     distance = template.square().sum(1)[None, :] - 2.0 * whitened @ template.mT
     return float((distance.argmin(1) == torch.arange(len(x), device=x.device)).double().mean())
+
+
+def _by_chance(modes0: Tensor, centered1: Tensor, centered2: Tensor) -> float:
+    """The largest of a few estimates of the mutual information of images and states that are not of each other."""
+    shifts = range(1, min(len(modes0), 5))
+    return max(_information(modes0, centered1.roll(k, 0), centered2.roll(2 * k, 0))[0] for k in shifts)
 
 
 def _information(modes0: Tensor, centered1: Tensor, centered2: Tensor) -> tuple[float, float]:
@@ -223,6 +256,7 @@ def diagnose(
     snr, terminal_snr = [ratio(band == k) for k in range(bands)], ratio(band >= 0)
     noiseless = any(math.isinf(v) for v in snr)
     information, mismatch = (math.inf, math.inf) if noiseless else _information(modes0, centered1, centered2)
+    by_chance = 0.0 if noiseless else _by_chance(modes0, centered1, centered2)
 
     x, u = (to_float64(v) - to_float64(v).mean() for v in (images, first))
     correlation = float((x * u).mean() / (x.square().mean() * u.square().mean()).sqrt().clamp(min=1e-300))
@@ -252,6 +286,7 @@ def diagnose(
         snr=snr,
         terminal_snr=terminal_snr,
         information=information,
+        information_by_chance=by_chance,
         prior_mismatch=mismatch,
         correlation=correlation,
         found_again=linear,

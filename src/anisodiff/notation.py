@@ -15,25 +15,46 @@ from typing import Any
 import yaml
 
 _CALL = re.compile(r"^\s*([A-Za-z][\w-]*)\s*(?:\((.*)\))?\s*$", re.DOTALL)
-_LONGEST = 110
+SYMBOLS = {
+    "alpha1": "diffusivity", "α1": "diffusivity", "alpha2": "intensity", "α2": "intensity",
+    "lambda1": "drift_anisotropy", "λ1": "drift_anisotropy", "lambda2": "noise_anisotropy", "λ2": "noise_anisotropy",
+    "ell": "correlation_length", "ℓ": "correlation_length",
+}  # fmt: skip
+"""The paper's symbols, as the output prints them, for keys of a process."""
+_LONGEST, _CUT = 160, 110
+"""Letters of a list of names that is shown whole, and of the part that is shown of a longer one."""
 
 
-def nearest(word: str, valid: Iterable[str]) -> str:
-    """For an error message: the valid name closest to ``word``, or the list of valid names, cut if it is long."""
+def close_to(word: str, valid: Iterable[str]) -> str:
+    """For an error message: the valid name closest to ``word`` as a question; empty if none is close."""
+    close = difflib.get_close_matches(word, list(valid), n=1)
+    return f"did you mean {close[0]!r}?" if close else ""
+
+
+def nearest(word: str, valid: Iterable[str], other: str = "") -> str:
+    """For an error message: the valid name closest to ``word``, or the list of valid names, cut if it is long.
+
+    ``other``: what else is valid.
+    """
     valid = list(valid)
-    close = difflib.get_close_matches(word, valid, n=1)
-    if close:
-        return f"did you mean {close[0]!r}?"
+    if close := close_to(word, valid):
+        return close
     shown = len(valid)
-    while shown > 1 and len(", ".join(valid[:shown])) > _LONGEST:
+    while shown > 1 and len(", ".join(valid)) > _LONGEST and len(", ".join(valid[:shown])) > _CUT:
         shown -= 1
-    return f"valid: {', '.join(valid[:shown])}{'' if shown == len(valid) else f', … ({len(valid)} in all)'}"
+    cut = "" if shown == len(valid) else f", … ({len(valid)} in all)"
+    return f"valid: {', '.join(valid[:shown])}{cut}{', or ' * bool(other)}{other}"
 
 
 def alternatives(words: Iterable[str]) -> str:
     """For a message: ``a``, ``a or b``, ``a, b or c``."""
     *others, last = words
     return f"{', '.join(others)} or {last}" if others else last
+
+
+def counted(n: int, word: str, spec: str = "") -> str:
+    """``1 image``, ``2 images``; ``spec``: format of the number."""
+    return f"{n:{spec}} {word}{'s' * (n != 1)}"
 
 
 def number(value: Any, what: str) -> float:
@@ -60,6 +81,13 @@ def in_range(value: Any, what: str, low: float, high: float = math.inf, *, whole
             raise ValueError(f"{what}: got {got}, expected {kind} from {low:g} to {_bound(high)}")
         raise ValueError(f"{what}: got {got}, expected {kind}, {low:g} or more")
     return int(found) if whole else found
+
+
+def whole(value: Any, what: str, low: int) -> int:
+    """``value`` as a whole number from ``low`` on, for arguments in Python: text is refused."""
+    if isinstance(value, str):
+        raise ValueError(f"{what}: got {value!r}, expected a whole number, {low} or more")
+    return int(in_range(value, what, low, whole=True))
 
 
 def _bound(high: float) -> str:

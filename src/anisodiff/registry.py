@@ -105,8 +105,10 @@ ELSEWHERE = {
     "learning_rate": "lr", "batch_size": "batch", "epochs": "images", "steps": "images", "resolution": "size",
     "image_size": "size", "model": "network", "dropout": "network.dropout", "warmup": "warm_up", "ema_decay": "ema",
     "labels": "classes", "num_classes": "classes", "class_dropout": "label_dropout",
+    **{word: f"process.{key}" for word, key in notation.SYMBOLS.items()},
+    **{key: f"process.{key}" for key in notation.SYMBOLS.values()},
 }  # fmt: skip
-"""What other trainers call keys of a run."""
+"""What other trainers call keys of a run; the symbols and names of the process's keys, without their group."""
 
 
 @functools.cache
@@ -182,7 +184,8 @@ def build_network(
     elif resolve("networks.own:is_path")(name):
         make = resolve("networks.own:own_spec")(resolve("networks.own:find")(name))
     else:
-        raise ValueError(f"network.name: unknown {name!r}; {notation.nearest(str(name), NETWORKS)}, or MODULE:CLASS")
+        hint = notation.nearest(str(name), NETWORKS, "MODULE:CLASS of your own")
+        raise ValueError(f"network.name: unknown {name!r}; {hint}")
     spec: NetworkSpec = make(name, size, in_channels, out_channels, keys)
     return spec
 

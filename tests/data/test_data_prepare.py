@@ -78,6 +78,9 @@ def test_second_call_does_nothing_and_other_inputs_are_refused(tmp_path: Path) -
     assert leftovers(tmp_path) == []
     with pytest.raises(ValueError, match="is no prepared dataset: expected a new or empty folder"):
         prepare(root, root)
+    one = prepare(pictures(tmp_path / "single", 1), tmp_path / "one")
+    assert one.message.startswith("prepared 1 image 3×16×16 from folder ")
+    assert "single, 1 file;" in one.message
 
 
 def test_one_corrupt_image_in_many_is_listed(tmp_path: Path) -> None:

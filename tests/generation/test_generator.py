@@ -188,6 +188,8 @@ def test_mistakes_are_named(runs, data):
             generator.reverse(states, t, seeds=[0, 1])
     mistakes = [
         (lambda: generator.sample(2, steps=0), "steps: got 0"),
+        (lambda: generator.sample("2"), "n: got '2', expected a whole number, 1 or more"),
+        (lambda: generator.sample(2, steps="4"), "steps: got '4', expected a whole number, 1 or more"),
         (lambda: generator.sample(0), "n: got 0, expected a whole number, 1 or more"),
         (lambda: generator.sample(2, seed=-1), "got -1"),
         (lambda: generator.sample(2, batch=0), "batch: got 0"),

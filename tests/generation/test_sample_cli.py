@@ -87,6 +87,7 @@ def test_a_sampler_that_diverges_is_one_line_on_standard_error(command, runs):
 
 MISTAKES = [
     (["sample", "nowhere"], "no such folder: nowhere"),
+    (["sample", "cifar10-tinny"], "no such folder: cifar10-tinny; did you mean 'cifar10-tiny'?"),
     (["sample", "empty"], "empty holds no checkpoint"),
     (["sample", "headless"], "manifest.json is missing: the checkpoint is incomplete"),
     (["sample", "lacking"], "model.safetensors is missing"),

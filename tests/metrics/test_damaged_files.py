@@ -43,7 +43,7 @@ def test_a_sample_that_cannot_be_decoded_moves_no_other_to_its_source(pooled: Fe
         whole = limit == 3  # the broken one comes after those
         assert sum("samples: 1 of 12 images cannot be used" in str(w.message) for w in caught) == (not whole)
         assert ("source_recovered_pixels" in {value.name for value in report.values}) == whole
-        assert ("recovery of sources is not measured: 1 samples cannot be decoded" in said) != whole
+        assert ("recovery of sources is not measured: 1 sample cannot be decoded" in said) != whole
         said.clear()
 
 

@@ -107,7 +107,10 @@ def test_bad_sets_are_refused_in_one_line(tmp_path: Path) -> None:
     cases: list[tuple[object, str]] = [
         (tmp_path / "empty", "holds no images"),
         (tmp_path / "absent", "No such file or directory.: expected a folder, .zip or .npz"),
-        (mixed, "mixed sizes: .*00000.png is .16, 16., .*z.png is .16, 20."),
+        (
+            mixed,
+            r"mixed sizes: 00000.png is 16×16, z.png is 16×20; .* prepare \S*/mixed --output \S*/mixed-16 --size 16$",
+        ),
         (broken, "no image can be used .00001.png: image file is truncated.*; repair or remove them"),
         (tmp_path / "fake.zip", "truncated or no zip"),
         (tmp_path / "hollow.zip", "holds no images"),

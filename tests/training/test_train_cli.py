@@ -146,7 +146,8 @@ def test_fine_tuning_from_a_published_file(train_command, tmp_path):
     [
         (["cifar10-anisotropc"], "did you mean 'cifar10-anisotropic'"),
         (["cifar10-anisotropic"], "give --data PATH (cifar10's archive"),
-        ([], "no data to train on"),
+        ([], "run holds no run; give --data PATH or a recipe to start one"),
+        (["ve"], "no data for ve: give --data PATH with your own images"),
         (["heat", "--data", "nowhere"], "nowhere"),
         (["cifar10-ve", "--set", "leraning_rate=1"], "unknown key 'leraning_rate'; did you mean 'lr'?"),
         (["cifar10-ve", "--set", "zzz=1"], "unknown key 'zzz'; 'anisodiff train --dry-run' prints all keys"),
@@ -198,7 +199,7 @@ def test_data_prepare(train_command, tmp_path):
         (["photo"], "there is no photo"),
         (["photos", "more"], "photos is a path: expected no second one"),
         (["photos", "--split", "test"], "--split is for sets given by name"),
-        (["photos", "--max-skipped", 0], "1 images cannot be used, expected at most 0"),
+        (["photos", "--max-skipped", 0], "1 image cannot be used, expected at most 0"),
     ):
         told = train_command("data", "prepare", *words, "-o", "other")
         assert isinstance(told.exception, ValueError)

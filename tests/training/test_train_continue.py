@@ -44,7 +44,7 @@ def test_the_folder_alone_continues_a_run_and_ends_in_the_same_bits(train_comman
     assert described.config.images == 24  # the new length is the run's
     assert described.config.to_dict() == find("run").meta["config"]
     done = train_command("train", "-o", "run", *CPU)
-    assert "finished at step 6" in done.output
+    assert done.output.endswith("\nalready finished: 24 images seen; train longer with --images N\n")
     told = train_command("train", "-o", "run", "--set", "lr=1", *CPU)
     assert "lr was" in str(told.exception)
     assert read_run(tmp_path / "run") == described  # what was refused is not written
@@ -147,7 +147,7 @@ def test_a_dry_run_prints_a_config_that_trains(train_command, tmp_path):
         (["--config", "bad.yaml"], "bad.yaml"),
         (["heat", "--config", "good.yaml"], "got the recipe 'heat' and --config good.yaml: give one of them"),
         (["--config", "good.yaml"], "good.yaml names no data: give --data PATH"),
-        (["-o", "empty"], "no data to train on"),
+        (["-o", "nowhere"], "nowhere holds no run; give --data PATH or a recipe to start one"),
         (["--data", "photos", "--holdout", "0%"], "which is none of 12 images"),
         (["--data", "photos", "--holdout", "0"], "which is none of 12 images"),
         (["--data", "photos", "--holdout", "100%"], "which is 12 of 12 images"),
@@ -285,12 +285,25 @@ def test_a_dry_run_compares_the_part_that_is_trained_on(train_command, tmp_path)
 
 def test_the_first_line_names_the_folder_that_is_continued(train_command, tmp_path):
     photos(tmp_path)
+    folder(tmp_path / "others", count=13)
+    assert train_command("data", "prepare", "others", "-o", "set", "--size", 8).exit_code == 0
     words = ("train", "heat", "--data", "photos", *CPU, "--images", 6)
     assert "run in run" not in train_command(*words, settings=TINY).output
     for more in ((), words):
         told = train_command(*(more or ("train", *CPU)), settings=TINY)
         assert told.output.splitlines()[0] == "continuing the run in run", told.output
-        assert "continuing from step-00000002: 8 images seen, of 8\n" in told.output  # of 6 in batches of 4
+        assert "already finished: 8 images seen; train longer" in told.output  # of 6 in batches of 4
+        assert "continuing from" not in told.output
+    for more, says in (  # a refusal is the only line
+        (("train", "ve", *words[2:]), "run holds a run of heat, not of ve; choose another folder"),
+        ((*words, "--set", "lr=0.5"), "run holds another run: lr was 0.0004, now 0.5; choose another folder"),
+        ((*words, "--data", "others"), "go on with it"),
+        ((*words, "--data", "set"), "run holds a run on other images (folder photos, 12 files); choose another"),
+    ):
+        told = train_command(*more, settings=TINY)
+        assert says in str(told.exception), told.output
+        assert "overwrite" not in str(told.exception)
+        assert not told.output
     shutil.rmtree(tmp_path / "run" / "checkpoints")
     told = train_command("train", *CPU)
     assert told.output.splitlines()[0] == "starting the run that run/config.yaml describes", told.output

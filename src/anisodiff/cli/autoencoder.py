@@ -5,6 +5,7 @@ from pathlib import Path
 import typer
 
 from anisodiff.cli import common
+from anisodiff.notation import counted
 
 app = typer.Typer(
     help="Train an autoencoder, or measure one.", no_args_is_help=True, add_completion=False, rich_markup_mode=None
@@ -103,5 +104,5 @@ def reconstruct(
     if as_json:
         typer.echo(json.dumps({"images": found.images, "made": found.made, "psnr": found.psnr, "path": str(out)}))
         return
-    typer.echo(f"{found.images} images ({found.made} made now): PSNR {found.psnr:.2f} dB in the mean")
+    typer.echo(f"{counted(found.images, 'image')} ({found.made} made now): PSNR {found.psnr:.2f} dB in the mean")
     common.wrote(out)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from anisodiff.cli import common
+from anisodiff.notation import counted
 
 if TYPE_CHECKING:
     import torch
@@ -79,7 +80,7 @@ def _backward(output: Path, samples: int, steps: int, seed: int, device: "torch.
     generator = load(MODEL, device=device)
     watched: list[tuple[float, Tensor]] = []
     started = time.perf_counter()
-    with common.progress(f"{samples} images, {steps} NFE each") as tick:
+    with common.progress(f"{counted(samples, 'image')}, {steps} NFE each") as tick:
 
         def look(step: SamplingStep) -> None:
             done = step.seeds[0] - seed + len(step.seeds) * step.number / step.of
@@ -88,7 +89,9 @@ def _backward(output: Path, samples: int, steps: int, seed: int, device: "torch.
                 watched.append((step.t, step.state[:2].cpu()))
 
         images = generator.sample(samples, seed=seed, steps=steps, sampler=SAMPLER, callback=look, progress=False)
-    typer.echo(f"generated {samples} images with {steps} NFE each in {time.perf_counter() - started:.0f} s")
+    typer.echo(
+        f"generated {counted(samples, 'image')} with {steps} NFE each in {time.perf_counter() - started:.0f} s"
+    )
     save_grid(images, output / "samples.png")
     save_strip([state for _, state in watched], [t for t, _ in watched], output / "generation.png")
     common.wrote(output / "samples.png", output / "generation.png")

@@ -22,14 +22,18 @@ def _ratio(snr: float) -> str:
     return f"{snr:.2g} ({10 * math.log10(snr):.0f} dB)" if 0 < snr < math.inf else f"{snr:.2g}"
 
 
+def _bits(value: float, result: "Diagnosis") -> str:
+    return f"{value:.3g} bits per image" if result.information_found else "not distinguishable from 0"
+
+
 def _table(title: str, result: "Diagnosis", explicit: bool) -> Table:
     chance = f"(chance {100 * result.found_by_chance:.1f} %)"
     rows = {
         "images": f"{result.images} at {result.size[0]}x{result.size[1]}",
         "SNR at T, all modes": _ratio(result.terminal_snr),
         "SNR at T per band, mean color to finest": "  ".join(f"{v:.2g}" for v in result.snr),
-        "mutual information of U_0 and U_T, at most": f"{result.information:.3g} bits per image",
-        "KL from p_T to a noise-only Gaussian prior": f"{result.prior_mismatch:.3g} bits per image",
+        "mutual information of U_0 and U_T, at most": _bits(result.information, result),
+        "KL from p_T to a noise-only Gaussian prior": _bits(result.prior_mismatch, result),
         "correlation of U_0 and U_T": f"{result.correlation:.3f}",
         "source identified, linear detector": f"{100 * result.found_again:.1f} % {chance}",
         "source identified, nearest in pixels": f"{100 * result.found_by_pixels:.1f} % {chance}",

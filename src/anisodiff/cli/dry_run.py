@@ -1,10 +1,8 @@
 """``anisodiff train --dry-run``: the config as a file for ``--config``, with what the run will cost as comments."""
 
 import json
-from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
 
 import torch
 import typer
@@ -17,6 +15,7 @@ from anisodiff.data.splitting import aside_of, check_run
 from anisodiff.io.checkpoint import find
 from anisodiff.io.tensor_files import sha256
 from anisodiff.latent.autoencoder import WEIGHTS
+from anisodiff.notation import counted
 from anisodiff.registry import is_ncsnpp
 from anisodiff.runtime.durations import about
 from anisodiff.training.config import TrainConfig
@@ -25,7 +24,15 @@ from anisodiff.training.job import Job, Request, has_checkpoints, job_of
 from anisodiff.training.model import Plan, process_of
 from anisodiff.training.recipes import RECIPES, SIZES
 from anisodiff.training.run_folder import RunDescription
-from anisodiff.training.setup import check_data, describe, differences, find_autoencoder, notes, other_size
+from anisodiff.training.setup import (
+    check_data,
+    describe,
+    differences,
+    find_autoencoder,
+    notes,
+    other_size,
+    with_images_of,
+)  # fmt: skip
 
 _LONG = 14 * 86400.0
 """Seconds: a run that takes longer gets advice."""
@@ -87,7 +94,7 @@ def _foreseen(job: Job, request: Request) -> list[str]:
         if there:
             job = job_of(replace(request, begun=True))
             saved = find(output).meta
-            wanted = describe(Plan.of(_with_images_of(saved, job.run.config)), job.dataset)
+            wanted = describe(Plan.of(with_images_of(saved, job.run.config)), job.dataset)
             known = job.dataset is not None and job.source is None  # what is to be prepared is compared below
             different += differences(saved, wanted if known else {**wanted, "data": saved["data"]})
         if job.source is not None:
@@ -100,16 +107,6 @@ def _foreseen(job: Job, request: Request) -> list[str]:
         return []
     holds = f"{output} holds a run: " if there else ""
     return [f"{holds}without --dry-run this command would {f'be refused {wrong}' if wrong else 'continue it'}"]
-
-
-def _with_images_of(saved: Mapping[str, Any], config: TrainConfig) -> TrainConfig:
-    """The config with what only the images tell, classes and latents, as the run there has it: none are read now."""
-    if config.asks_classes and saved["config"].get("classes"):
-        config = replace(config, classes=tuple(saved["config"]["classes"]))
-    if not config.latent or "sha256" in config.latent:
-        return config
-    code = sha256(find_autoencoder(config).folder / WEIGHTS)
-    return replace(config, latent={**saved["config"].get("latent", {}), **config.latent, "sha256": code})
 
 
 def show(run: RunDescription, request: Request, cost: Estimate, said: list[str], *, as_json: bool) -> None:
@@ -134,7 +131,8 @@ def _lines(config: TrainConfig, request: Request, cost: Estimate) -> list[str]:
         f"time per thousand images on {request.device.type}: {about(cost.seconds_per_thousand)}, {cost.how}",
         *([f"encoding the images, once: {about(cost.seconds_encoding)}"] if cost.seconds_encoding else []),
         f"before the first step: {before}",
-        f"the whole run: {config.steps:,} steps, {config.images_seen:,} images, {about(cost.seconds_in_all)}",
+        f"the whole run: {counted(config.steps, 'step', ',')}, {counted(config.images_seen, 'image', ',')}, "
+        f"{about(cost.seconds_in_all)}",
     ]
     if cost.seconds_in_all > _LONG:
         lines.append(f"shorter: {', or '.join(_shorter(config, request))}")

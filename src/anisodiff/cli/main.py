@@ -4,6 +4,7 @@ import difflib
 import importlib
 import io
 import os
+import re
 import sys
 from typing import Any, NamedTuple
 
@@ -15,6 +16,8 @@ from anisodiff.notation import nearest
 from anisodiff.runtime.errors import in_one_line
 from anisodiff.version import __version__
 
+_NO_WHOLE_NUMBER = re.compile(r"(Input should be a valid integer|'.*' is not a valid integer).*", re.DOTALL)
+_WHOLE_NUMBER = "expected a whole number, such as 100000"
 UsageError: Any = typer.BadParameter.__base__  # of the click that typer uses, its own or the installed one
 
 
@@ -137,7 +140,7 @@ def run() -> None:
         with in_one_line():
             sys.exit(app(prog_name="anisodiff", standalone_mode=False))
     except UsageError as error:  # an option that does not exist, a value out of its range
-        text = _unknown_option(error) or error.format_message()
+        text = _unknown_option(error) or _NO_WHOLE_NUMBER.sub(_WHOLE_NUMBER, error.format_message())
         if type(error).__name__ == "NoArgsIsHelpError":  # the message is the help
             print(text, file=sys.stderr)
         elif text:

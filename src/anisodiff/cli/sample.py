@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from anisodiff.cli import common
+from anisodiff.notation import counted
 from anisodiff.runtime.progress import no_progress
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ def sample(
     say(f"sampler {reverse.sampler.brief}: {reverse.nfe} NFE per image")
     if generator.classes:
         say(common.describe_classes(reverse, classes))
-    shown = common.progress(f"{len(seed_list)} images, network evaluations")
+    shown = common.progress(f"{counted(len(seed_list), 'image')}, network evaluations")
     with common.kept("images", say), shown as tick:
         outcome = write_samples(
             generator, seed_list, out, config, leakage=leakage, distributed=distributed, say=say,
@@ -173,7 +174,7 @@ def _report(outcome: "SamplingOutcome", written: list[Path], note: str | None, a
         return
     if outcome.made:
         typer.echo(
-            f"{outcome.made} of {outcome.count} images made: {outcome.spent} network evaluations, "
+            f"{outcome.made} of {counted(outcome.count, 'image')} made: {outcome.spent} network evaluations, "
             f"{outcome.seconds:.1f} s, {rate:.3g} images/s"
         )
     common.wrote(*(written if outcome.made else written[1:]))

@@ -15,6 +15,7 @@ from anisodiff import notation
 from anisodiff.cli import common
 from anisodiff.cli.names import RECIPES, complete_recipe
 from anisodiff.io.atomic import leaving_nothing
+from anisodiff.notation import counted
 from anisodiff.registry import TRAINED
 from anisodiff.runtime.progress import stages
 
@@ -147,9 +148,12 @@ def _report(outcome: "TrainingOutcome", as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps({**asdict(outcome), "checkpoint": str(outcome.checkpoint)}))
         return
+    if outcome.finished and outcome.began == outcome.step > 0:
+        typer.echo(f"already finished: {counted(outcome.images, 'image')} seen; train longer with --images N")
+        return
     loss = "" if outcome.loss is None else f", loss {outcome.loss:.4f}"
     skipped = f", {outcome.skipped} bad batches skipped" if outcome.skipped else ""
     ended = "finished" if outcome.finished else "stopped"
-    typer.echo(f"{ended} at step {outcome.step}: {outcome.images} images seen{loss}{skipped}")
+    typer.echo(f"{ended} at step {outcome.step}: {counted(outcome.images, 'image')} seen{loss}{skipped}")
     if outcome.checkpoint is not None:
         common.wrote(outcome.checkpoint)

@@ -22,6 +22,7 @@ from anisodiff.io.archives import one_line
 from anisodiff.io.arrays import map_array
 from anisodiff.io.records import RecordKind, read_json, write_json
 from anisodiff.io.schema import anything, fields, flag, optional, require, rows, table, text, whole
+from anisodiff.notation import counted
 from anisodiff.runtime.progress import Progress
 
 FORMAT, VERSION = "anisodiff dataset", 1
@@ -81,7 +82,7 @@ class Dataset:
         skipped = self.meta["skipped"]
         first = f" ({skipped[0]['name']}{', …' * (len(skipped) > 1)})" if skipped else ""
         left_out = f", {len(skipped)} unreadable left out{first}" if skipped else ""
-        what = f"{len(self)} images {self.channels}×{h}×{w} from {self.meta['source']}"
+        what = f"{counted(len(self), 'image')} {self.channels}×{h}×{w} from {self.meta['source']}"
         if small := self.meta.get("enlarged"):
             width, height = small["smallest"]
             left_out += f", {small['count']} enlarged (the smallest from {width}×{height})"
@@ -90,7 +91,7 @@ class Dataset:
     def blurred(self) -> list[str]:
         """A line about pictures that were enlarged by more than a factor of two, if there are any."""
         small = self.meta.get("enlarged") or {}
-        return blurred_line(small.get("more_than_twofold") or 0, f"{len(self)} images", small.get("smallest"))
+        return blurred_line(small.get("more_than_twofold") or 0, counted(len(self), "image"), small.get("smallest"))
 
 
 def is_blurred(height: int, width: int, size: tuple[int, int]) -> bool:

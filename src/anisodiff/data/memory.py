@@ -16,6 +16,7 @@ from anisodiff.data.source import Source
 from anisodiff.io.arrays import Header
 from anisodiff.io.images import DecodeError
 from anisodiff.io.picture_files import Item
+from anisodiff.notation import counted
 
 _ROWS = 1024
 
@@ -29,7 +30,7 @@ class InMemory(Source):
     labels: NDArray[np.int64] | None = None
 
     def describe(self) -> str:
-        return f"memory, {len(self)} images"
+        return f"memory, {counted(len(self), 'image')}"
 
     def identity(self) -> dict[str, object]:
         known = {"kind": "memory", "sha256": hashlib.sha256(self.images.tobytes()).hexdigest()}

@@ -44,6 +44,7 @@ from anisodiff.io.records import json_text, plain
 from anisodiff.runtime.progress import Progress
 
 HEADER = 128  # bytes, fixed, so that the final count can be written over the first one
+_REMEDY = "choose another --output, or replace it with --overwrite"
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -67,12 +68,13 @@ def prepare(
     max_skipped: int | None = None,
     overwrite: bool = False,
     progress: Progress | None = None,
+    remedy: str = _REMEDY,
 ) -> Prepared:
     """Decode, fit (see `io.images`) and store all images of a source.
 
     `size` (side, or H and W) and `channels` are guessed where not given. Unreadable images are listed in
     meta.json and left out; more than `max_skipped` (10 or 1 %, whichever is more) of them is an error. The
-    same inputs again do nothing.
+    same inputs again do nothing. ``remedy``: what to advise where ``out_dir`` holds another dataset.
     """
     source = source if isinstance(source, Source) else open_source(source)
     why = ""
@@ -90,11 +92,11 @@ def prepare(
     )
     identity = _identity(source, fit)
     out = Path(os.path.abspath(out_dir))
-    made = not _already(out, identity, overwrite)
+    made = not _already(out, identity, overwrite, remedy)
     if made:
         skipped = Skipped(source.describe(), len(source), max_skipped, "repair or remove them, or raise max_skipped")
         with leaving_nothing(out), _partial(out) as folder, _disk_named(out):
-            made = not _already(out, identity, overwrite)  # another process may have been faster
+            made = not _already(out, identity, overwrite, remedy)  # another process may have been faster
             if made:
                 meta = _write(source, fit, folder, skipped, progress)
                 meta |= {"source": legible(source.describe()), "classes": source.classes, "identity": identity}
@@ -107,10 +109,10 @@ def prepare(
     return Prepared(dataset=dataset, made=made, message=done)
 
 
-def check_place(source: Source, out_dir: Path, *, size: tuple[int, int], channels: int) -> None:
+def check_place(source: Source, out_dir: Path, *, size: tuple[int, int], channels: int, remedy: str) -> None:
     """Refuse a folder that `prepare` would refuse for these images; nothing is written."""
     fit = Fit(size=size, channels=channels, crop=source.crop)
-    _already(Path(os.path.abspath(out_dir)), _identity(source, fit), overwrite=False)
+    _already(Path(os.path.abspath(out_dir)), _identity(source, fit), overwrite=False, remedy=remedy)
 
 
 def _identity(source: Source, fit: Fit) -> dict[str, Any]:
@@ -189,16 +191,13 @@ def _sync(file: IO[bytes]) -> None:
     os.fsync(file.fileno())
 
 
-def _already(out: Path, identity: dict[str, Any], overwrite: bool) -> bool:
+def _already(out: Path, identity: dict[str, Any], overwrite: bool, remedy: str) -> bool:
     """Whether the target is there and the same; `ValueError` where it is in the way."""
     meta = read_meta(out)
     if meta is not None and meta.get("identity") == identity and meta.get("version") == VERSION:
         return True
     if meta is not None and not overwrite:
-        raise ValueError(
-            f"{out} holds another dataset ({meta.get('source')}): choose another --output; data prepare --overwrite "
-            "replaces it, train without --data continues with it"
-        )
+        raise ValueError(f"{out} holds another dataset ({meta.get('source')}): {remedy}")
     if meta is None and out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise ValueError(f"{out} exists and is no prepared dataset: expected a new or empty folder; choose another")
     return False

@@ -19,6 +19,7 @@ from PIL import Image
 
 from anisodiff.io.images import DecodeError, Fit
 from anisodiff.io.picture_files import Item, PictureFiles, Skipped, list_pictures
+from anisodiff.notation import counted
 
 
 class Source(ABC):
@@ -73,7 +74,7 @@ class Pictures(Source):
 
     def describe(self) -> str:
         where = f"{self.files.path} below {self.under}" if self.under else f"{self.files.path}"
-        return f"{self.files.kind} {where}, {len(self)} files"
+        return f"{self.files.kind} {where}, {counted(len(self), 'file')}"
 
     def identity(self) -> dict[str, object]:
         """Names, sizes and stamps: moving the whole folder or zip changes nothing."""

@@ -20,6 +20,7 @@ from anisodiff.runtime.progress import Progress, no_progress
 
 TRAINED, HELD_OUT = "data", "heldout"
 """Folders of the two parts, below the folder of a run."""
+_REMEDY = "choose another folder, or leave out --data to go on with it"
 _STREAM = 4  # of the data's keys: which images are kept aside
 _AMOUNT = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*(%?)\s*$")
 
@@ -118,7 +119,7 @@ def _parts(source: Source, folder: Path, holdout: str | None) -> dict[Path, Sour
 def check_run(source: Source, folder: Path, holdout: str | None, *, size: tuple[int, int], channels: int) -> None:
     """Refuse a folder that `prepare_run` would refuse for these images; nothing is written."""
     for place, part in _parts(source, folder, holdout).items():
-        check_place(part, place, size=size, channels=channels)
+        check_place(part, place, size=size, channels=channels, remedy=_REMEDY)
 
 
 def prepare_run(
@@ -129,7 +130,7 @@ def prepare_run(
     done, made = 0, []
     for place, part in _parts(source, folder, holdout).items():
         tick = partial(lambda before, now, _: progress(before + now, len(source)), done)
-        made.append(prepare(part, place, size=size, channels=channels, progress=tick))
+        made.append(prepare(part, place, size=size, channels=channels, progress=tick, remedy=_REMEDY))
         done += len(part)
     trained, *aside = made
     if not aside:

@@ -42,9 +42,9 @@ class SamplingConfig:
     """Images at a time; None: as many as keep the device busy."""
 
     def __post_init__(self) -> None:
-        notation.check_number(self, "steps", 1, whole=True)
+        object.__setattr__(self, "steps", notation.whole(self.steps, "steps", 1))
         if self.batch is not None:
-            notation.check_number(self, "batch", 1, whole=True)
+            object.__setattr__(self, "batch", notation.whole(self.batch, "batch", 1))
 
     @property
     def guided(self) -> Guidance:

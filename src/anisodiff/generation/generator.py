@@ -39,7 +39,7 @@ from anisodiff.io.checkpoint import Checkpoint, find
 from anisodiff.models.guidance import Guidance
 from anisodiff.networks import own
 from anisodiff.noise import KeyedNoise
-from anisodiff.notation import in_range
+from anisodiff.notation import counted, whole
 from anisodiff.pretrained import shipped
 from anisodiff.priors import GaussianPrior, Prior
 from anisodiff.runtime.devices import pick_device
@@ -102,9 +102,7 @@ class Generator(LoadedModel, Shareable):
         config = SamplingConfig(
             steps=steps, sampler=sampler, prior=prior, classes=classes, guidance=guidance, batch=batch
         )
-        return self.sample_seeds(
-            seeds_of(seed, in_range(n, "n", 1, whole=True)), config, callback=callback, progress=progress
-        )
+        return self.sample_seeds(seeds_of(seed, whole(n, "n", 1)), config, callback=callback, progress=progress)
 
     def sample_seeds(
         self,
@@ -122,7 +120,7 @@ class Generator(LoadedModel, Shareable):
         CUDA the last batch is padded, so that all run through the same kernels.
         """
         config, checked, done = replace(config, **keys), check_seeds(seeds), 0
-        with bar(f"{len(checked)} images, network evaluations", progress) as tick:
+        with bar(f"{counted(len(checked), 'image')}, network evaluations", progress) as tick:
             prior = self.prior(config.prior) if isinstance(config.prior, str) else config.prior
             reverse = self.reverse_process(config)
             total = len(checked) * reverse.nfe
@@ -216,7 +214,7 @@ class Generator(LoadedModel, Shareable):
         Both are inverted and interpolated spherically, in whitened coordinates of the Gaussian prior. ``steps``: NFE
         of the inversion, and of each image.
         """
-        count = in_range(count, "count", 2, whole=True)  # both ends are among them
+        count = whole(count, "count", 2)  # both ends are among them
         if not (isinstance(first, Tensor) and isinstance(second, Tensor)):
             raise ValueError("first, second: expected two images, tensors [C, H, W]; model.sample makes some")
         prior, flow = self.prior("gaussian"), flow_sampler(self.plan.provided)

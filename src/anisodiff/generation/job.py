@@ -147,7 +147,8 @@ def write_samples(
         files = set(folder.begin(protocol))
         todo = {seed for seed, file in folder.by_seed.items() if file in files}
         if not todo and join is None:
-            say(f"all {len(seeds)} images are already in {out}: nothing to do")
+            all_of_them = "the image is" if len(seeds) == 1 else f"all {len(seeds)} images are"
+            say(f"{all_of_them} already in {out}: nothing to do")
         elif len(todo) < len(seeds):
             say(f"continuing: {len(seeds) - len(todo)} of {len(seeds)} images are already there")
         return todo

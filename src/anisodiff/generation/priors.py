@@ -29,6 +29,7 @@ from anisodiff.diagnosis import diagnose
 from anisodiff.gaussian_kernel import grid_decay
 from anisodiff.latent.codec import Codec
 from anisodiff.noise import KeyedNoise, combine
+from anisodiff.notation import counted
 from anisodiff.priors import ConditionalPrior, Encoded, GaussianPrior, Images, Prior, SimulatedPrior, take
 from anisodiff.processes import Process
 from anisodiff.runtime.progress import Progress
@@ -68,7 +69,7 @@ def open_pool(source: PriorImages, channels: int, size: tuple[int, int]) -> Pool
         if not len(source) or not bool(((source >= 0) & (source <= 1)).all()):
             raise ValueError("the images: expected a tensor [N, C, H, W] of numbers in [0, 1], one image at least")
         pixels = (source * 255).round().to(torch.uint8).cpu().numpy()
-        return Pool(images=source, fingerprint=fingerprint(pixels), name=f"{len(source)} images")
+        return Pool(images=source, fingerprint=fingerprint(pixels), name=counted(len(source), "image"))
     if isinstance(source, Dataset) or is_dataset(source):
         dataset = source if isinstance(source, Dataset) else open_dataset(source)
         _check_shape(str(dataset.path), (dataset.channels, *dataset.size), (channels, *size))
@@ -91,7 +92,7 @@ def _decoded(path: Path, channels: int, size: tuple[int, int]) -> Pool:
 
 def _named(count: int, path: Path) -> str:
     """The name without its folders: protocols are published."""
-    return f"{count} images of {path.resolve().name}"
+    return f"{counted(count, 'image')} of {path.resolve().name}"
 
 
 def _check_shape(what: str, got: tuple[int, ...], expected: tuple[int, ...]) -> None:

@@ -29,7 +29,7 @@ from anisodiff.io.atomic import LOCK, clear_orphans, leaving_nothing, locked, sy
 from anisodiff.io.eight_bits import restored
 from anisodiff.io.records import RecordKind, read_json
 from anisodiff.io.schema import anything, fields, number, optional, require, rows, table, text, whole
-from anisodiff.notation import alternatives
+from anisodiff.notation import alternatives, close_to
 from anisodiff.pretrained import IN_REPOSITORY, SHIPPED, shipped
 
 MANIFEST = RecordKind("anisodiff checkpoint", 2, shape=fields(files=table(text)))
@@ -140,6 +140,16 @@ def newest(path: str | Path, say: Callable[[str], None] = lambda _: None) -> Che
     return None
 
 
+def described(run: str | Path) -> dict[str, Any] | None:
+    """What config.json in the newest checkpoint of a run says; its other files are not read."""
+    for candidate in reversed(_steps(folder_of(run))):
+        try:
+            return require(META, read_json(candidate / "config.json"), candidate / "config.json")
+        except (OSError, ValueError):
+            continue
+    return None
+
+
 def find(path: str | Path, say: Callable[[str], None] = lambda _: None) -> Checkpoint:
     """The checkpoint at ``path``: its own folder, a run (its newest), a shipped name, or ``hub:OWNER/NAME``."""
     name = str(path)
@@ -149,10 +159,8 @@ def find(path: str | Path, say: Callable[[str], None] = lambda _: None) -> Check
             f"{name} is not part of the package; clone the repository and give the path of its folder models/{name}"
         )
     if not path.is_dir():
-        names = alternatives(SHIPPED)
-        raise ValueError(
-            f"no such folder: {path}; expected that of a run or a checkpoint, the name {names}, or hub:OWNER/NAME"
-        )
+        expected = f"expected that of a run or a checkpoint, the name {alternatives(SHIPPED)}, or hub:OWNER/NAME"
+        raise ValueError(f"no such folder: {path}; {close_to(name, SHIPPED) or expected}")
     skipped: list[str] = []
     if any((path / name).exists() for name in ("manifest.json", "model.safetensors", "config.json")):
         try:

@@ -19,6 +19,7 @@ from PIL import Image
 
 from anisodiff.io.archives import LARGEST_BLOB, existing, open_zip, read_member
 from anisodiff.io.images import SUFFIXES, DecodeError, decode, open_image
+from anisodiff.notation import counted
 
 Entry = tuple[str, int, int]
 """Name, bytes, and a stamp that changes when the file does."""
@@ -151,7 +152,7 @@ class Skipped:
                 self.reasons[legible(item.name)] = legible(str(error))
                 if len(self) > self.limit:
                     raise ValueError(
-                        self._refusal(f"{len(self)} images cannot be used, expected at most {self.limit}")
+                        self._refusal(f"{counted(len(self), 'image')} cannot be used, expected at most {self.limit}")
                     ) from error
             else:
                 found = True

@@ -19,7 +19,7 @@ from anisodiff.metrics.references import Reference, as_reference, own_images
 from anisodiff.metrics.samples import default_count, generate_samples, is_model
 from anisodiff.metrics.statistics import Context, ImageStatistics, image_statistics
 from anisodiff.metrics.values import MEASURE, METRICS, OF_FEATURES, OF_MODELS, ONLY_NAMED, Pair, obstacle
-from anisodiff.notation import in_range
+from anisodiff.notation import counted, whole
 from anisodiff.version import __version__
 
 WORDS = {
@@ -148,7 +148,7 @@ def evaluate(
     settings, context = settings or Settings(), context or Context()
     say, sheet = context.say, context.sheet
     metrics = None if metrics is None else check_metrics(metrics)
-    n = None if n is None else in_range(n, "n", 2, whole=True)
+    n = None if n is None else whole(n, "n", 2)
     if isinstance(samples, str | Path) and is_model(Path(samples)):
         own = context.distributed  # of several processes each has its device
         samples = load(samples, "auto" if own is None else own.device, say=say)
@@ -198,15 +198,15 @@ def evaluate(
         leave_out("is", "Inception score", f"{network.name} has no logits (it needs a classifier)")
         named = tuple(m for m in named if m != "is")
 
+    keep = settings.inspected if search else 0  # the samples first: what is wrong with them shows at once
+    ours = image_statistics(measured, network, settings=settings, keep=keep, context=context)
     theirs = _statistics(expected, "reference", network, settings, context)
     held = None if others is None else _statistics(others, "held-out", network, settings, context)
-    keep = settings.inspected if search else 0
-    ours = image_statistics(measured, network, settings=settings, keep=keep, context=context)
     if measured.skipped and generation.sources is not None:
-        say(f"recovery of sources is not measured: {len(measured.skipped)} samples cannot be decoded")
+        say(f"recovery of sources is not measured: {counted(len(measured.skipped), 'sample')} cannot be decoded")
         generation = replace(generation, sources=None)
     if settings.limit is not None and ours.count < settings.limit:
-        say(f"{measured.name}: {ours.count} images, fewer than the {settings.limit} asked for")
+        say(f"{measured.name}: {counted(ours.count, 'image')}, fewer than the {settings.limit} asked for")
     copies: Memorization | None = None
     if search:
         held_gallery: Gallery | None = None

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from shlex import quote
 from typing import TypeVar
 
 import numpy as np
@@ -108,14 +109,17 @@ class ImageSet:
 Source = str | Path | np.ndarray | Tensor | Iterable[Tensor] | ImageSet
 
 
-def _batched(images: Iterator[tuple[str, Tensor]], batch_size: int) -> Iterator[Tensor]:
+def _batched(images: Iterator[tuple[str, Tensor]], batch_size: int, path: Path) -> Iterator[Tensor]:
     first: tuple[str, Tensor] | None = None
     held: list[Tensor] = []
     for name, image in images:
         first = first or (name, image)
         if image.shape != first[1].shape:
-            sizes = [f"{n} is {tuple(i.shape[1:])}" for n, i in (first, (name, image))]
-            raise ValueError(f"mixed sizes: {', '.join(sizes)}; bring all images to one size first")
+            sizes = [f"{n} is {i.shape[1]}×{i.shape[2]}" for n, i in (first, (name, image))]
+            side = min(*first[1].shape[1:], *image.shape[1:])
+            target = path.parent / f"{path.resolve().stem}-{side}"
+            words = f"anisodiff data prepare {quote(str(path))} --output {quote(str(target))} --size {side}"
+            raise ValueError(f"mixed sizes: {', '.join(sizes)}; bring all images to one size first: {words}")
         held.append(image)
         if len(held) == batch_size:
             yield torch.stack(held)
@@ -136,7 +140,7 @@ def _files(path: Path, fitting: Fitting | None) -> ImageSet:
     return ImageSet(
         name=path.resolve().name if path.is_dir() else path.stem,
         count=len(files),
-        open=lambda size: _batched(read() if fitting is None else fitting.counted(read()), size),
+        open=lambda size: _batched(read() if fitting is None else fitting.counted(read()), size, path),
         skipped=skipped,
         fitting=fitting,
     )
@@ -232,7 +236,9 @@ def read_batches(images: ImageSet, batch_size: int, *, limit: int | None = None)
             continue
         size = size or batch.shape[2:]
         if batch.shape[2:] != size:
-            raise ValueError(f"mixed sizes in {images.name}: {tuple(size)} and {tuple(batch.shape[2:])}")
+            raise ValueError(
+                f"mixed sizes in {images.name}: {size[0]}×{size[1]} and {batch.shape[2]}×{batch.shape[3]}"
+            )
         seen += len(batch)
         yield batch
         if seen == limit:

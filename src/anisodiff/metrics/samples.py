@@ -29,6 +29,7 @@ from anisodiff.metrics.protocol import Generation
 from anisodiff.metrics.statistics import Context, Say, silent
 from anisodiff.models.guidance import Guidance
 from anisodiff.noise import KeyedNoise
+from anisodiff.notation import counted
 from anisodiff.pretrained import shipped
 from anisodiff.priors import choose
 from anisodiff.runtime.distributed import Distributed
@@ -208,7 +209,9 @@ def generate_samples(
     """``n`` samples that ``model`` generates while they are measured."""
     model.check_condition(None, n)
     start, reverse = model.named_prior(config.prior_name), model.reverse_process(config)
-    context.say(f"{name}: {n} samples, {reverse.sampler.brief} NFE {reverse.nfe}; prior: {start.description}")
+    context.say(
+        f"{name}: {counted(n, 'sample')}, {reverse.sampler.brief} NFE {reverse.nfe}; prior: {start.description}"
+    )
     classes = None
     if reverse.classes is not None:
         classes = f"{reverse.classes.text}, {reverse.guidance}"

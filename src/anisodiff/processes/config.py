@@ -69,5 +69,7 @@ def check_keys(given: Mapping[Any, Any], valid: tuple[str, ...], what: str) -> d
     """``given``; a ValueError for an unknown key."""
     for key in given:
         if key not in valid:
-            raise ValueError(f"{what}: unknown key {key!r}; {notation.nearest(str(key), valid)}")
+            symbol = notation.SYMBOLS.get(str(key))
+            hint = f"did you mean {symbol!r}?" if symbol in valid else notation.nearest(str(key), valid)
+            raise ValueError(f"{what}: unknown key {key!r}; {hint}")
     return {str(k): v for k, v in given.items()}

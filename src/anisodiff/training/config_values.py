@@ -24,8 +24,8 @@ def named(value: Any, what: str, key: str, keys: tuple[str, ...] | None, names: 
     group = check_keys(group, (key, *(group if keys is None else keys)), what)
     name, anything = group.get(key), keys is None
     if name not in names and not (anything and own.is_path(name)):
-        other = ", or MODULE:CLASS of your own" * anything
-        raise ValueError(f"{what}.{key}: unknown {name!r}; {notation.nearest(str(name), names)}{other}")
+        other = "MODULE:CLASS of your own" * anything
+        raise ValueError(f"{what}.{key}: unknown {name!r}; {notation.nearest(str(name), names, other)}")
     return group
 
 

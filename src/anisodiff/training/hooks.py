@@ -77,6 +77,8 @@ class TrainingOutcome:
     loss: float | None
     """Mean since the last line of the log."""
     checkpoint: Path | None
+    began: int = 0
+    """The step that this call began with: the last one where nothing was left to train."""
 
 
 class StopRequest:

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import torch
 
 from anisodiff.data import Dataset, Source, class_folders, is_dataset, named_source, open_dataset, open_source
-from anisodiff.data.splitting import HELD_OUT, aside_of, is_cut, prepare_run, source_of
-from anisodiff.io.checkpoint import alone, find, folder_of
+from anisodiff.data.splitting import HELD_OUT, aside_of, check_run, is_cut, prepare_run, source_of
+from anisodiff.io.checkpoint import alone, described, find, folder_of
 from anisodiff.networks import own
 from anisodiff.registry import DEFAULT_PROCESS
 from anisodiff.runtime.distributed import Distributed
@@ -24,7 +24,14 @@ from anisodiff.training.picking import Machine, for_dataset, for_images, for_sou
 from anisodiff.training.preview import showing
 from anisodiff.training.recipes import recipe
 from anisodiff.training.run_folder import NAME, RunDescription, read_run, write_run
-from anisodiff.training.setup import find_autoencoder, with_classes, with_latents
+from anisodiff.training.setup import (
+    describe,
+    find_autoencoder,
+    refuse_other,
+    with_classes,
+    with_images_of,
+    with_latents,
+)  # fmt: skip
 from anisodiff.training.start import check_start, network_keys
 
 
@@ -115,12 +122,24 @@ def _described(run: RunDescription, request: Request) -> Job:
         none = f"no data for {request.recipe}" if request.recipe else f"{where} names no data"
         raise ValueError(f"{none}: {remedy}{archive}")
     images = _opened(data, request, "" if request.python else config.dataset, labels=bool(config.classes))
+    if request.begun and not request.dry:
+        _refuse_other(config, images, request)
     if request.resume and not request.dry:
         if request.begun:
             request.say(f"continuing the run in {request.output}")
         elif request.only_output:
             request.say(f"starting the run that {request.output / NAME} describes")
     return _prepared(run, images, request)
+
+
+def _refuse_other(config: TrainConfig, images: Dataset | Source, request: Request) -> None:
+    """Refuse another run, or other images, than those in the folder, before anything is said or prepared."""
+    if request.resume and (saved := described(request.output)) is not None:
+        dataset = images if isinstance(images, Dataset) else None
+        wanted = describe(Plan.of(with_images_of(saved, config)), dataset)
+        refuse_other(request.output, saved, wanted if dataset is not None else {**wanted, "data": saved["data"]})
+    if isinstance(images, Source):
+        check_run(images, request.output, request.holdout, size=config.size, channels=config.channels)
 
 
 def _changed(config: TrainConfig, request: Request) -> TrainConfig:
@@ -139,7 +158,9 @@ def _picked(request: Request) -> Job:
     process = request.process or _preset(changes) or DEFAULT_PROCESS
     if data is None:
         if not request.dry:
-            raise ValueError("no data to train on: give a recipe, or --data PATH with your own images")
+            if request.only_output and not request.python:
+                raise ValueError(f"{request.output} holds no run; give --data PATH or a recipe to start one")
+            raise ValueError(f"no data for {process}: give --data PATH with your own images")
         return Job(RunDescription(config=for_images(50_000, 3, (32, 32), machine, process, changes)[0]), None)
     opened = _opened(data, request, labels=changes.get("classes") not in (None, "none", []))
     if request.start is not None and not request.start.is_file() and not {"network", "network.name"} & set(changes):

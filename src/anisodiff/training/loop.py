@@ -14,6 +14,7 @@ from anisodiff.data import Dataset, Loader, verify_images
 from anisodiff.data.latents import Latents, verify_latents
 from anisodiff.io.checkpoint import Checkpoint, NotFinite, Snapshot, Store, alone, folder_of, read
 from anisodiff.models.base import Model
+from anisodiff.notation import counted
 from anisodiff.runtime.distributed import Distributed
 from anisodiff.training import trackers
 from anisodiff.training.config import TrainConfig
@@ -31,11 +32,11 @@ from anisodiff.training.run_folder import update_run
 from anisodiff.training.setup import (
     check_data,
     describe,
-    differences,
     memory_in_one_line,
     notes,
     other_threads,
     prepare_device,
+    refuse_other,
     with_classes,
     with_latents,
 )  # fmt: skip
@@ -140,7 +141,7 @@ class _Run:
             count = min(len(images), len(self.dataset))
             again = f", {len(images)} draws in all" if count < len(images) else ""
             self.hooks.progress("calibrating", 0, None)
-            self.hooks.say(f"measuring the preconditioning on {count} images{again}")
+            self.hooks.say(f"measuring the preconditioning on {counted(count, 'image')}{again}")
             statistics = self.plan.statistics(images, partial(self.hooks.progress, "calibrating"))
             if self.hooks.fit_prior is not None:
                 self.prior = self.hooks.fit_prior(self.plan.process, images)
@@ -171,13 +172,12 @@ class _Run:
                     f"{self.run} already holds a run ({saved.path.name}); continue it with --resume auto, "
                     "or choose another folder"
                 )
-            if different := differences(saved.meta, self.about):
-                raise ValueError(f"{self.run} holds another run: {'; '.join(different)}; choose another folder")
+            refuse_other(self.run, saved.meta, self.about)
             seen, wanted = saved.meta["images"], self.config.images_seen
             if seen > wanted:
-                self.hooks.say(f"nothing to train: {seen} images seen already, more than {wanted}")
-            else:
-                self.hooks.say(f"continuing from {saved.path.name}: {seen} images seen, of {wanted}")
+                self.hooks.say(f"nothing to train: {counted(seen, 'image')} seen already, more than {wanted}")
+            elif seen < wanted:
+                self.hooks.say(f"continuing from {saved.path.name}: {counted(seen, 'image')} seen, of {wanted}")
             for note in other_threads(saved.meta, self.about):
                 self.hooks.say(note)
             return str(saved.path)
@@ -212,7 +212,7 @@ class _Run:
             yield images.to(self.plan.dtype), loader.labels(index) if self.config.classes else None
 
     def _loop(self, batches: Iterator[tuple[Tensor, Tensor | None]], stop: StopRequest) -> TrainingOutcome:
-        config, steps = self.config, self.config.steps
+        config, steps, began = self.config, self.config.steps, self.done
         self.since, self.logged, stopped = time.perf_counter(), self.done, False
         if self.distributed.device.type == "cuda" and self.done < steps:
             self.hooks.progress("compiling", 0, None)  # the kernels of the first step
@@ -243,7 +243,7 @@ class _Run:
             self.hooks.say(f"asked to stop: saving at step {self.done}; continue with: anisodiff train -o {self.run}")
         return TrainingOutcome(
             step=self.done, images=self.done * config.batch, finished=self.done >= steps,
-            skipped=int(self.stepper.sums.skipped[0]), loss=self.loss, checkpoint=self._save(final=True),
+            skipped=int(self.stepper.sums.skipped[0]), loss=self.loss, checkpoint=self._save(final=True), began=began,
         )  # fmt: skip
 
     def _read(self) -> str:

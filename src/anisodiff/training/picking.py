@@ -23,6 +23,7 @@ from typing import Any
 import torch
 
 from anisodiff.data import Dataset, Source, class_folders, guess
+from anisodiff.notation import counted
 from anisodiff.registry import DEFAULT_PROCESS, NETWORKS
 from anisodiff.training.config import TrainConfig, scaled
 from anisodiff.training.model import Plan
@@ -146,7 +147,7 @@ def describe(config: TrainConfig, count: int, machine: Machine, classes: int = 0
     width = f" (nf={config.network['nf']})" if "nf" in config.network else ""
     color = ", grayscale" if config.channels == 1 else f", {config.channels} channels" * (config.channels != 3)
     return (
-        f"picked for {'up to ' * at_most}{count:,} images on {machine.kind}: "
+        f"picked for {'up to ' * at_most}{counted(count, 'image', ',')} on {machine.kind}: "
         f"{config.size[0]}×{config.size[1]}{color}, {_latents(config)}"
         f"process {config.process['preset']}, network {config.network['name']}{width}, "
         f"batch {config.batch}, {config.images_seen:,} images seen{known}; "

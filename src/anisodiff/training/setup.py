@@ -15,12 +15,14 @@ from anisodiff.data import Dataset
 from anisodiff.data.latents import Latents, LatentScale, open_latents
 from anisodiff.io import records
 from anisodiff.io.checkpoint import find
-from anisodiff.latent.autoencoder import Autoencoder, Description
+from anisodiff.io.tensor_files import sha256
+from anisodiff.latent.autoencoder import WEIGHTS, Autoencoder, Description
 from anisodiff.latent.autoencoder import describe as describe_autoencoder
 from anisodiff.latent.codec import check_same
 from anisodiff.latent.encoding import encode
 from anisodiff.networks import NCSNppConfig
 from anisodiff.networks.ncsnpp import NAME as NCSNPP
+from anisodiff.notation import counted
 from anisodiff.runtime.progress import Progress, no_progress
 from anisodiff.training.config import FREE, TrainConfig, completed
 from anisodiff.training.model import Plan
@@ -156,7 +158,7 @@ def notes(config: TrainConfig, count: int | None, *, at_most: bool = False) -> l
         )
     if seen and count is not None and count < max(_FEW, config.batch):
         less = f", fewer than the {config.batch} of a batch" if count < config.batch else ""
-        few = f"{'up to ' * at_most}{count} images{less}"
+        few = f"{'up to ' * at_most}{counted(count, 'image')}{less}"
         said.append(f"{few}: the model will memorize them; thousands are needed to make new ones")
     return said
 
@@ -233,6 +235,35 @@ def differences(saved: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str
         "data.class_counts", "config.latent.autoencoder",
     )  # fmt: skip
     return [line.removeprefix("config.") for line in records.differences(old, new, may_change=free)]
+
+
+def refuse_other(run: Path, saved: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
+    """Refuse to continue a run as another, with the one reason that says it all, or all of them."""
+    different = differences(saved, wanted)
+    if not different:
+        return
+    before, now = (_preset(record["config"]) for record in (saved, wanted))
+    why = f"another run: {'; '.join(different)}"
+    if before != now and any(line.startswith("process.") for line in different):
+        why = f"a run of {before}, not of {now}"
+    elif all(line.startswith("data.fingerprint") for line in different):
+        why = f"a run on other images ({saved['data'].get('source') or 'not named'})"
+    raise ValueError(f"{run} holds {why}; choose another folder")
+
+
+def _preset(config: Mapping[str, Any]) -> Any:
+    process = config.get("process")
+    return process.get("preset") if isinstance(process, Mapping) else process
+
+
+def with_images_of(saved: Mapping[str, Any], config: TrainConfig) -> TrainConfig:
+    """The config with what only the images tell, classes and latents, as a saved run has it: none are read now."""
+    if config.asks_classes and saved["config"].get("classes"):
+        config = replace(config, classes=tuple(saved["config"]["classes"]))
+    if not config.latent or "sha256" in config.latent:
+        return config
+    code = sha256(find_autoencoder(config).folder / WEIGHTS)
+    return replace(config, latent={**saved["config"].get("latent", {}), **config.latent, "sha256": code})
 
 
 def completed_network(saved: Mapping[str, Any]) -> dict[str, Any]:
