@@ -62,7 +62,7 @@ def check_state(u: Tensor) -> Tensor:
     if u.dim() != 4:
         raise ValueError(f"expected a state of shape [B, C, H, W], got {list(u.shape)}")
     if u.shape[-2] < 3 or u.shape[-1] < 3:
-        raise ValueError(f"images need at least 3x3 pixels, got {u.shape[-2]}x{u.shape[-1]}")
+        raise ValueError(f"images need at least 3×3 pixels, got {u.shape[-2]}×{u.shape[-1]}")
     if u.dtype not in (torch.float32, torch.float64):
         remedy = "divide bytes by 255: x.float() / 255" if u.dtype == torch.uint8 else "convert it with .float()"
         raise ValueError(f"expected a float32 or float64 state, got {u.dtype}; {remedy}")

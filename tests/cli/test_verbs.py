@@ -103,7 +103,7 @@ def test_diagnose_takes_a_prepared_dataset(command, tmp_path):
     assert json.loads(out)["images"] == 12
     code, _, err = command("diagnose", tmp_path / "data", "--process", "heat")
     assert code == 2
-    assert "was prepared as 8x8, got --size 32; set --size 8" in err
+    assert "was prepared as 8×8, got --size 32; set --size 8" in err
 
 
 MISTAKES = [
@@ -111,7 +111,7 @@ MISTAKES = [
     (["forward", "folder"], "is a folder"),
     (["forward", "text.png"], "not an image"),
     (["forward", "truncated.png"], "truncated"),
-    (["forward", "pixel.png"], "at least 3x3"),
+    (["forward", "pixel.png"], "at least 3×3"),
     (["forward", "good.png", "--size", "2"], "3"),
     (["forward", "good.png", "--process", "anisotropik"], "did you mean 'anisotropic'"),
     (["forward", "good.png", "--set", "diffusivity=-1"], "≥ 0"),

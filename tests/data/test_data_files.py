@@ -134,7 +134,7 @@ def test_celeba_crop_size_and_splits(tmp_path: Path) -> None:
     done = prepare(named_source("celeba", path), tmp_path / "out").dataset
     assert done.images.shape == (2, 3, 64, 64)
     assert np.all(done.images == 100)
-    assert done.meta["skipped"] == [{"name": "img_align_celeba/000002.png", "reason": "8×8 pixels, expected 178×218"}]
+    assert done.meta["skipped"] == [{"name": "img_align_celeba/000002.png", "reason": "8×8 pixels, expected 218×178"}]
     assert [len(celeba(path, split)) for split in ("valid", "test", "all")] == [1, 1, 5]
     with pytest.raises(ValueError, match="expected one of train, valid"):
         celeba(path, "dev")

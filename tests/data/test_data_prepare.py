@@ -314,7 +314,7 @@ def test_pictures_that_would_be_enlarged_are_found_before_preparing(tmp_path: Pa
         Image.new("RGB", size, "red").save(tmp_path / f"{name}.png")
     source = open_source(tmp_path)
     assert [line[:22] for line in blurred(source, (32, 32))] == ["2 of 4 sampled images "]
-    assert "the smallest from 4×9," in blurred(source, (32, 32))[0]
+    assert "the smallest from 9×4," in blurred(source, (32, 32))[0]
     assert blurred(source, (8, 8)) == []
     held = in_memory(np.zeros((3, 8, 8), np.uint8))
     assert blurred(held, (16, 16)) == []

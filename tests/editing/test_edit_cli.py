@@ -30,7 +30,7 @@ def files(folder: str) -> list[str]:
 
 
 def wide(seed: int = 0) -> np.ndarray:
-    """A color photograph of 24×16 pixels."""
+    """A color photograph of 16×24 pixels."""
     return np.random.default_rng(seed).integers(0, 255, (16, 24, 3), dtype=np.uint8)
 
 
@@ -42,7 +42,7 @@ def test_strokes_to_images(command, runs):
         "--steps", 5, "--out", "made", "--figure", "f.png", *CPU,
     )  # fmt: skip
     assert code == 0, err
-    assert "wide.png: 24×16 pixels, cut around the center and resized to the model's 8×8" in out
+    assert "wide.png: 16×24 pixels, cut around the center and resized to the model's 8×8" in out
     assert "wide.png: color made grayscale" in out
     assert "edit at t = 0.5 (strength 0." in out
     assert "8 of 8 results made: 40 network evaluations" in out
@@ -314,7 +314,7 @@ MISTAKES = [
     ([*GOOD, "--mask", "none.png"], "no such file: none.png"),
     ([*GOOD, "--mask", "letter.txt"], "not an image"),
     ([*GOOD, "--mask", "black.png"], "the mask is black and keeps every pixel"),
-    ([*GOOD, "--mask", "wide.png"], "the mask has 24×16 pixels, ramp has 8×8"),
+    ([*GOOD, "--mask", "wide.png"], "the mask has 16×24 pixels, ramp has 8×8"),
     ([*GOOD, "--restore"], "--restore needs --t or --strength"),
     ([*GOOD, "--restore", "--t", "1", "--strokes", "3"], "drop --strokes, --paint, --repeats and --sweep"),
     ([*GOOD, "--figure", "f.jpg"], "--figure must end in .png"),

@@ -313,7 +313,7 @@ def test_the_whole_way_by_commands(command, autoencoder, tmp_path):
     code, out, err = command(
         "diagnose", photos, "--size", 8, "--latent", autoencoder, "--images", 8, "--device", "cpu"
     )
-    assert (code, "12 at 4x4" in out or "8 at 4x4" in out) == (0, True), err
+    assert (code, "12 at 4×4" in out or "8 at 4×4" in out) == (0, True), err
 
 
 def test_a_recipe_without_its_autoencoder_is_refused_before_images_are_prepared(command, tmp_path, monkeypatch):

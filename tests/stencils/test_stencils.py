@@ -144,7 +144,7 @@ def test_flux_keeps_the_mean_of_any_state(height, width, inv_lambda, seed, scale
     ("bad", "says"),
     [
         (torch.rand(3, 4, 4), "shape"),
-        (torch.rand(1, 1, 2, 9), "3x3"),
+        (torch.rand(1, 1, 2, 9), "3×3"),
         (torch.zeros(1, 1, 4, 4, dtype=torch.uint8), "float"),
         ([[1.0]], "tensor"),
     ],

@@ -157,7 +157,7 @@ def test_mistakes_are_messages_in_the_page(page, tmp_path):
         list((tmp_path / "photo.jpg").read_bytes()),
     )
     page.dispatch_event("#d-shots", "drop", {"dataTransfer": dropped})  # anywhere on the panel
-    page.wait_for_selector("#d-picture option:has-text('photo.jpg (90×60 pixels')", state="attached")
+    page.wait_for_selector("#d-picture option:has-text('photo.jpg (60×90 pixels')", state="attached")
 
 
 def test_generate_cancel_and_reproduce(page):

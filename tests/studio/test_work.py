@@ -150,7 +150,7 @@ def test_a_file_that_cannot_be_used_is_one_line(studio, data, says):
 
 def test_a_picture_is_sent_once_and_known_by_its_code(studio):
     sent = studio.post("/api/pictures", data=png_of(50, 30)).json()
-    assert sent["words"] == "50×30 pixels, its center square is used"
+    assert sent["words"] == "30×50 pixels, its center square is used"
     assert (
         studio.events("/api/design", {"a": {"preset": "ve"}, "picture": sent["picture"], "size": 32})[-1]["kind"]
         == "done"

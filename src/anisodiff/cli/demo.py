@@ -38,7 +38,7 @@ def demo(
 
     where = pick_device(device)
     photo = sample_photo(size).to(where)
-    typer.echo(f"anisodiff demo: a photograph of {size}x{size} pixels, on {where.type}")
+    typer.echo(f"anisodiff demo: a photograph of {size}×{size} pixels, on {where.type}")
     _forward(photo, output, seed)
     _backward(output, samples, steps, seed, where)
     typer.echo(f"Look at {output / 'gallery.png'} first: rows 4 and 5 keep edges that rows 1 and 3 lose.")

@@ -29,7 +29,7 @@ def _bits(value: float, result: "Diagnosis") -> str:
 def _table(title: str, result: "Diagnosis", explicit: bool) -> Table:
     chance = f"(chance {100 * result.found_by_chance:.1f} %)"
     rows = {
-        "images": f"{result.images} at {result.size[0]}x{result.size[1]}",
+        "images": f"{result.images} at {result.size[0]}×{result.size[1]}",
         "SNR at T, all modes": _ratio(result.terminal_snr),
         "SNR at T per band, mean color to finest": "  ".join(f"{v:.2g}" for v in result.snr),
         "mutual information of U_0 and U_T, at most": _bits(result.information, result),
@@ -70,7 +70,7 @@ def _images(folder: Path, size: int, most: int) -> "Tensor":
     if prepared.size != (size, size):
         height, width = prepared.size
         remedy = f"set --size {height}" if height == width else "give the pictures themselves"
-        raise ValueError(f"{folder} was prepared as {height}x{width}, got --size {size}; {remedy}")
+        raise ValueError(f"{folder} was prepared as {height}×{width}, got --size {size}; {remedy}")
     return prepared.first(most)
 
 

@@ -85,7 +85,7 @@ class Dataset:
         what = f"{counted(len(self), 'image')} {self.channels}×{h}×{w} from {self.meta['source']}"
         if small := self.meta.get("enlarged"):
             width, height = small["smallest"]
-            left_out += f", {small['count']} enlarged (the smallest from {width}×{height})"
+            left_out += f", {small['count']} enlarged (the smallest from {height}×{width})"
         return what + left_out
 
     def blurred(self) -> list[str]:
@@ -105,7 +105,7 @@ def blurred_line(count: int, of: str, smallest: Sequence[int] | None) -> list[st
         return []
     return [
         f"{count} of {of} {'is' if count == 1 else 'are'} enlarged by more than a factor of two, the smallest from "
-        f"{smallest[0]}×{smallest[1]}, and so blurred: remove such pictures, or choose a smaller size"
+        f"{smallest[1]}×{smallest[0]}, and so blurred: remove such pictures, or choose a smaller size"
     ]
 
 

@@ -48,7 +48,7 @@ def open_source(path: str | Path, *, under: str = "", labels: bool = False) -> S
 
 
 def celeba(path: str | Path, split: str = "train") -> Pictures:
-    """The aligned CelebA faces (178×218) from a folder or zip; center crop 140, then 64² (Song et al. 2021).
+    """The aligned CelebA faces (218×178) from a folder or zip; center crop 140, then 64² (Song et al. 2021).
 
     Splits are the official ones, by the number in the file name (000001.jpg).
     """

@@ -95,7 +95,7 @@ class Pictures(Source):
 def _open_expected(opener: Callable[[], Image.Image], expect: tuple[int, int] | None) -> Image.Image:
     image = opener()
     if expect is not None and image.size != expect:
-        raise DecodeError(f"{image.width}×{image.height} pixels, expected {expect[0]}×{expect[1]}")
+        raise DecodeError(f"{image.height}×{image.width} pixels, expected {expect[1]}×{expect[0]}")
     return image
 
 

@@ -102,7 +102,7 @@ def _picture(path: Path, name: str, decoded: _Decoded, channels: int) -> Picture
     notes, (height, width), size = [], decoded.shape, (decoded.image.shape[-2], decoded.image.shape[-1])
     if decoded.shape != size:
         cut = "resized" if _same_aspect(decoded.shape, size) else "cut around the center and resized"
-        notes.append(f"{path}: {width}×{height} pixels, {cut} to the model's {size[1]}×{size[0]}")
+        notes.append(f"{path}: {height}×{width} pixels, {cut} to the model's {size[0]}×{size[1]}")
     if decoded.transparent:
         notes.append(f"{path}: transparency laid over white")
     if decoded.channels != channels:
@@ -121,13 +121,13 @@ def read_mask(path: Path, pictures: Sequence[Picture], size: tuple[int, int]) ->
         for picture in pictures:
             if not _same_aspect(shape, picture.shape):
                 raise ValueError(
-                    f"{path}: the mask has {shape[1]}×{shape[0]} pixels, {picture.name} has {picture.shape[1]}×"
-                    f"{picture.shape[0]}; expected the picture's shape, or the model's {size[1]}×{size[0]}"
+                    f"{path}: the mask has {shape[0]}×{shape[1]} pixels, {picture.name} has {picture.shape[0]}×"
+                    f"{picture.shape[1]}; expected the picture's shape, or the model's {size[0]}×{size[1]}"
                 )
     mask = decoded.image > 0.5
     if not bool(mask.any()):
         raise ValueError(f"{path}: the mask is black and keeps every pixel; expected white where to edit")
-    notes = [] if shape == size else [f"{path}: mask of {shape[1]}×{shape[0]} resized to {size[1]}×{size[0]}"]
+    notes = [] if shape == size else [f"{path}: mask of {shape[0]}×{shape[1]} resized to {size[0]}×{size[1]}"]
     if decoded.transparent:
         notes.append(f"{path}: where the mask is transparent it counts as white, and is edited")
     if bool(mask.all()):

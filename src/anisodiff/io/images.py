@@ -199,13 +199,13 @@ class Fit:
         if self.crop is not None:
             if min(image.size) < self.crop:
                 raise DecodeError(
-                    f"{image.width}×{image.height} pixels, expected at least {self.crop}×{self.crop} to crop"
+                    f"{image.height}×{image.width} pixels, expected at least {self.crop}×{self.crop} to crop"
                 )
             image = centered(image, self.crop, self.crop)
         if not self.resize and ((image.height, image.width) != (h, w) or channels_of(image) != self.channels):
             raise DecodeError(
-                f"{image.width}×{image.height} pixels in mode {image.mode}, "
-                f"expected {w}×{h} with {self.channels} channel(s); allow resizing"
+                f"{image.height}×{image.width} pixels in mode {image.mode}, "
+                f"expected {h}×{w} with {self.channels} channel(s); allow resizing"
             )
         image = to_channels(image, self.channels)
         if (image.height, image.width) != (h, w):
@@ -227,7 +227,7 @@ def read_image(path: str | Path, convert: Callable[[Image.Image], T]) -> T:
     try:
         image = decode(lambda: open_image(path))
         if min(image.size) < 3:
-            raise DecodeError(f"it has {image.width}x{image.height} pixels; at least 3x3 are needed")
+            raise DecodeError(f"it has {image.height}×{image.width} pixels; at least 3×3 are needed")
         return convert(image)
     except DecodeError as error:
         raise ValueError(f"{path} cannot be used: {error}") from None

@@ -64,7 +64,7 @@ def _bounded(data: bytes, most: int) -> Image.Image:
     image = open_image(data)
     if image.width * image.height > most or min(image.size) < 3:
         image.close()
-        raise DecodeError(f"it has {image.width}×{image.height} pixels; expected 3×3 to {most:,} in all")
+        raise DecodeError(f"it has {image.height}×{image.width} pixels; expected 3×3 to {most:,} in all")
     return image
 
 
@@ -94,7 +94,7 @@ class Pictures:
             while len(self._sent) > KEPT:
                 self._sent.popitem(last=False)
         square = "" if width == height else ", its center square is used"
-        return code, f"{width}×{height} pixels{square}"
+        return code, f"{height}×{width} pixels{square}"
 
     def get(self, name: str, size: tuple[int, int], channels: int = 3) -> Tensor:
         """The picture as [channels, *size] in [0, 1]."""
