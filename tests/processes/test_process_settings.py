@@ -41,7 +41,7 @@ def test_ve_keeps_its_noise_levels_for_any_horizon():
 
 
 def test_the_default_is_ve_with_a_mild_smoothing():
-    for size, sigma_max, lam in ((8, 50.0, "0.05"), (32, 50.0, "0.05"), (64, 100.0, "0.025"), (256, 400.0, "0.00625")):
+    for size, sigma_max, lam in ((8, 50, "0.05"), (32, 50, "0.05"), (64, 100, "0.025"), (256, 400, "0.00625")):
         ours, ve = (anisodiff.process(name, size).identity() for name in ("anisotropic-gentle", "ve"))
         assert {key for key in ours if ours[key] != ve[key]} == {"diffusivity", "drift_anisotropy", "step"}
         assert (ours["diffusivity"], ours["drift_anisotropy"]) == ("geometric(0.5, 0.001)", lam)
