@@ -96,7 +96,7 @@ def test_the_command_degrades_solves_measures_and_goes_on(command, runs):
     words = ["--degrade", "--operator", "super-resolution(factor=2)", "--noise", 0.05, "--steps", 5, *CPU]
     code, out, err = command("solve", runs("heat"), "a.png", *words, "-n", 2, "--figure", "f.png")
     assert code == 0, err
-    assert "super-resolution(factor=2), noise 0.05: pigdm; exponential(" in out
+    assert "super-resolution(factor=2), noise 0.05: pigdm; exponential, 5 NFE" in out
     assert "left out: lpips, which needs images of at least 31×31" in out
     assert "2 of 2 results made: 10 network evaluations" in out
     ways = [line.split("|")[1].strip() for line in out.splitlines() if line.startswith("|")]
