@@ -8,7 +8,7 @@ from pathlib import Path
 _HERE = Path(__file__).parent
 _REPOSITORY = _HERE.parents[2] / "models" if _HERE.parents[1].name == "src" else None
 
-IN_REPOSITORY = ("cifar10-ve-base",)
+IN_REPOSITORY = ("cifar10-ve-28m",)
 """Names of the larger models."""
 
 
