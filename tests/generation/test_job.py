@@ -298,7 +298,7 @@ def test_a_malformed_protocol_is_one_line(generator, tmp_path, text, says):
 
 def test_another_checkpoint_is_refused(generator, runs, tmp_path):
     write_samples(generator, range(3), tmp_path / "out", SamplingConfig(steps=12))
-    with pytest.raises(ValueError, match="checkpoint was"):
+    with pytest.raises(ValueError, match="made by another model, or an earlier checkpoint of it"):
         write_samples(
             anisodiff.load(runs("anisotropic"), "cpu"), range(3), tmp_path / "out", SamplingConfig(steps=12)
         )
