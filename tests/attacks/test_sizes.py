@@ -11,6 +11,7 @@ import tarfile
 import tracemalloc
 import zipfile
 from contextlib import contextmanager
+from copy import copy
 
 import numpy as np
 import pytest
@@ -162,7 +163,7 @@ def test_a_header_of_gigabytes(tmp_path):
 
 
 @pytest.mark.parametrize("pack", [zipfile.ZIP_DEFLATED, zipfile.ZIP_STORED])
-def test_published_weights_of_gigabytes(tmp_path, pack):
+def test_compressed_published_weights(tmp_path, pack):
     """torch.save stores tensors as they are; torch.load also reads packed ones."""
     torch.save({"model": {"a": torch.zeros(64 * MB, dtype=torch.uint8)}}, tmp_path / "large.pth")
     with (
@@ -173,6 +174,21 @@ def test_published_weights_of_gigabytes(tmp_path, pack):
             new.writestr(info.filename, old.read(info))
     says = "tensors only" if pack == zipfile.ZIP_DEFLATED else "tensors are missing"
     with pytest.raises(ValueError, match=says):
+        load_score_sde(tmp_path / "a.pth", ncsnpp_config("cifar10"))
+
+
+def test_published_weights_that_share_their_bytes(tmp_path):
+    """Entries that point to the same bytes: 64 MB on the disk, 2.5 GB in memory."""
+    torch.save({"model": {"a": torch.zeros(64 * MB, dtype=torch.uint8)}}, tmp_path / "a.pth")
+    with zipfile.ZipFile(tmp_path / "a.pth", "a") as archive:
+        largest = max(archive.infolist(), key=lambda info: info.file_size)
+        for k in range(40):
+            again = copy(largest)
+            again.filename = f"{largest.filename}{k}"
+            archive.filelist.append(again)
+        archive.writestr("mark", b"")  # so that the list of entries is written again
+    assert (tmp_path / "a.pth").stat().st_size < 70 * MB
+    with pytest.raises(ValueError, match="tensors only"):
         load_score_sde(tmp_path / "a.pth", ncsnpp_config("cifar10"))
 
 

@@ -48,7 +48,7 @@ def test_what_cannot_be_parsed_is_one_line(refused, words, line):
         (("train", "ve", "--data", "data", "--set", "process.λ2=1"), "did you mean 'noise_anisotropy'?"),
         (("train", "ve", "--data", "data", "--set", "network=smal"), "unknown 'smal'; did you mean 'small'?"),
         (("train", "ve", "--data", "data", "--set", "network=qqq"), ", or MODULE:CLASS of your own"),
-        (("train", "ve", "--data", "data", "--images", "1e5"), "'--images': expected a whole number, such as 100000"),
+        (("train", "ve", "--data", "data", "--images", "1e5"), "'--images': got '1e5', expected a whole number"),
         (("forward", "--set", "α1=3"), "unknown key 'α1'; did you mean 'diffusivity'?"),
         (("forward", "--set", "qqq=3"), "condition, sigma_min, sigma_max, smoothing, sigma_end"),
         (("train", "qqq"), "valid: cifar10"),

@@ -158,8 +158,11 @@ def test_a_process_that_was_not_timed_is_named(prepared, tmp_path):
     stranger = speeds.of(config_of(parse_run("heat:network.nf=16")))
     assert stranger.training == second.training
     assert not stranger.timed_process
-    found = cost(study_of(prepared), tmp_path, "ve", "heat")
-    found = replace(found, lines=[replace(line, timed_process=True) for line in found.lines])  # also when busy
+    study, now[0] = study_of(prepared), 0.0
+    runs = [parse_run(name) for name in ("ve", "heat")]
+    rounds = sweep_rounds(study, runs, [config_of(run) for run in runs], tmp_path, None)
+    unhurried = Speeds(torch.device("cpu"), clock=lambda: 0.0)
+    found = forecast(study, rounds, unhurried, MEASURING, 0)
     assert not any("not timed" in line for line in found.summary())
     found = replace(found, lines=[found.lines[0], replace(found.lines[1], timed_process=False)])
     assert "forward process not timed, counted as that of another run: heat" in found.summary()

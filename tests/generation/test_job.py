@@ -258,7 +258,7 @@ def test_samples_of_an_earlier_checkpoint_are_refused_without_its_hashes(runs, t
     generator.origin = replace(generator.origin, model="another")
     with pytest.raises(ValueError) as refused:
         write_samples(generator, range(2), tmp_path / "out", SamplingConfig(steps=3))
-    assert str(refused.value).endswith("made by another model, or an earlier checkpoint of it; choose another --out")
+    assert str(refused.value).endswith("made with another model or another checkpoint; choose another --out")
 
 
 @pytest.mark.filterwarnings("ignore:most pixels:UserWarning")  # six evaluations are few
@@ -298,7 +298,7 @@ def test_a_malformed_protocol_is_one_line(generator, tmp_path, text, says):
 
 def test_another_checkpoint_is_refused(generator, runs, tmp_path):
     write_samples(generator, range(3), tmp_path / "out", SamplingConfig(steps=12))
-    with pytest.raises(ValueError, match="made by another model, or an earlier checkpoint of it"):
+    with pytest.raises(ValueError, match="made with another model or another checkpoint"):
         write_samples(
             anisodiff.load(runs("anisotropic"), "cpu"), range(3), tmp_path / "out", SamplingConfig(steps=12)
         )

@@ -54,6 +54,14 @@ def test_continuing_is_bitwise_equal_to_never_having_stopped(dataset, tmp_path):
     assert weights[0] == weights[1]
 
 
+def test_what_a_killed_run_left_does_not_stop_the_next(dataset, tmp_path):
+    (tmp_path / "run").mkdir()
+    for name in (".config.json", ".diffusion_pytorch_model.safetensors"):  # killed as it wrote them
+        (tmp_path / "run" / name).write_bytes(b"{")
+    assert train_autoencoder(dataset, tmp_path / "run", tiny(images=8), device=CPU).finished
+    assert not list((tmp_path / "run").glob(".*on*"))
+
+
 def test_another_autoencoder_in_the_folder_is_refused(dataset, tmp_path):
     train_autoencoder(dataset, tmp_path / "run", tiny(images=8), device=CPU)
     with pytest.raises(ValueError, match="holds an autoencoder of another beta; choose another folder"):

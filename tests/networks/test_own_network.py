@@ -65,7 +65,7 @@ def test_another_architecture_with_equal_arguments_is_refused(dataset, tmp_path)
     train(tiny(network="toy", images=8), dataset, tmp_path / "run", track=())
     with pytest.raises(ValueError, match=r"network\.name was 'toy', now 'other'"):
         train(tiny(network="other", images=12), dataset, tmp_path / "run", track=())
-    with pytest.raises(ValueError, match=r"its network is another one \(name "):
+    with pytest.raises(ValueError, match=r"its network differs: name is "):
         train(tiny(network="other"), dataset, tmp_path / "new", start=tmp_path / "run", track=())
 
 

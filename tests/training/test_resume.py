@@ -305,7 +305,7 @@ def test_a_refused_start_writes_nothing_beside_the_images(calm, dataset, tmp_pat
     shutil.copytree(dataset.path, tmp_path / "data", ignore=shutil.ignore_patterns("verified.json"))
     images = open_dataset(tmp_path / "data")
     other = tiny(network={**tiny().network, "blocks": 2})
-    with pytest.raises(ValueError, match="its network is another one"):
+    with pytest.raises(ValueError, match="its network differs: "):
         train(other, images, tmp_path / "run", start=calm, track=())
     assert not (tmp_path / "data" / "verified.json").exists()
     train(tiny(images=0), images, tmp_path / "run", start=calm, track=())

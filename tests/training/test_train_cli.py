@@ -41,7 +41,7 @@ def test_own_images_are_trained_on_with_the_network_of_the_start(train_command, 
     assert "picked for 12 images on cpu: 32×32, process anisotropic-gentle, network tiny, " in told.output
     assert "starting from the weights of cifar10-tiny, after 6400000 images" in told.output
     told = train_command(*words, "other", settings=[*few, "network.name=small"])
-    assert "cannot start from cifar10-tiny: its network is another one (image_size 32, here 16" in str(told.exception)
+    assert "its network differs: image_size is 32 there and 16 here" in str(told.exception)
     assert not (tmp_path / "other" / "data").exists()  # refused before the images are prepared
 
 

@@ -297,7 +297,7 @@ def test_the_first_line_names_the_folder_that_is_continued(train_command, tmp_pa
     for more, says in (  # a refusal is the only line
         (("train", "ve", *words[2:]), "run holds a run of heat, not of ve; choose another folder"),
         ((*words, "--set", "lr=0.5"), "run holds another run: lr was 0.0004, now 0.5; choose another folder"),
-        ((*words, "--data", "others"), "go on with it"),
+        ((*words, "--data", "others"), "to continue the run"),
         ((*words, "--data", "set"), "run holds a run on other images (folder photos, 12 files); choose another"),
     ):
         told = train_command(*more, settings=TINY)

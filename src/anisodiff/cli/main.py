@@ -16,8 +16,7 @@ from anisodiff.notation import nearest
 from anisodiff.runtime.errors import in_one_line
 from anisodiff.version import __version__
 
-_NO_WHOLE_NUMBER = re.compile(r"(Input should be a valid integer|'.*' is not a valid integer).*", re.DOTALL)
-_WHOLE_NUMBER = "expected a whole number, such as 100000"
+_NO_WHOLE_NUMBER = re.compile(r"Input should be a valid integer|'(?P<given>[^']*)' is not a valid integer")
 UsageError: Any = typer.BadParameter.__base__  # of the click that typer uses, its own or the installed one
 
 
@@ -124,6 +123,15 @@ def _unknown_option(error: Any) -> str:
     return f"unknown option {given!r}; {remedy}"
 
 
+def _no_whole_number(error: Any) -> str | None:
+    """A line for a value that is no integer, whether pydantic or click found it."""
+    found = _NO_WHOLE_NUMBER.search(text := error.format_message())
+    if found is None:
+        return None
+    given = found["given"] or error.__cause__.errors()[0]["input"]
+    return f"{text[: found.start()]}got {given!r}, expected a whole number"
+
+
 def _letters(word: str) -> str:
     return word.replace("-", "").replace("_", "").lower()
 
@@ -140,7 +148,7 @@ def run() -> None:
         with in_one_line():
             sys.exit(app(prog_name="anisodiff", standalone_mode=False))
     except UsageError as error:  # an option that does not exist, a value out of its range
-        text = _unknown_option(error) or _NO_WHOLE_NUMBER.sub(_WHOLE_NUMBER, error.format_message())
+        text = _unknown_option(error) or _no_whole_number(error) or error.format_message()
         if type(error).__name__ == "NoArgsIsHelpError":  # the message is the help
             print(text, file=sys.stderr)
         elif text:

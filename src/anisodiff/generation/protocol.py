@@ -98,4 +98,4 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     free = MAY_CHANGE if grown else tuple(key for key in MAY_CHANGE if key != "seeds")
     found = records.differences(old, new, may_change=(*free, *_OF_MODEL))
     other_model = any(old.get(key) != new.get(key) for key in _OF_MODEL)
-    return ["made by another model, or an earlier checkpoint of it"] * other_model + found
+    return ["made with another model or another checkpoint"] * other_model + found

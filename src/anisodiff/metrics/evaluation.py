@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Unpack
 
@@ -152,6 +153,7 @@ def evaluate(
     if isinstance(samples, str | Path) and is_model(Path(samples)):
         own = context.distributed  # of several processes each has its device
         samples = load(samples, "auto" if own is None else own.device, say=say)
+    generated = isinstance(samples, Generator)
     if isinstance(samples, Generator):
         if generation is not None:
             raise ValueError("generation: it is known of a model; leave it out")
@@ -198,9 +200,13 @@ def evaluate(
         leave_out("is", "Inception score", f"{network.name} has no logits (it needs a classifier)")
         named = tuple(m for m in named if m != "is")
 
-    keep = settings.inspected if search else 0  # the samples first: what is wrong with them shows at once
-    ours = image_statistics(measured, network, settings=settings, keep=keep, context=context)
-    theirs = _statistics(expected, "reference", network, settings, context)
+    keep = settings.inspected if search else 0
+    of_samples = partial(image_statistics, measured, network, settings=settings, keep=keep, context=context)
+    of_reference = partial(_statistics, expected, "reference", network, settings, context)
+    if generated:  # a reference that cannot be read is refused before hours of sampling
+        theirs, ours = of_reference(), of_samples()
+    else:  # what is wrong with the samples shows at once
+        ours, theirs = of_samples(), of_reference()
     held = None if others is None else _statistics(others, "held-out", network, settings, context)
     if measured.skipped and generation.sources is not None:
         say(f"recovery of sources is not measured: {counted(len(measured.skipped), 'sample')} cannot be decoded")

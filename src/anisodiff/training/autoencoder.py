@@ -211,5 +211,6 @@ class _Run:
         config = {"_class_name": "AutoencoderKL", **{k: v for k, v in self.network.config.items() if k[0] != "_"}}
         for name, write in ((WEIGHTS, put_tensors), (CONFIG, put_json)):
             hidden = self.output / f".{name}"
+            hidden.unlink(missing_ok=True)  # of a run that was killed here
             write(hidden, self.average if name == WEIGHTS else config)
             hidden.replace(self.output / name)

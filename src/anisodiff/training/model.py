@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -238,13 +238,23 @@ def check_tensors(plan: Plan, weights: Mapping[str, Tensor], where: Path) -> Non
             )
 
 
+def _plan_of(saved: Checkpoint) -> Plan:
+    """The plan of a checkpoint, with the process it was trained with, where a preset has other parameters today."""
+    config = TrainConfig.from_dict(saved.meta["config"])
+    trained, plan = saved.meta["process"], Plan.of(config)
+    if differences(trained, plan.process.identity()):
+        keys = {key: value for key, value in trained.items() if key != "kind"}
+        plan = Plan.of(replace(config, process={**config.process, **keys}))
+    if different := differences(trained, plan.process.identity()):
+        raise ValueError(f"{saved.path} was trained with another process than its config describes: {different[0]}")
+    return plan
+
+
 def load_model(path: str | Path | Checkpoint, device: torch.device | str = "cpu") -> Trained:
     """The model of a run's newest checkpoint, or of a checkpoint (also of one without state, in half precision)."""
     saved = path if isinstance(path, Checkpoint) else find(path)
     where = torch.device(device)
-    plan = Plan.of(TrainConfig.from_dict(saved.meta["config"]))
-    if different := differences(saved.meta["process"], plan.process.identity()):
-        raise ValueError(f"{saved.path} was trained with another process than its config means now: {different[0]}")
+    plan = _plan_of(saved)
     tensors = saved.tensors("model")
     weights = stripped(tensors, "network.")
     check_tensors(plan, weights, saved.path)

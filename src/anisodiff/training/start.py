@@ -113,12 +113,14 @@ def _require_same_network(path: str | Path, saved: Mapping[str, Any], new: Mappi
     added = old.get("classes", 0) == 0 < new.get("classes", 0) and plan.network.name == NCSNPP
     free = ("dropout", *(["out_channels"] if more else []), *(["classes"] if added else []))
     if 2 * outputs == before:
+        remedy = "set learns=score_and_drift" if plan.process.learns_drift else "start from a model that learns one"
         raise ValueError(
-            f"cannot start from {path}: its network has two outputs a channel, got one; where the drift is learned "
-            "set learns=score_and_drift"
+            f"cannot start from {path}: its network has two outputs a channel, the score and the drift, and this run "
+            f"learns one; {remedy}"
         )
     different = [key for key in new if key not in free and old.get(key) != new[key]]
     if different:
-        each = "; ".join(f"{key} {old.get(key)!r}, here {new[key]!r}" for key in different)
-        raise ValueError(f"cannot start from {path}: its network is another one ({each})")
+        each = "; ".join(f"{key} is {old.get(key)!r} there and {new[key]!r} here" for key in different)
+        remedy = "; prepare the images in that size" if different == ["image_size"] else ""
+        raise ValueError(f"cannot start from {path}: its network differs: {each}{remedy}")
     return more or added
