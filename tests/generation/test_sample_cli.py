@@ -203,6 +203,7 @@ def test_two_processes_write_the_same_files_as_one(runs, tmp_path, monkeypatch, 
 def test_a_folder_in_use_ends_both_of_two_processes(runs, tmp_path, monkeypatch, capfd):
     """Only rank 0 asks for the lock; the other must not wait for it."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")  # accelerate warns where it is unset
     words = ["anisodiff", "sample", str(runs("heat")), "--n", "4", "--steps", "4", *CPU, "--out", "out"]
 
     def work(rank: int) -> None:
