@@ -9,14 +9,15 @@ import torch
 from torch import nn
 
 import anisodiff
+from anisodiff import registry
 from anisodiff.data import prepare
 from anisodiff.generation import SamplingConfig
 from anisodiff.generation.reverse import START, keys_of, parse_seeds, write_seeds
 from anisodiff.io.grids import to_pixels
 from anisodiff.noise import KeyedNoise
 from anisodiff.priors import GaussianPrior
-from anisodiff.training import Hooks, find, train
-from anisodiff.training.model import load_model
+from anisodiff.training import Hooks, TrainConfig, find, train
+from anisodiff.training.model import as_trained, load_model
 from anisodiff.training.preview import fit_prior
 from anisodiff.training.slim import slim
 from tests.training.conftest import pixels, tiny
@@ -247,6 +248,11 @@ def test_a_model_has_the_process_it_was_trained_with(runs):
     loaded = load_model(replace(saved, meta={**saved.meta, "process": other})).plan
     assert loaded.process.identity() == other
     assert loaded.config.process == {"preset": "heat", **other}
+    fixed = TrainConfig(process={"preset": "flow-matching-uniform"})  # its density belongs to its name
+    trained = registry.process("flow-matching-uniform", 32, sigma_min=0.125).identity()
+    assert trained["density"] == "uniform"
+    kept = as_trained(fixed, {"process": trained, "config": fixed.to_dict()})
+    assert kept.process == {"preset": "flow-matching-uniform", "sigma_min": 0.125}
     foreign = {"kind": "flow-matching", "T": 1.0}
     with pytest.raises(ValueError, match="was trained with another process than its config describes: "):
         load_model(replace(saved, meta={**saved.meta, "process": foreign}))

@@ -40,9 +40,15 @@ def test_own_images_are_trained_on_with_the_network_of_the_start(train_command, 
     assert told.exit_code == 0, told.output
     assert "picked for 12 images on cpu: 32×32, process anisotropic-gentle, network tiny, " in told.output
     assert "starting from the weights of cifar10-tiny, after 6400000 images" in told.output
-    told = train_command(*words, "other", settings=[*few, "network.name=small"])
-    assert "its network differs: image_size is 32 there and 16 here" in str(told.exception)
-    assert not (tmp_path / "other" / "data").exists()  # refused before the images are prepared
+    for changes, reason in (
+        (["network.name=small"], "its images are 32 pixels wide, these 16; set size=32, or prepare them in that size"),
+        (["network.nf=16"], "its network differs: "),
+        (["process.preset=flow-matching"], "does not predict what that of flow-matching predicts"),
+    ):
+        for dry in ([], ["--dry-run"]):  # a dry run refuses what the command refuses, in the same words
+            told = train_command(*words, "other", *dry, settings=[*few, *changes])
+            assert reason in str(told.exception), (changes, dry, told.output)
+            assert not (tmp_path / "other" / "data").exists()  # before the images are prepared
 
 
 def test_dry_run_without_data_writes_nothing(train_command, tmp_path):

@@ -19,7 +19,7 @@ from anisodiff.runtime.progress import StageProgress
 from anisodiff.training.config import TrainConfig, scaled
 from anisodiff.training.hooks import TrainingOutcome
 from anisodiff.training.loop import train
-from anisodiff.training.model import Plan
+from anisodiff.training.model import Plan, as_trained
 from anisodiff.training.picking import Machine, for_dataset, for_images, for_source
 from anisodiff.training.preview import showing
 from anisodiff.training.recipes import recipe
@@ -111,6 +111,8 @@ def _described(run: RunDescription, request: Request) -> Job:
         run = replace(run, data=_path(request), heldout=None)
     elif run.data is not None and not run.data.exists():
         raise ValueError(f"the images of {where} are not at {run.data}: {remedy}")
+    if request.begun and (saved := described(request.output)) is not None:
+        run = replace(run, config=as_trained(run.config, saved))
     config, start, holdout = _changed(run.config, request), request.start or run.start, request.holdout or run.holdout
     run, request = replace(run, config=config, start=start, holdout=holdout), replace(request, holdout=holdout)
     Plan.of(config)  # contradictions show before hours of preparing
@@ -165,7 +167,7 @@ def _picked(request: Request) -> Job:
     opened = _opened(data, request, labels=changes.get("classes") not in (None, "none", []))
     if request.start is not None and not request.start.is_file() and not {"network", "network.name"} & set(changes):
         held = ("size", "channels") if isinstance(opened, Dataset) else ()  # it keeps them
-        changes = {**{k: v for k, v in network_keys(request.start).items() if k not in held}, **changes}
+        changes = {**{k: v for k, v in network_keys(request.start, process).items() if k not in held}, **changes}
     if isinstance(opened, Dataset):
         config, words = for_dataset(opened, machine, process, changes)
     else:
@@ -204,15 +206,15 @@ def _opened(data: Path | Source, request: Request, name: str = "", *, labels: bo
 
 def _prepared(run: RunDescription, images: Dataset | Source, request: Request) -> Job:
     """Prepare the images of a source in the folder of the run, but for a dry run; those held out in another."""
+    config, data = run.config, run.data
+    if run.start is not None and not request.begun and not config.asks_classes:
+        check_start(run.start, Plan.of(config))
     if isinstance(images, Dataset):
         return Job(run, images)
-    config, data = run.config, run.data
     if request.dry:
         return Job(run, open_dataset(data) if data is not None and is_dataset(data) else None, images)
     if config.latent:
         find_autoencoder(config)  # before hours of preparing
-    if run.start is not None and not request.begun and not config.asks_classes:
-        check_start(run.start, Plan.of(config))
     if request.holdout is None and data is not None:
         _describe_new(request, run)
     tick = partial(request.tell, "preparing the images")

@@ -238,14 +238,25 @@ def check_tensors(plan: Plan, weights: Mapping[str, Tensor], where: Path) -> Non
             )
 
 
+def as_trained(config: TrainConfig, saved: Mapping[str, Any]) -> TrainConfig:
+    """The config with the process that a run was trained with, where its preset has other parameters today.
+
+    ``saved`` is the run's config.json. A config whose keys of the process differ from the run's is left as it is.
+    """
+    trained = saved["process"]
+    if dict(saved["config"]["process"]) != dict(config.process):
+        return config
+    if not differences(trained, process_of(config).identity()):
+        return config
+    valid = registry.process_keys(str(config.process["preset"]))
+    keys = {key: value for key, value in trained.items() if key in valid}
+    return replace(config, process={**config.process, **keys})
+
+
 def _plan_of(saved: Checkpoint) -> Plan:
-    """The plan of a checkpoint, with the process it was trained with, where a preset has other parameters today."""
-    config = TrainConfig.from_dict(saved.meta["config"])
-    trained, plan = saved.meta["process"], Plan.of(config)
-    if differences(trained, plan.process.identity()):
-        keys = {key: value for key, value in trained.items() if key != "kind"}
-        plan = Plan.of(replace(config, process={**config.process, **keys}))
-    if different := differences(trained, plan.process.identity()):
+    """The plan of a checkpoint, with the process it was trained with."""
+    plan = Plan.of(as_trained(TrainConfig.from_dict(saved.meta["config"]), saved.meta))
+    if different := differences(saved.meta["process"], plan.process.identity()):
         raise ValueError(f"{saved.path} was trained with another process than its config describes: {different[0]}")
     return plan
 

@@ -11,6 +11,7 @@ from anisodiff.io.checkpoint import find
 from anisodiff.networks import NCSNppConfig, load_score_sde
 from anisodiff.networks.ncsnpp import NAME as NCSNPP
 from anisodiff.networks.published import widened
+from anisodiff.registry import TRAINED, model_of
 from anisodiff.statistics import SpectralStatistics
 from anisodiff.training.model import Plan, load_model, stripped
 from anisodiff.training.setup import completed_network, describe
@@ -44,13 +45,17 @@ def check_start(path: str | Path, plan: Plan) -> None:
     if Path(path).is_file():
         _from_published(Path(path), plan)
     else:
-        _require_same_network(path, find(path).meta["network"], describe(plan, None)["network"], plan)
+        saved = find(path).meta
+        _require_same_model(path, saved, str(plan.config.process["preset"]))
+        _require_same_network(path, saved["network"], describe(plan, None)["network"], plan)
 
 
-def network_keys(path: str | Path) -> dict[str, Any]:
-    """The keys of a config that a run needs to continue with the network of a run or a checkpoint."""
-    config, keys = find(path).meta["config"], ("size", "channels", "network", "parameterization", "channel_pca")
-    return {key: config[key] for key in keys if key in config}
+def network_keys(path: str | Path, process: str) -> dict[str, Any]:
+    """The keys of a config that a run of ``process`` needs to continue with the network of a run or a checkpoint."""
+    saved = find(path).meta
+    _require_same_model(path, saved, process)
+    keys = ("size", "channels", "network", "parameterization", "channel_pca")
+    return {key: saved["config"][key] for key in keys if key in saved["config"]}
 
 
 def _from_published(path: Path, plan: Plan) -> InitialWeights:
@@ -79,6 +84,7 @@ def _ncsnpp_config(plan: Plan, path: str | Path) -> NCSNppConfig:
 
 def _from_run(path: str | Path, plan: Plan, about: Mapping[str, Any]) -> InitialWeights:
     saved = find(path)
+    _require_same_model(path, saved.meta, str(plan.config.process["preset"]))
     begun = load_model(saved)
     widens = _require_same_network(path, begun.meta["network"], about["network"], plan)
     ours, theirs = plan.config, begun.plan.config
@@ -105,6 +111,17 @@ def _from_run(path: str | Path, plan: Plan, about: Mapping[str, Any]) -> Initial
     )
 
 
+def _require_same_model(path: str | Path, saved: Mapping[str, Any], process: str) -> None:
+    """Refuse a network that was trained to predict something else than ``process`` needs."""
+    before = saved["config"]["process"]
+    trained = str(before.get("preset") if isinstance(before, Mapping) else before)
+    if process in TRAINED and trained in TRAINED and model_of(trained) is not model_of(process):
+        raise ValueError(
+            f"cannot start from {path}: it was trained with {trained}, whose network does not predict what that of "
+            f"{process} predicts"
+        )
+
+
 def _require_same_network(path: str | Path, saved: Mapping[str, Any], new: Mapping[str, Any], plan: Plan) -> bool:
     """Refuse another network; whether the new one has more outputs, or classes, that the old one lacks."""
     old = completed_network(saved)
@@ -115,12 +132,17 @@ def _require_same_network(path: str | Path, saved: Mapping[str, Any], new: Mappi
     if 2 * outputs == before:
         remedy = "set learns=score_and_drift" if plan.process.learns_drift else "start from a model that learns one"
         raise ValueError(
-            f"cannot start from {path}: its network has two outputs a channel, the score and the drift, and this run "
+            f"cannot start from {path}: its network has two outputs per channel, the score and the drift, and this run "
             f"learns one; {remedy}"
         )
     different = [key for key in new if key not in free and old.get(key) != new[key]]
+    if "image_size" in different and "image_size" in old:
+        sides = old["image_size"], new["image_size"]
+        raise ValueError(
+            f"cannot start from {path}: its images are {sides[0]} pixels wide, these {sides[1]}; set size={sides[0]}, "
+            "or prepare them in that size"
+        )
     if different:
         each = "; ".join(f"{key} is {old.get(key)!r} there and {new[key]!r} here" for key in different)
-        remedy = "; prepare the images in that size" if different == ["image_size"] else ""
-        raise ValueError(f"cannot start from {path}: its network differs: {each}{remedy}")
+        raise ValueError(f"cannot start from {path}: its network differs: {each}")
     return more or added
