@@ -4,8 +4,8 @@
     python benchmarks/starts.py repeats SAMPLES --train TRAIN --out OUT --inception FILE
 
 `starts`: MODEL (of `ve`) samples from states at σ = 0.87, 2, 5 and 50 that were made from training images, from test
-images, and from the Gaussian of such states: train − test is leakage, test − Gaussian is honest help; `recovery` is
-the share of samples whose own source is the nearest, in pixels, of --gallery images (chance: one of them).
+images, and from the Gaussian of such states: train − test is leakage, test − Gaussian is a legitimate gain;
+`recovery` is the share of samples whose own source is the nearest, in pixels, of --gallery images (chance: 1/gallery).
 
 `repeats`: the first R-th of the samples, once and R times over: what the metrics say of fewer samples than counted.
 Where samples have the distribution and the number of the reference, both have coverage 1 − (R/(R+1))^k with k
@@ -72,11 +72,10 @@ def features_of(options: argparse.Namespace) -> FeatureNetwork:
     return inception(options.inception, device=pick_device(options.device))
 
 
-def recovery(samples: Tensor, gallery: Tensor) -> dict[str, float]:
+def recovery(samples: Tensor, gallery: Tensor) -> float:
     """How often image j of the gallery is the nearest to sample j."""
     pixels = [to_bytes(x).flatten(1).double() for x in (samples, gallery)]
-    found = source_recovery(*pixels, torch.arange(len(samples)))
-    return {"recovery": found.rate, "gallery": len(gallery)}
+    return source_recovery(*pixels, torch.arange(len(samples))).rate
 
 
 def measure(samples: Tensor, reference: Any, options: argparse.Namespace) -> dict[str, float]:
@@ -87,7 +86,8 @@ def measure(samples: Tensor, reference: Any, options: argparse.Namespace) -> dic
 
 def starts(options: argparse.Namespace) -> None:
     generator = anisodiff.load(options.model, options.device)
-    galleries = {"train": pictures(options.train, options.gallery), "test": pictures(options.test, options.gallery)}
+    most = max(options.n, options.gallery)
+    galleries = {"train": pictures(options.train, most), "test": pictures(options.test, most)}
     sets = {kind: images[: options.n] for kind, images in galleries.items()}
     sets["gaussian"] = sets["train"]
     reference = image_set(to_bytes(pictures(options.train, options.reference)), name="training images")
@@ -95,15 +95,21 @@ def starts(options: argparse.Namespace) -> None:
         t = time_of(generator, sigma)
         for kind, images in sets.items():
             path = options.out / f"start-{sigma:g}-{kind}.json"
+            facts = {"sigma": sigma, "t": t, "start": kind, "samples": len(images), "steps": options.steps}
+            facts |= {"sampler": options.sampler, "reference": reference.count}
+            facts |= {"gallery": len(galleries[kind][: options.gallery])} if kind in galleries else {}
             if path.is_file():
+                held = json.loads(path.read_text())
+                if other := [f"{key} {held.get(key)}" for key, value in facts.items() if held.get(key) != value]:
+                    raise SystemExit(f"{path} was made with {', '.join(other)}; choose another --out")
                 continue
             begin = states(generator, kind, images, t)
             made = generator.reverse(
                 begin, t, seeds=range(len(begin)), steps=options.steps, sampler=options.sampler
             ).as_subclass(Tensor)
-            facts = {"sigma": sigma, "t": t, "start": kind, "samples": len(begin), "steps": options.steps}
-            facts |= {"sampler": options.sampler, "reference": reference.count}
-            facts |= recovery(made, galleries[kind]) if kind in galleries else {}
+            if kind in galleries:
+                searched = min(len(made), options.gallery)
+                facts["recovery"] = recovery(made[:searched], galleries[kind][: options.gallery])
             write_json(path, {**facts, **measure(to_bytes(made), reference, options)})
             print(f"wrote {path}", flush=True)
 

@@ -324,6 +324,8 @@ def test_without_a_feature_network_pixels_are_compared(command, tmp_path):
     assert "sliced_wasserstein, spectrum_error, edges over NFE" in page
     assert "no feature network" in page
     assert "FID" not in page + said
+    told = " ".join(command(*words[:-2], "--network", "colors:means")[2].split())
+    assert "out holds another study: compared_by was 'pixels', now 'features'" in told
     narrow = write_page(tmp_path / "out", read_study(tmp_path / "out", "comparison")).narrow[0]
     assert narrow[4:] == [*each[0].split(" | ")[:3], *each[1].split(" | ")[:3], "nfe", "sampling, ms/image"]
     for row in rows(tmp_path / "out"):

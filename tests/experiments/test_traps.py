@@ -46,7 +46,10 @@ def test_what_would_fail_after_training_is_said_before(command, tmp_path):
         none = command("compare", "ve", *SHORT, "--network", "none", *more)
         refused(none, "--track and --edit measure FID, which needs a feature network: got --network none")
     none = command("sweep", "ve", "--grid", "lr=1e-3,1e-4", *SHORT, "--network", "none")
-    refused(none, "--metric fid needs a feature network, got --network none; choose edges or spectrum_error")
+    refused(
+        none,
+        "--metric fid needs a feature network, got --network none; choose sliced_wasserstein, spectrum_error or ",
+    )
     refused(command("compare", "ve", "heat:from=nowhere", *SHORT), "heat:from=nowhere': no such folder: nowhere")
     refused(command("compare", "ve", *SHORT, "--edit", "photo0.png", out=tmp_path / "edits"), "edit: got one picture")
     words = ("compare", "ve", "cifar10-tiny", *SHORT)  # the shipped model, of another size

@@ -41,7 +41,10 @@ def test_own_images_are_trained_on_with_the_network_of_the_start(train_command, 
     assert "picked for 12 images on cpu: 32×32, process anisotropic-gentle, network tiny, " in told.output
     assert "starting from the weights of cifar10-tiny, after 6400000 images" in told.output
     for changes, reason in (
-        (["network.name=small"], "its images are 32 pixels wide, these 16; set size=32, or prepare them in that size"),
+        (
+            ["network.name=small"],
+            "its images are 32 pixels wide, these 16; set size=32, or prepare them in that size",
+        ),
         (["network.nf=16"], "its network differs: "),
         (["process.preset=flow-matching"], "does not predict what that of flow-matching predicts"),
     ):

@@ -52,7 +52,6 @@ BATCH = typer.Option(None, "--batch", min=1, help="Set the batch size of samplin
 COMPILE = typer.Option(False, "--compile/--no-compile", help="Compile networks of your own for sampling (CUDA).")
 
 _ASSUMED = 50_000
-_NEEDED = ("fid",)  # unless there is to be no feature network, one that is missing is an error
 _PARTIAL = re.compile(r"--(?:for|only|stage)(?P<value>=.*)?")  # they change how much one call does, not the results
 
 
@@ -199,7 +198,10 @@ def opened(
         for entry in entries:
             if points is not None:
                 described[entry.place.name]["point"] = points[entry.run.name]
-        known = {**settings.fixed(), "data": dataset.fingerprint[:16] or None, **(fixed or {})}
+        known = {
+            **settings.fixed(), "data": dataset.fingerprint[:16] or None,
+            "compared_by": experiments.compared_by(options.network.name), **(fixed or {}),
+        }  # fmt: skip
 
         def hold(more: Mapping[str, Any]) -> None:
             experiments.open_study(options.out, kind, {**known, **more}, described, command=command(), dry=dry)
@@ -231,7 +233,7 @@ def _study(
 
     @lru_cache(maxsize=1)
     def evaluator() -> "Evaluator":
-        network = network_for(_NEEDED, options.network, device=where, say=say)
+        network = network_for(("fid",), options.network, device=where, say=say)
         text, context = options.reference or str(dataset.path), Context(say=say, progress=progress)
         found = open_reference(
             text, fit=fit_like(dataset.meta, dataset.size, dataset.channels), network=network, context=context
@@ -283,7 +285,7 @@ def _timed_network(options: StudyOptions, device: "torch.device") -> "FeatureNet
     for name in ("inception", "dinov2"):
         if name in options.network.name:
             return name
-    return network_for(_NEEDED, options.network, device=device, say=lambda _: None)
+    return network_for(("fid",), options.network, device=device, say=lambda _: None)
 
 
 def _reference_size(held: OpenStudy, options: StudyOptions) -> int:

@@ -54,11 +54,11 @@ def sweep(
     """  # noqa: E501
     from anisodiff import experiments
 
-    experiments.check_metric(metric, network)
     if not name and dry_run:
         raise ValueError("--dry-run: name the run to sweep over, such as ve")
-    if not name:
-        held = experiments.read_study(out, "sweep")
+    held = experiments.read_study(out, "sweep") if not name else None
+    experiments.check_metric(metric, held["fixed"].get("compared_by") if held else experiments.compared_by(network))
+    if held is not None:
         page = experiments.write_sweep(out, held, held["fixed"]["rounds"], held["fixed"]["prior"], metric)
         study.print_result(page, [], as_json)
         return

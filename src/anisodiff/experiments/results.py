@@ -183,9 +183,14 @@ def over_images(rows: Sequence[Row], prior: str) -> dict[str, dict[int, Number]]
     return {name: dict(sorted(points.items())) for name, points in found.items()}
 
 
-def of_pixels(rows: Sequence[Row]) -> bool:
+def compared_by(network: str) -> str:
+    """What the runs of a study are compared by, given the name of its feature network."""
+    return "pixels" if network == "none" else "features"
+
+
+def of_pixels(study: Mapping[str, Any]) -> bool:
     """Whether a study has no feature network: `OF_PIXELS` take the place of FID."""
-    return any(row.metric(f"{prior}-{steps}", OF_PIXELS[0]) for row in rows for prior, steps in row.columns)
+    return bool(study["fixed"].get("compared_by") == compared_by("none"))
 
 
 def best(numbers: Sequence[Number | None]) -> Number | None:

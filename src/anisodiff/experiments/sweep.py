@@ -34,13 +34,15 @@ def parse_axis(text: str) -> tuple[str, tuple[str, ...]]:
     return key.strip(), tuple(values)
 
 
-def check_metric(name: str, network: str) -> None:
-    """Refuse a metric that is not measured, with a feature network or with ``none``."""
-    if name not in METRICS:
+def check_metric(name: str, by: str) -> None:
+    """Refuse a metric that is not measured where runs are compared ``by`` features, or by pixels."""
+    if name not in (*METRICS, *OF_PIXELS):
         raise ValueError(f"unknown --metric {name!r}; {notation.nearest(name, METRICS)}")
-    if network == "none" and name not in OF_PIXELS:
-        fitting = notation.alternatives(metric for metric in METRICS if metric in OF_PIXELS)
+    if by == "pixels" and name not in OF_PIXELS:
+        fitting = notation.alternatives(OF_PIXELS)
         raise ValueError(f"--metric {name} needs a feature network, got --network none; choose {fitting}")
+    if by == "features" and name not in METRICS:
+        raise ValueError(f"--metric {name} is measured with --network none alone")
 
 
 def points(base: str, axes: Sequence[tuple[str, tuple[str, ...]]]) -> list[tuple[Run, dict[str, str]]]:

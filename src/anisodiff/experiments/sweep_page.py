@@ -7,7 +7,18 @@ from typing import Any
 import numpy as np
 
 from anisodiff.experiments.plots import tidy
-from anisodiff.experiments.results import HIGHER, METRICS, Number, Row, Summary, best, cell, text
+from anisodiff.experiments.results import (
+    HIGHER,
+    METRICS,
+    OF_PIXELS,
+    Number,
+    Row,
+    Summary,
+    best,
+    cell,
+    of_pixels,
+    text,
+)
 from anisodiff.experiments.sweep import ranked
 from anisodiff.io.atomic import replacing
 from anisodiff.io.figures import canvas, save_figure
@@ -22,7 +33,10 @@ def write_sweep(out: Path, held: Mapping[str, Any], rounds: Sequence[str], prior
     """Write results/sweep.md, sweep.json and figures/sweep.png from the results so far."""
     found = ranked(out, held, rounds, prior, metric)
     keys = list(found[0][2])
-    shown = [metric, *(name for name in METRICS if name != metric and name != "fid_infinity")]
+    shown = [
+        metric,
+        *(name for name in (OF_PIXELS if of_pixels(held) else METRICS) if name not in (metric, "fid_infinity")),
+    ]
     columns = {row.name: row.deciding(prior) for row, _, _ in found}
     numbers = {row.name: [row.metric(columns[row.name], name) for name in shown] for row, _, _ in found}
     halved = len(rounds) > 1

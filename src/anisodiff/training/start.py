@@ -132,15 +132,15 @@ def _require_same_network(path: str | Path, saved: Mapping[str, Any], new: Mappi
     if 2 * outputs == before:
         remedy = "set learns=score_and_drift" if plan.process.learns_drift else "start from a model that learns one"
         raise ValueError(
-            f"cannot start from {path}: its network has two outputs per channel, the score and the drift, and this run "
-            f"learns one; {remedy}"
+            f"cannot start from {path}: its network has two outputs per channel, the score and the drift, and this "
+            f"run learns one; {remedy}"
         )
     different = [key for key in new if key not in free and old.get(key) != new[key]]
     if "image_size" in different and "image_size" in old:
         sides = old["image_size"], new["image_size"]
         raise ValueError(
-            f"cannot start from {path}: its images are {sides[0]} pixels wide, these {sides[1]}; set size={sides[0]}, "
-            "or prepare them in that size"
+            f"cannot start from {path}: its images are {sides[0]} pixels wide, these {sides[1]}; set "
+            f"size={sides[0]}, or prepare them in that size"
         )
     if different:
         each = "; ".join(f"{key} is {old.get(key)!r} there and {new[key]!r} here" for key in different)
