@@ -21,6 +21,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -36,6 +37,8 @@ _MULTIPLE = 10.0
 """Of chance: the identification rate that means dependence."""
 _PERMUTATIONS = 19
 """Of the permutation test of the mutual information: its level is 1/20."""
+_COARSE = 0.25
+"""A detection limit of the SNR above which significant information leaves the conclusion open."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +55,9 @@ class Diagnosis:
     """I(U_0; U_T), at most, in bits per image."""
     information_by_chance: float
     """The largest of 19 such estimates with images and terminal states paired at random: a larger ``information`` is
-    distinguishable from 0 at the 5 % level."""
+    distinguishable from 0 at the 5 % level. Infinite: not tested."""
+    information_found: bool
+    """Whether ``information``, and with it ``prior_mismatch``, are distinguishable from 0."""
     prior_mismatch: float
     """KL divergence from p_T to a Gaussian with the noise power only, in bits per image."""
     correlation: float
@@ -76,11 +81,6 @@ class Diagnosis:
     """Whether U_T is nearly independent of U_0; None: not decided, the images are too few."""
     verdict: str
     advice: list[str]
-
-    @property
-    def information_found(self) -> bool:
-        """Whether the mutual information, and with it the mismatch of the prior, are distinguishable from 0."""
-        return self.information > self.information_by_chance
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON; infinities are None."""
@@ -159,11 +159,14 @@ def _advice(process: Process, snr: list[float], loud: list[int], *, drifts: bool
     return lines
 
 
-def _conclusion(snr: list[float], identified: float, images: int) -> tuple[bool | None, list[int], str]:
+def _conclusion(
+    snr: list[float], identified: float, images: int, *, informed: bool = False
+) -> tuple[bool | None, list[int], str]:
     """Whether U_T is nearly independent of U_0, the bands above the threshold, and both in words.
 
-    ``identified``: the rate of the better detector. With ten images or fewer independence cannot be shown: ten times
-    the chance rate is at least 1, and the smallest detectable SNR is close to 1.
+    ``identified``: the rate of the better detector; ``informed``: the mutual information is significant. With ten
+    images or fewer independence cannot be shown: ten times the chance rate is at least 1, and the smallest detectable
+    SNR is close to 1. With fewer than 144 a significant information may be that of an SNR up to that limit.
     """
     if any(math.isinf(ratio) for ratio in snr):
         return False, [], "U_T is a function of U_0: the process has no noise"
@@ -179,6 +182,10 @@ def _conclusion(snr: list[float], identified: float, images: int) -> tuple[bool 
         return False, loud, f"U_T depends on U_0: {'; '.join(met)}"
     if images <= _MULTIPLE:
         return None, loud, f"not decided: {images} images are too few"
+    if informed and threshold > _COARSE:
+        enough = math.ceil((3.0 / _COARSE) ** 2)
+        words = f"U_T depends on U_0, but {images} images do not tell how much; give {enough} or more"
+        return None, loud, f"not decided: {words}"
     return True, loud, "U_T is nearly independent of U_0: a prior that does not depend on data is valid"
 
 
@@ -202,30 +209,40 @@ def _identified(sources: Tensor, first: Tensor, second: Tensor) -> float:
     return float((distance.argmin(1) == torch.arange(len(x), device=x.device)).double().mean())
 
 
-def _by_chance(modes0: Tensor, centered1: Tensor, centered2: Tensor, seed: int) -> float:
-    """The largest estimate of the mutual information with random permutations of both sets of terminal states."""
-    generator = torch.Generator().manual_seed(seed)
-    orders = (torch.randperm(len(modes0), generator=generator).to(modes0.device) for _ in range(2 * _PERMUTATIONS))
-    return max(_information(modes0, centered1[i], centered2[j])[0] for i, j in zip(orders, orders))
+def _information(
+    modes0: Tensor, centered1: Tensor, centered2: Tensor, seed: int, permutations: int
+) -> tuple[float, float, float]:
+    """Mutual information and prior mismatch in bits per image, from DCT modes [N, C, H, W].
 
+    The third is the largest mutual information with random permutations of both sets of terminal states.
+    """
+    count, channels = modes0.shape[:2]
+    sums, x = Sums(), modes0 - modes0.mean(0)
 
-def _information(modes0: Tensor, centered1: Tensor, centered2: Tensor) -> tuple[float, float]:
-    """Mutual information and prior mismatch in bits per image, from DCT modes [N, C, H, W]."""
-    sums = Sums()
-    add_runs(sums, modes0 - modes0.mean(0), [centered1, centered2])
-    signal, noise = signal_and_noise(sums, modes0.shape[0] * modes0.shape[1])
-    ratio = signal / noise.clamp(min=1e-300)
-    bits = 0.5 * modes0.shape[1] / math.log(2)
-    return bits * float(ratio.log1p().sum()), bits * float((ratio - ratio.log1p()).sum())
+    def bits() -> tuple[float, float]:
+        signal, noise = signal_and_noise(sums, count * channels)
+        ratio, each = signal / noise.clamp(min=1e-300), 0.5 * channels / math.log(2)
+        return each * float(ratio.log1p().sum()), each * float((ratio - ratio.log1p()).sum())
+
+    add_runs(sums, x, [centered1, centered2])
+    information, mismatch = bits()
+    rng, chance = np.random.default_rng((seed, permutations)), []  # a stream apart from that of the states
+    for _ in range(permutations):
+        one, two = (v[torch.from_numpy(rng.permutation(count)).to(v.device)] for v in (centered1, centered2))
+        sums.replace("cross with image", (one + two) * x)  # power and data stay what they were
+        sums.replace("signal", one * two)
+        chance.append(bits()[0])
+    return information, mismatch, max(chance, default=math.inf)
 
 
 def diagnose(
     process: Process, images: Tensor, *, seed: int = 0, bands: int = 8, replicates: int = 128,
-    progress: Progress | None = None,
+    permutations: int = _PERMUTATIONS, progress: Progress | None = None,
 ) -> Diagnosis:  # fmt: skip
     """Diagnose ``process`` on ``images`` [N, C, H, W] in [0, 1]; use a few hundred images or more.
 
-    ``replicates``: simulations of each of a few images for the test of normality, 20 or more.
+    ``replicates``: simulations of each of a few images for the test of normality, 20 or more; ``permutations``: of
+    the test of the mutual information, 0 for none.
     """
     from scipy.stats import kurtosis, normaltest
 
@@ -258,8 +275,10 @@ def diagnose(
 
     snr, terminal_snr = [ratio(band == k) for k in range(bands)], ratio(band >= 0)
     noiseless = any(math.isinf(v) for v in snr)
-    information, mismatch = (math.inf, math.inf) if noiseless else _information(modes0, centered1, centered2)
-    by_chance = 0.0 if noiseless else _by_chance(modes0, centered1, centered2, seed)
+    information, mismatch, by_chance = math.inf, math.inf, 0.0
+    if not noiseless:
+        information, mismatch, by_chance = _information(modes0, centered1, centered2, seed, permutations)
+    informed = information > by_chance
 
     x, u = (to_float64(v) - to_float64(v).mean() for v in (images, first))
     correlation = float((x * u).mean() / (x.square().mean() * u.square().mean()).sqrt().clamp(min=1e-300))
@@ -282,7 +301,7 @@ def diagnose(
     linear = _identified(modes0.flatten(1), modes1.flatten(1), modes2.flatten(1))
     nearest = torch.cdist(to_float64(second).flatten(1), to_float64(images).flatten(1)).argmin(1).cpu()
     pixels = float((nearest == torch.arange(count)).double().mean())
-    independent, loud, verdict = _conclusion(snr, max(linear, pixels), count)
+    independent, loud, verdict = _conclusion(snr, max(linear, pixels), count, informed=informed)
     return Diagnosis(
         images=count,
         size=(height, width),
@@ -290,6 +309,7 @@ def diagnose(
         terminal_snr=terminal_snr,
         information=information,
         information_by_chance=by_chance,
+        information_found=informed,
         prior_mismatch=mismatch,
         correlation=correlation,
         found_again=linear,

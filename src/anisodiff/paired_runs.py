@@ -26,6 +26,10 @@ class Sums:
         """``value`` [B, C, H, W]."""
         self._sums[name] = self._sums[name] + to_float64(value).sum((0, 1))
 
+    def replace(self, name: str, value: Tensor) -> None:
+        """Begin the sum ``name`` anew with ``value`` [B, C, H, W]."""
+        self._sums[name] = to_float64(value).sum((0, 1))
+
     def __getitem__(self, name: str) -> Tensor:
         return symmetric(torch.as_tensor(self._sums[name]))
 

@@ -23,7 +23,8 @@ def _ratio(snr: float) -> str:
 
 
 def _bits(value: float, result: "Diagnosis") -> str:
-    return f"{value:.3g} bits per image" if result.information_found else "not distinguishable from 0"
+    bits = f"{value:.3g} bits per image"
+    return bits if result.information_found else f"{bits}, not distinguishable from 0"
 
 
 def _table(title: str, result: "Diagnosis", explicit: bool) -> Table:

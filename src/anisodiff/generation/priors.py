@@ -172,7 +172,7 @@ class NamedPrior:
         """Measured where samples start from images; None where they do not, or there is only one."""
         if self.pool is None or len(self.pool) < 2 or not self.starts_from_images:
             return None
-        found = diagnose(self.process, self.pool.some(MEASURED_ON, device), progress=progress)
+        found = diagnose(self.process, self.pool.some(MEASURED_ON, device), permutations=0, progress=progress)
         return Leakage(
             images=found.images,
             correlation=found.correlation,
