@@ -5,7 +5,8 @@
 
 `starts`: MODEL (of `ve`) samples from states at σ = 0.87, 2, 5 and 50 that were made from training images, from test
 images, and from the Gaussian of such states: train − test is leakage, test − Gaussian is a legitimate gain;
-`recovery` is the share of samples whose own source is the nearest, in pixels, of --gallery images (chance: 1/gallery).
+`recovery` is the share of samples whose own source is the nearest, in pixels, of --gallery images; by chance it is
+1/gallery.
 
 `repeats`: the first R-th of the samples, once and R times over: what the metrics say of fewer samples than counted.
 Where samples have the distribution and the number of the reference, both have coverage 1 − (R/(R+1))^k with k
