@@ -18,6 +18,7 @@ from anisodiff.cli import common
 from anisodiff.cli.feature_network import Choice, may_ask, network_for
 from anisodiff.cli.tables import show_table
 from anisodiff.io.atomic import leaving_nothing, without_folders
+from anisodiff.notation import counted
 from anisodiff.runtime.progress import StageProgress, no_stage_progress, stages
 
 if TYPE_CHECKING:
@@ -313,5 +314,5 @@ def print_result(written: "Summary | None", missing: Sequence[str], as_json: boo
     if missing:
         few = ", ".join(missing[:4]) + (", …" if len(missing) > 4 else "")
         typer.echo(
-            f"not finished: {len(missing)} results are missing ({few}); run the same command again to continue"
+            f"not finished: {counted(len(missing), 'missing result')} ({few}); run the same command again to continue"
         )

@@ -20,7 +20,7 @@ from anisodiff.runtime.progress import Progress, no_progress
 
 TRAINED, HELD_OUT = "data", "heldout"
 """Folders of the two parts, below the folder of a run."""
-_REMEDY = "choose another folder, or leave out --data to continue the run"
+_REMEDY = "choose another folder, or omit --data to continue the run"
 _STREAM = 4  # of the data's keys: which images are kept aside
 _AMOUNT = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*(%?)\s*$")
 

@@ -182,6 +182,8 @@ def read_config(path: str | Path) -> dict[str, Any]:
         content = yaml.safe_load(text)
     except (*NOT_YAML, RecursionError) as error:
         where = str(error).splitlines()[0] if str(error) else type(error).__name__
+        if not isinstance(error, yaml.YAMLError | RecursionError):  # the constructor of a tag, such as !!float
+            where = "a tag (!!…) does not fit its value"
         raise ValueError(f"config {path} is not valid YAML: {where}") from None
     _check_depth(content, f"cannot read config {path}")
     if not isinstance(content, dict):

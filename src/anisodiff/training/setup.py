@@ -238,7 +238,7 @@ def differences(saved: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str
 
 
 def refuse_other(run: Path, saved: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
-    """Refuse to continue a run as another, with the one reason that says it all, or all of them."""
+    """Refuse to continue a run as another, with a single reason where one suffices."""
     different = differences(saved, wanted)
     if not different:
         return
