@@ -17,11 +17,12 @@ from safetensors.torch import load_file
 from anisodiff.data.dataset import fingerprint, open_dataset
 from anisodiff.io.checkpoint import alone, folder_of
 from anisodiff.io.tensor_files import put_json, put_tensors
+from anisodiff.processes import presets
 from anisodiff.training import Damaged, Hooks, Plan, find, load_model, newest, read, read_log, train
 from anisodiff.training.setup import describe, differences
 from anisodiff.training.start import load_start
 from tests.support.children import in_child
-from tests.training.conftest import WINDOWS, assert_equal, tiny
+from tests.training.conftest import SMALL, WINDOWS, assert_equal, folder, tiny
 
 
 def steps(run) -> list[str]:
@@ -310,3 +311,20 @@ def test_a_refused_start_writes_nothing_beside_the_images(calm, dataset, tmp_pat
     assert not (tmp_path / "data" / "verified.json").exists()
     train(tiny(images=0), images, tmp_path / "run", start=calm, track=())
     assert (tmp_path / "data" / "verified.json").is_file()
+
+
+def test_a_run_keeps_its_process_when_its_preset_changes(train_command, tmp_path, monkeypatch):
+    folder(tmp_path / "photos", count=12)
+    cpu = ("--device", "cpu")
+    words = ["train", "heat", "--data", "photos", *cpu]
+    assert train_command(*words, "--images", 24, "-o", "calm", settings=[*SMALL, "size=8"]).exit_code == 0
+    assert train_command(*words, "--images", 12, settings=[*SMALL, "size=8"]).exit_code == 0
+    before = presets.heat
+    monkeypatch.setattr(presets, "heat", lambda size: {**before(size), "intensity": "geometric(0.01, 1)"})
+    again = train_command("train", "--images", 16, *cpu)
+    assert again.exit_code == 0, again.output
+    whole = train_command(*words, "--images", 24, settings=[*SMALL, "size=8"])  # the first command, repeated
+    assert whole.exit_code == 0, whole.output
+    assert_equal(tmp_path / "run", tmp_path / "calm")
+    refused = train_command("train", "--images", 32, "--set", "process.intensity=2", *cpu)
+    assert "another run: process.intensity was " in str(refused.exception)

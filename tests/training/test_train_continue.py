@@ -13,7 +13,6 @@ import yaml
 from PIL import Image
 
 from anisodiff.data import open_dataset
-from anisodiff.processes import presets
 from anisodiff.training import Hooks, TrainConfig, find, read_log, train
 from anisodiff.training.config import scaled
 from anisodiff.training.recipes import recipe
@@ -49,22 +48,6 @@ def test_the_folder_alone_continues_a_run_and_ends_in_the_same_bits(train_comman
     told = train_command("train", "-o", "run", "--set", "lr=1", *CPU)
     assert "lr was" in str(told.exception)
     assert read_run(tmp_path / "run") == described  # what was refused is not written
-
-
-def test_a_run_keeps_its_process_when_its_preset_changes(train_command, tmp_path, monkeypatch):
-    photos(tmp_path)
-    words = ["train", "heat", "--data", "photos", *CPU]
-    assert train_command(*words, "--images", 24, "-o", "calm", settings=TINY).exit_code == 0
-    assert train_command(*words, "--images", 12, settings=TINY).exit_code == 0
-    before = presets.heat
-    monkeypatch.setattr(presets, "heat", lambda size: {**before(size), "intensity": "geometric(0.01, 1)"})
-    again = train_command("train", "--images", 16, *CPU)
-    assert again.exit_code == 0, again.output
-    whole = train_command(*words, "--images", 24, settings=TINY)  # the first command, repeated
-    assert whole.exit_code == 0, whole.output
-    assert_equal(tmp_path / "run", tmp_path / "calm")
-    refused = train_command("train", "--images", 32, "--set", "process.intensity=2", *CPU)
-    assert "another run: process.intensity was " in str(refused.exception)
 
 
 def test_where_there_is_nothing_to_train_the_run_keeps_its_length(train_command, tmp_path):
