@@ -221,7 +221,7 @@ def bad_cases(folder: Path) -> list[tuple[tuple[object, ...], str]]:
         (("rnu", "--steps", 20, *TINY), "cannot read rnu (No such file or directory): expected a run or model"),
         (("rnu", *TINY), "cannot read rnu (No such file or directory): expected a run or model"),
         ((*both, *TINY, "--json", "large"), "cannot write large: it is a folder"),
-        (("-r", "reference"), "expected a run or model, or a folder, zip or npz of images"),
+        (("-r", "reference"), "expected a run or model, or a folder, zip, npz or npy of images"),
         (
             ("cifar10-tiny", *TINY),
             "cifar10-tiny does not say which images it was trained on: give a reference (--reference",

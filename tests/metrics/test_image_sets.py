@@ -30,11 +30,12 @@ def test_folder_zip_npz_array_and_batches_give_the_same_images_and_fingerprint(t
     archive = save_zip(folder, tmp_path / "set.zip")
     stored = tmp_path / "set.npz"
     np.savez_compressed(stored, images=images.permute(0, 2, 3, 1).numpy())
-    sources = [folder, str(folder), archive, stored, images, images.numpy(), list(images.split(3))]
+    np.save(plain := tmp_path / "set.npy", images.numpy())
+    sources = [folder, str(folder), archive, stored, plain, images, images.numpy(), list(images.split(3))]
     for source in sources:
         assert torch.equal(all_images(source), images)
     assert len({fingerprint(image_set(s)) for s in sources}) == 1
-    assert [image_set(s).count for s in sources[:6]] == [8] * 6
+    assert [image_set(s).count for s in sources[:7]] == [8] * 7
 
 
 def test_fingerprint_ignores_order_and_batches_but_not_pixels() -> None:
@@ -106,7 +107,7 @@ def test_bad_sets_are_refused_in_one_line(tmp_path: Path) -> None:
         archive.writestr("readme.txt", "words")
     cases: list[tuple[object, str]] = [
         (tmp_path / "empty", "holds no images"),
-        (tmp_path / "absent", "No such file or directory.: expected a folder, .zip or .npz"),
+        (tmp_path / "absent", "No such file or directory.: expected a folder, .zip, .npz or .npy"),
         (
             mixed,
             r"mixed sizes: 00000.png is 16×16, z.png is 16×20; .* prepare \S*/mixed --output \S*/mixed-16 --size 16$",
@@ -117,7 +118,7 @@ def test_bad_sets_are_refused_in_one_line(tmp_path: Path) -> None:
         (tmp_path / "fake.npz", "truncated or no zip"),
         (tmp_path / "floats.npz", r"floats.npz: float values in \[1.5, 1.5\], expected \[0, 1\]"),
         (tmp_path / "objects.npz", "nothing is unpickled"),
-        (tmp_path / "notes.txt", "expected a folder, .zip or .npz"),
+        (tmp_path / "notes.txt", "expected a folder, .zip, .npz or .npy"),
         (
             torch.zeros(2, 3, 8, 8, dtype=torch.int64),
             r"array: got int64 \[2, 3, 8, 8\], expected batches .* of uint8",

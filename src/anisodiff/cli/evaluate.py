@@ -31,7 +31,7 @@ T = TypeVar("T")
 def evaluate(
     command_line: typer.Context,
     samples: Path | None = typer.Argument(
-        None, metavar="MODEL|IMAGES", help="Measure a run or model, or a folder, zip or npz."),
+        None, metavar="MODEL|IMAGES", help="Measure a run or model, or a folder, zip, npz or npy."),
     reference: str | None = typer.Option(
         None, "--reference", "-r", metavar="NAME/SPLIT|PATH", help="Compare with a named set, images or statistics."),
     data: Path | None = typer.Option(None, "--data", help="Find a named reference here; it is cached."),
@@ -105,11 +105,11 @@ def evaluate(
         show_comparison(earlier, [str(path) for path in others], force=force)
         return
     if samples is None:
-        raise ValueError("expected a run or model, or a folder, zip or npz of images, to measure")
+        raise ValueError("expected a run or model, or a folder, zip, npz or npy of images, to measure")
     model = is_model(samples)
     guided = common.guidance(guidance, interval)
     if not model:
-        existing(samples, "a run or model, or a folder, .zip or .npz of images")
+        existing(samples, "a run or model, or a folder, .zip, .npz or .npy of images")
         if wrong := common.options_given(command_line, OF_MODELS):
             raise ValueError(f"{wrong[0]} belongs to a model, and {samples} holds images; leave it out")
     if not model and reference is None:

@@ -106,6 +106,7 @@ class ImageSet:
         return UNCHANGED if self.fitting is None else self.fitting.steps
 
 
+_PATHS = "a folder, .zip, .npz or .npy"
 Source = str | Path | np.ndarray | Tensor | Iterable[Tensor] | ImageSet
 
 
@@ -146,8 +147,8 @@ def _files(path: Path, fitting: Fitting | None) -> ImageSet:
     )
 
 
-def _npz(path: Path) -> ImageSet:
-    """The images of an npz, the same as `anisodiff data prepare` takes, piece by piece."""
+def _arrays(path: Path) -> ImageSet:
+    """The images of an npz or npy, the same as `anisodiff data prepare` takes, piece by piece."""
     found = array_file(path)
 
     def read(batch_size: int) -> Iterator[Tensor]:
@@ -176,10 +177,10 @@ def _at_path(path: Path, fit: Fit | None) -> ImageSet:
             found = replace(found, classes=Labeled(dataset.classes, torch.from_numpy(dataset.labels)))
     elif path.is_dir() or kind == ".zip":
         return _files(path, None if fit is None else Fitting(fit))
-    elif kind == ".npz":
-        found = _npz(path)
+    elif kind in (".npz", ".npy"):
+        found = _arrays(path)
     else:
-        raise ValueError(f"{path}: expected a folder, .zip or .npz")
+        raise ValueError(f"{path}: expected {_PATHS}")
     if fit is None:
         return found
     fitting = Fitting(replace(fit, crop=None))  # the margin belongs to a set's own files
@@ -198,7 +199,7 @@ def image_set(source: Source, *, name: str | None = None, fit: Fit | None = None
     if isinstance(source, ImageSet):
         found = source
     elif isinstance(source, str | Path):
-        found = _at_path(existing(source, "a folder, .zip or .npz"), fit)
+        found = _at_path(existing(source, _PATHS), fit)
     elif isinstance(source, np.ndarray | Tensor):
         found = _array(source)
     else:
