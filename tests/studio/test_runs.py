@@ -73,12 +73,16 @@ def test_a_figure_that_a_page_names_outside_of_the_folder_is_refused(studio):
         ({"name": "../x"}, "letters, digits"), ({"name": ""}, "letters, digits"), ({"data": "/etc"}, "no images"),
         ({"data": "../"}, "no images"),
         ({"process": "x"}, "unknown process"), ({"name": "photos"}, "exists already"),
+        *(({"keys": {key: "evil:Net"}}, "expected cifar10, ") for key in ("network", "network.name")),
+        ({"keys": {"network": "{name: evil:Net}"}}, "expected cifar10, "),
+        *(({"keys": {key: "x"}}, "unknown setting") for key in (
+            "network=evil:Net", "network.name=evil:Net", " network", "latent", "latent.autoencoder", "dataset")),
     ],
 )  # fmt: skip
 def test_a_training_is_started_in_the_folder_alone(studio, change, says):
     body = {"name": "new", "data": "photos", "process": "ve", **change}
     answer = studio.post("/api/run/start", body)
-    assert answer.status_code == 400
+    assert answer.status_code == 400, body
     assert says in answer.json()["message"]
     for what in ("stop", "resume"):
         assert studio.post(f"/api/run/{what}", {"name": "../photos"}).status_code == 400

@@ -163,7 +163,7 @@ def open_reference(
     data: Path | None = None,
     context: Context | None = None,
 ) -> Reference:
-    """``cifar10/train``, or a prepared dataset, folder, zip, npz or npy, or a file of statistics made with ``network``.
+    """``cifar10/train``, a prepared dataset, folder, zip, npz or npy, or a file of statistics made with ``network``.
 
     ``fit`` brings images to the shape of the samples; a named set has its size. ``data`` is the path of a named set.
     """

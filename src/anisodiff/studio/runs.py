@@ -22,8 +22,9 @@ from anisodiff.data import is_dataset
 from anisodiff.io.archives import read_regular
 from anisodiff.io.picture_files import is_picture
 from anisodiff.metrics.protocol import Report
-from anisodiff.registry import TRAINED
+from anisodiff.registry import NETWORKS, TRAINED
 from anisodiff.studio.models import latest
+from anisodiff.training.config import FIELDS
 from anisodiff.training.hooks import read_log
 from anisodiff.training.run_folder import NAME, read_run
 
@@ -35,6 +36,9 @@ FRESH = 60.0
 """Seconds since the last line of a log that a run of somebody else still counts as going on."""
 LARGEST_REPORT, LARGEST_GRID = 1 << 20, 32 << 20
 NAMES = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_KEY = re.compile(r"(?P<group>[a-z_]+)(\.[A-Za-z0-9_]+)?")
+_SETTINGS = tuple(name for name in FIELDS if name not in ("latent", "dataset"))
+"""Of a training that a request starts."""
 
 
 class Training:
@@ -205,6 +209,7 @@ class Runs:
             raise ValueError(f"{name} exists already; choose another name, or resume it")
         words = ["train", process, "--data", str(sets[data]), "--output", str(self.folder / name)]
         for key, value in settings.items():
+            _check_setting(key, value)
             words += ["--set", f"{key}={value}"]
         self._begin(name, [*words, *([] if images is None else ["--images", str(images)])])
 
@@ -246,6 +251,15 @@ class Runs:
             training.stop()
         for training in self._trainings.values():
             training.wait(seconds)
+
+
+def _check_setting(key: str, value: Any) -> None:
+    """Refuse settings by which a request would name code or a place: a network of one's own, latents, a set."""
+    found = _KEY.fullmatch(key)
+    if found is None or found["group"] not in _SETTINGS:
+        raise ValueError(f"unknown setting {key!r}; {notation.nearest(key, _SETTINGS)}")
+    if key in ("network", "network.name") and value not in NETWORKS:
+        raise ValueError(f"{key}: got {value!r}, expected {notation.alternatives(NETWORKS)}")
 
 
 def _entries(folder: Path) -> list[os.DirEntry[str]]:
