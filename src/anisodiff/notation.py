@@ -111,10 +111,25 @@ NOT_YAML = (yaml.YAMLError, ValueError, TypeError, AttributeError, LookupError)
 """What PyYAML raises for text that is no YAML: its explicit tags (``!!bool maybe``) raise what Python does."""
 
 
+class _Loader(yaml.SafeLoader):
+    """Without merge keys, whose copies of copies can grow beyond all memory."""
+
+    def flatten_mapping(self, node: yaml.MappingNode) -> None:
+        for key, _ in node.value:
+            if key.tag == "tag:yaml.org,2002:merge":
+                raise yaml.constructor.ConstructorError(None, None, "merge keys (<<) are not read", key.start_mark)
+        super().flatten_mapping(node)
+
+
+def read_yaml(text: str) -> Any:
+    """Plain values from YAML; `NOT_YAML` is raised for what is none."""
+    return yaml.load(text, _Loader)
+
+
 def setting(text: str) -> Any:
     """The VALUE of KEY=VALUE as YAML; text that is not YAML is returned unchanged."""
     try:
-        return yaml.safe_load(text) if text.strip() else ""
+        return read_yaml(text) if text.strip() else ""
     except NOT_YAML:
         return text
     except RecursionError:

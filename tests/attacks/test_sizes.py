@@ -368,6 +368,9 @@ def test_deep_nesting_and_aliases_of_aliases(tmp_path, refused):
     layers = ["a0: &a0 [1]"] + [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]" for i in range(1, 12)]
     (tmp_path / "laughs.yaml").write_text("\n".join(layers))
     refused("forward", "--config", "laughs.yaml", says="more than 5,000,000 values")
+    merged = ["a0: &a0 {x: 1}"] + [f"a{i}: &a{i} {{<<: [{', '.join([f'*a{i - 1}'] * 9)}]}}" for i in range(1, 9)]
+    (tmp_path / "merge.yaml").write_text("\n".join(merged))  # 9^8 copies
+    refused("forward", "--config", "merge.yaml", says="merge keys (<<) are not read")
     (tmp_path / "deep.yaml").write_text("x: " + "[" * 60 + "]" * 60)
     refused("forward", "--config", "deep.yaml", says="nested deeper than")
     for text in ("[" * 10**5, '{"a":' * 500 + "1" + "}" * 500):

@@ -26,7 +26,7 @@ import yaml
 from anisodiff.io import schema
 from anisodiff.io.archives import read_regular
 from anisodiff.io.atomic import replacing
-from anisodiff.notation import NOT_YAML
+from anisodiff.notation import NOT_YAML, read_yaml
 from anisodiff.version import __version__
 
 _LONGEST = 200
@@ -179,7 +179,7 @@ def read_config(path: str | Path) -> dict[str, Any]:
         reason = getattr(error, "strerror", None) or str(error).removeprefix(f"{path} ")
         raise ValueError(f"cannot read config {path}: {reason}") from None
     try:
-        content = yaml.safe_load(text)
+        content = read_yaml(text)
     except (*NOT_YAML, RecursionError) as error:
         where = str(error).splitlines()[0] if str(error) else type(error).__name__
         if not isinstance(error, yaml.YAMLError | RecursionError):  # the constructor of a tag, such as !!float

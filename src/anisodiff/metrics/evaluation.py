@@ -135,8 +135,8 @@ def evaluate(
     """Measure ``samples`` against ``reference`` and report.
 
     ``samples`` are images (a folder, zip, npz or npy, uint8, or floats in [0, 1]), or a model as `load` takes or
-    returns it. A model makes ``n`` samples (10,000 on CUDA, 256 elsewhere) of the seeds 0, 1, … with the ``keys`` of a
-    `SamplingConfig`, such as ``steps``, and is compared with its training images where no ``reference`` is given.
+    returns it. A model makes ``n`` samples (10,000 on CUDA, 256 elsewhere) of the seeds 0, 1, … with the ``keys`` of
+    a `SamplingConfig`, such as ``steps``, and is compared with its training images where no ``reference`` is given.
     ``metrics``, such as "fid,kid", defaults to all that apply; one that is named and does not apply is an error.
     Without a ``network`` only pixels are compared.
 
