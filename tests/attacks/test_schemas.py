@@ -23,6 +23,7 @@ from anisodiff.io.schema import either, fields, of, optional, require, rows, tab
 from anisodiff.metrics import Context, Report, cached_statistics, evaluate, image_set, load_statistics
 from anisodiff.metrics.cache import load_arrays, read_key, store_arrays
 from anisodiff.metrics.features import function_network
+from anisodiff.metrics.references import fit_like
 from anisodiff.metrics.samples import read_origin
 from anisodiff.pretrained import shipped
 from anisodiff.training import Plan, TrainConfig
@@ -105,8 +106,11 @@ def test_meta_of_a_dataset(tmp_path):
     values = json.loads(path.read_text())
 
     def read() -> None:
-        open_dataset(made.path).describe()
+        dataset = open_dataset(made.path)
+        dataset.describe()
+        fit_like(dataset.meta, (8, 8), 1)
 
+    assert {"crop", "resample"} <= set(values["identity"]["fit"])
     assert survives(read, values, writer(path)) > 60
 
 

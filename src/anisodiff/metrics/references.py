@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from anisodiff.data import NAMED, is_dataset, named_source, open_dataset, prepare
-from anisodiff.data.dataset import read_meta
 from anisodiff.io.images import Fit
 from anisodiff.metrics.cache import is_statistics, load_statistics
 from anisodiff.metrics.features import FeatureNetwork
@@ -71,14 +70,15 @@ def own_images(model: Path) -> tuple[Path, Path | None]:
 def own_fit(samples: Path, size: tuple[int, int], channels: int) -> Fit:
     """What brings other images to the shape of samples; of a run as its own images were, with their crop."""
     _, run = _run_of(samples.resolve())
-    meta = None if run is None or run.data is None else read_meta(run.data)
+    place = None if run is None else run.data
+    meta = open_dataset(place).meta if place is not None and is_dataset(place) else None
     return fit_like(meta, size, channels)
 
 
 def fit_like(meta: Mapping[str, Any] | None, size: tuple[int, int], channels: int) -> Fit:
     """A fit to this shape; crop and filter as in the meta.json of a prepared dataset, where it says them."""
-    known = (meta or {}).get("identity", {}).get("fit", {})
-    rule = {key: known[key] for key in ("crop", "resample") if key in known}
+    known = (meta or {}).get("identity", {}).get("fit") or {}
+    rule = {key: known[key] for key in ("crop", "resample") if known.get(key) is not None}
     return Fit(size=size, channels=1 if channels == 1 else 3, **rule)
 
 
