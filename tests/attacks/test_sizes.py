@@ -289,7 +289,8 @@ def test_a_png_is_whole_from_end_to_end(tmp_path):
     Image.fromarray(noise).save(path)
     data = path.read_bytes()
     assert whole_png(path)
-    for bad in (data[:60] + bytes([data[60] ^ 1]) + data[61:], data[:40] + data[-12:], data[:-1], b"", data[-12:]):
+    flipped, empty = data[:60] + bytes([data[60] ^ 1]) + data[61:], data[:33] + data[-12:]  # empty: no pixels
+    for bad in (flipped, empty, data[:40] + data[-12:], data[:-1], b"", data[-12:]):
         path.write_bytes(bad)
         assert not whole_png(path)
 

@@ -139,6 +139,26 @@ def test_a_path_that_is_no_utf8(tmp_path, command):
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert b"\\udcff-photos-out" in done.stdout
+    small = [word for key in ("network.nf=4", "network.blocks=1", "calibration=16") for word in ("--set", key)]
+    words = ["train", "ve", "--data", f"{odd}-out", "-o", f"{odd}-run", "--images", 0, *small, "--device", "cpu"]
+    assert command(*words)[0] == 0
+    words = [
+        "--data",
+        f"{odd}-out",
+        "--n",
+        10,
+        "--steps",
+        1,
+        "--network",
+        "none",
+        "--device",
+        "cpu",
+        "-o",
+        f"{odd}-c",
+    ]
+    code, _, err = command("compare", f"{odd}-run", *words)
+    assert code == 0, err
+    assert "\\udcff" in (tmp_path / f"{odd}-c" / "results" / "page.md").read_text(encoding="utf-8")
 
 
 def test_markup_in_a_path_is_a_path(command, tmp_path):
@@ -169,6 +189,12 @@ def test_nan_is_not_passed_on_in_silence():
     for function in (anisodiff.drift, anisodiff.noise_scale):
         with pytest.raises(ValueError, match="NaN or infinite"):
             function(u, 1.0, 0.5)
+        for given, name in (
+            ((float("nan"), 0.5), "(diffusivity|intensity)"),
+            ((1.0, torch.tensor([torch.inf])), "inv_"),
+        ):
+            with pytest.raises(ValueError, match=f"^{name}.*: got NaN or infinity"):
+                function(torch.rand(1, 1, 8, 8), *given)
 
 
 def test_an_output_folder_made_by_a_failed_write_goes(tmp_path):

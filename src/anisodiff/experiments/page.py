@@ -21,6 +21,7 @@ from anisodiff.experiments.results import (
     text,
 )  # fmt: skip
 from anisodiff.io.atomic import replacing, without_folders
+from anisodiff.io.picture_files import legible
 from anisodiff.io.records import write_json
 from anisodiff.metrics.protocol import ENOUGH, Report, aligned
 
@@ -62,7 +63,7 @@ def write_page(out: Path, study: dict[str, Any], names: Sequence[str] | None = N
         parts.insert(3, "\n".join(f"- {line}" for line in notes))
     path = results / "page.md"
     with replacing(path) as temporary:
-        temporary.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
+        temporary.write_text(legible("\n\n".join(parts)) + "\n", encoding="utf-8")
     write_json(results / "page.json", {"study": study, "rows": [_plain(row) for row in rows]})
     shown = [*few, *_caveats(rows, priors, marked="≈" in str(table))]
     wide = len(leading) + 2  # columns of a prior

@@ -11,6 +11,7 @@ their own keys.
 """
 
 import hashlib
+import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -134,7 +135,7 @@ def slug(text: str) -> str:
     found = re.sub(r"(process|network)\.", "", text)
     found = re.sub(r"=\s*-", "-minus-", found)
     found = re.sub(r"[^A-Za-z0-9.]+", "-", found).strip("-.") or "run"
-    code = hashlib.sha256(text.encode()).hexdigest()[:6]
+    code = hashlib.sha256(os.fsencode(text)).hexdigest()[:6]
     return found if len(found) <= _LONGEST else f"{found[: _LONGEST - 7]}-{code}"
 
 

@@ -22,6 +22,7 @@ from anisodiff.experiments.results import (
 from anisodiff.experiments.sweep import ranked
 from anisodiff.io.atomic import replacing
 from anisodiff.io.figures import canvas, save_figure
+from anisodiff.io.picture_files import legible
 from anisodiff.io.records import write_json
 from anisodiff.metrics.protocol import aligned
 
@@ -70,7 +71,7 @@ def write_sweep(out: Path, held: Mapping[str, Any], rounds: Sequence[str], prior
         parts += ["## Command", f"    {command}"]
     path = out / "results" / "sweep.md"
     with replacing(path) as temporary:
-        temporary.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
+        temporary.write_text(legible("\n\n".join(parts)) + "\n", encoding="utf-8")
     raw = [
         {"name": row.name, "values": values, "round": number + 1, "seeds": list(row.seeds),
          "results": list(row.results)}

@@ -261,7 +261,7 @@ def whole_png(path: Path) -> bool:
         data = memoryview(read_regular(path, LARGEST_BLOB))
     except (OSError, ValueError):
         return False
-    place, kind = len(_PNG), b""
+    place, kind, pixels = len(_PNG), b"", False
     if data[:place] != _PNG:
         return False
     while place + 12 <= len(data):
@@ -269,8 +269,8 @@ def whole_png(path: Path) -> bool:
         end = place + 8 + size
         if zlib.crc32(data[place + 4 : end]) != int.from_bytes(data[end : end + 4]):
             return False
-        place = end + 4
-    return place == len(data) and kind == b"IEND"
+        place, pixels = end + 4, pixels or kind == b"IDAT"
+    return place == len(data) and pixels and kind == b"IEND"
 
 
 def to_display(u: Tensor) -> tuple[np.ndarray, float]:

@@ -82,10 +82,12 @@ def put_tensors(path: Path, tensors: Mapping[str, Tensor], observe: Observe = un
 def get_tensors(path: Path) -> dict[str, Tensor]:
     """Read tensors; a damaged file is a ValueError."""
     from safetensors import SafetensorError
-    from safetensors.torch import load_file
+    from safetensors.torch import load, load_file
 
     try:
-        return dict(load_file(path))
+        if os.fsencode(path).decode("utf-8", "ignore") == str(path):
+            return dict(load_file(path))
+        return dict(load(path.read_bytes()))  # safetensors opens no path that is not UTF-8
     except (SafetensorError, OSError) as error:
         raise ValueError(f"cannot read {path}: {' '.join(str(error).split())}") from None
 
