@@ -126,8 +126,10 @@ def test_a_dataset_changed_under_a_run_is_noticed(tmp_path, images):
     with (images.path / "images.npy").open("r+b") as file:
         file.seek(200)
         file.write(bytes([255 - images.images.reshape(-1)[200 - 128]]))
+    described = (tmp_path / "run" / "config.yaml").read_bytes()
     with pytest.raises(ValueError, match="damaged or changed"):
         train(TINY, open_dataset(images.path), tmp_path / "run", track=())
+    assert (tmp_path / "run" / "config.yaml").read_bytes() == described
 
 
 def test_another_number_of_threads_is_said(tmp_path, images, monkeypatch):

@@ -182,6 +182,11 @@ def test_what_the_command_refuses(train_command, tmp_path):
     told = train_command("train", "--data", "photos", "--classes", "-o", "run", settings=SMALL)
     assert isinstance(told.exception, ValueError)
     assert "stray.png lies in no class folder; expected CLASS/NAME: move it" in str(told.exception)
+    (tmp_path / "photos" / "stray.png").unlink()
+    (tmp_path / "photos" / "dark").rename(tmp_path / "photos" / "\x1b[31mred")
+    told = train_command("train", "--data", "photos", "--classes", "-o", "red", settings=SMALL)
+    assert "printable characters; rename it" in str(told.exception)
+    assert not (tmp_path / "red").exists()  # before the images are prepared
     np.save(tmp_path / "raw.npy", labeled_pixels()[0])
     told = train_command("train", "--data", "raw.npy", "--classes", "-o", "run", settings=SMALL)
     assert isinstance(told.exception, ValueError)

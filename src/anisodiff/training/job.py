@@ -17,6 +17,7 @@ from anisodiff.registry import DEFAULT_PROCESS
 from anisodiff.runtime.distributed import Distributed
 from anisodiff.runtime.progress import StageProgress
 from anisodiff.training.config import TrainConfig, scaled
+from anisodiff.training.config_values import classes_of
 from anisodiff.training.hooks import TrainingOutcome
 from anisodiff.training.loop import train
 from anisodiff.training.model import Plan, as_trained
@@ -211,6 +212,8 @@ def _prepared(run: RunDescription, images: Dataset | Source, request: Request) -
         check_start(run.start, Plan.of(config))
     if isinstance(images, Dataset):
         return Job(run, images)
+    if config.asks_classes:
+        classes_of(images.classes or ())  # names that no run takes
     if request.dry:
         return Job(run, open_dataset(data) if data is not None and is_dataset(data) else None, images)
     if config.latent:

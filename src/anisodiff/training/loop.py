@@ -124,12 +124,12 @@ class _Run:
     def set_up(self, resume: bool, start: str | Path | None) -> None:
         """Build model and stepper: from a checkpoint of the run, from ``start``, or anew."""
         saved, device = self._saved(resume), self.distributed.device
+        begun = None if saved is not None or start is None else load_start(start, self.plan, self.about)
+        self._verify_data()
         if saved is None or saved.meta["images"] <= self.config.images_seen:  # else nothing is trained
             self.distributed.agree(
                 lambda: update_run(self.run, self.config, self.dataset.path, start=start, begun=saved is not None)
             )
-        begun = None if saved is not None or start is None else load_start(start, self.plan, self.about)
-        self._verify_data()
         if saved is not None:
             statistics = statistics_from(saved.tensors("model"), device)
             self.prior = saved.tensors("prior") if saved.has("prior") else None
