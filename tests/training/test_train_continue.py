@@ -146,7 +146,7 @@ def test_a_dry_run_prints_a_config_that_trains(train_command, tmp_path):
         (["--config", "nowhere.yaml"], "nowhere.yaml"),
         (["--config", "bad.yaml"], "bad.yaml"),
         (["heat", "--config", "good.yaml"], "got the recipe 'heat' and --config good.yaml: give one of them"),
-        (["--config", "good.yaml"], "good.yaml names no data: give --data PATH"),
+        (["--config", "good.yaml"], "no data for good.yaml: give --data PATH"),
         (["-o", "nowhere"], "nowhere holds no run; give --data PATH or a recipe to start one"),
         (["--data", "photos", "--holdout", "0%"], "which is none of 12 images"),
         (["--data", "photos", "--holdout", "0"], "which is none of 12 images"),
@@ -404,8 +404,7 @@ def test_a_dry_runs_file_has_start_and_held_out_part(train_command, tmp_path):
 
 def test_the_length_scales_a_file_as_it_scales_a_recipe(train_command, tmp_path):
     folder(tmp_path / "photos", count=20)
-    (tmp_path / "long.yaml").write_text(
-        "process: ve\nnetwork: tiny\nsize: 8\nchannels: 1\nimages: 8000\nwarm_up: 800\nbatch: 4\n"
-    )
+    config = TrainConfig(process="ve", network="tiny", size=8, channels=1, images=8000, warm_up=800, batch=4)
+    (tmp_path / "long.yaml").write_text(yaml.safe_dump(config.to_dict()))
     told = train_command("train", "--config", "long.yaml", "--data", "photos", "--images", 80, "--dry-run", *CPU)
     assert "warm_up: 8\n" in told.stdout

@@ -23,6 +23,7 @@ from anisodiff.runtime.devices import pick_device
 from anisodiff.runtime.distributed import Distributed
 from anisodiff.runtime.progress import StageProgress, no_stage_progress, stages
 from anisodiff.training import TrainConfig
+from anisodiff.training.config import FIELDS
 from anisodiff.training.job import Request, has_checkpoints, job_of, run_job
 from anisodiff.training.run_folder import NAME, RunDescription, read_run
 
@@ -69,7 +70,7 @@ def train(
     with leaving_nothing(folder, NAME, ".lock"), _screen(progress) as (say, tell):
         run = read_run(folder) if data is None else None
         if config is not None:
-            run, keys = replace(run or RunDescription(config=config), config=config.changed(keys)), {}
+            run, keys = replace(run or RunDescription(config=config), config=config.changed(keys), given=FIELDS), {}
         request = Request(
             output=folder, data=_given(data, labels),
             description=None if config is None else run, changes=keys, begun=has_checkpoints(folder), python=True,

@@ -8,7 +8,7 @@
     holdout: 10%            in a file for --config: how many images to keep aside
 
 It is written before the first step, so that `train -o RUN` continues and `evaluate RUN` measures whatever happened
-since; `train --config FILE` reads the same keys.
+since; `train --config FILE` reads the same keys. What such a file leaves out is picked, as without a file.
 """
 
 import os
@@ -25,7 +25,7 @@ from anisodiff.io.atomic import replacing
 from anisodiff.io.checkpoint import newest
 from anisodiff.io.records import read_config
 from anisodiff.pretrained import shipped
-from anisodiff.training.config import TrainConfig, completed
+from anisodiff.training.config import FIELDS, TrainConfig, completed
 
 NAME = "config.yaml"
 _PATHS = {"data": "data", "heldout": "heldout", "from": "start"}
@@ -41,6 +41,14 @@ class RunDescription:
     heldout: Path | None = None
     start: Path | None = None
     holdout: str | None = None
+    given: tuple[str, ...] = FIELDS
+    """Keys of the config that the file has; all others are at their defaults."""
+
+    @property
+    def changes(self) -> dict[str, Any] | None:
+        """The keys of a file that leaves some out; None: the config is complete."""
+        left_out = set(FIELDS) - set(self.given)
+        return {key: value for key, value in self.config.to_dict().items() if key in self.given} if left_out else None
 
     def to_dict(self, folder: Path | None = None) -> dict[str, Any]:
         """Plain values; paths at or below ``folder`` relative to it, all others absolute."""
@@ -62,7 +70,7 @@ def describe_run(values: Mapping[str, Any], folder: Path) -> RunDescription:
         paths[name] = Path(os.path.normpath(folder / text))
     keys = {key: value for key, value in values.items() if key not in _PATHS and key != "holdout"}
     holdout = None if values.get("holdout") is None else str(values["holdout"])
-    return RunDescription(config=TrainConfig.from_dict(keys), holdout=holdout, **paths)
+    return RunDescription(config=TrainConfig.from_dict(keys), holdout=holdout, given=tuple(keys), **paths)
 
 
 def write_run(folder: Path, run: RunDescription) -> None:
