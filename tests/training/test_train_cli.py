@@ -208,9 +208,10 @@ def test_data_prepare(train_command, tmp_path):
         (["photo"], "there is no photo"),
         (["photos", "more"], "photos is a path: expected no second one"),
         (["photos", "--split", "test"], "--split is for sets given by name"),
+        (["photos", "-o", "photos/set"], "photos/set lies among the images in photos"),
         (["photos", "--max-skipped", 0], "1 image cannot be used, expected at most 0"),
     ):
-        told = train_command("data", "prepare", *words, "-o", "other")
+        told = train_command("data", "prepare", "-o", "other", *words)
         assert isinstance(told.exception, ValueError)
         assert expected in str(told.exception)
 

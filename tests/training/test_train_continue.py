@@ -148,6 +148,9 @@ def test_a_dry_run_prints_a_config_that_trains(train_command, tmp_path):
         (["heat", "--config", "good.yaml"], "got the recipe 'heat' and --config good.yaml: give one of them"),
         (["--config", "good.yaml"], "no data for good.yaml: give --data PATH"),
         (["-o", "nowhere"], "nowhere holds no run; give --data PATH or a recipe to start one"),
+        (["--data", "photos", "-o", "photos"], "photos lies among the images in photos"),
+        (["--data", ".", "-o", "run"], "run lies among the images in ., "),
+        (["--data", "photos", "-o", "photos/run", "--dry-run"], "choose a folder outside photos"),
         (["--data", "photos", "--holdout", "0%"], "which is none of 12 images"),
         (["--data", "photos", "--holdout", "0"], "which is none of 12 images"),
         (["--data", "photos", "--holdout", "100%"], "which is 12 of 12 images"),
@@ -167,6 +170,7 @@ def test_a_mistake_is_one_line(train_command, tmp_path, words, expected):
     assert isinstance(told.exception, ValueError), told.output
     assert expected in str(told.exception)
     assert "\n" not in str(told.exception)
+    assert len(list((tmp_path / "photos").iterdir())) == 12
 
 
 def stored(path: Path) -> set[bytes]:

@@ -42,6 +42,9 @@ class Part(Source):
     def identity(self) -> dict[str, object]:
         return {**self.source.identity(), "held_out": self.count, "part": HELD_OUT if self.held_out else TRAINED}
 
+    def check_outside(self, output: Path) -> None:
+        self.source.check_outside(output)
+
     def __len__(self) -> int:
         return self.count if self.held_out else len(self.source) - self.count
 

@@ -207,7 +207,9 @@ def _opened(data: Path | Source, request: Request, name: str = "", *, labels: bo
     if isinstance(data, Source):
         return data
     if not is_dataset(data):
-        return named_source(name, data) if name else open_source(data, labels=labels)
+        source = named_source(name, data) if name else open_source(data, labels=labels)
+        source.check_outside(request.output)
+        return source
     return source_of(data, request.output) if is_cut(data, request.output, request.holdout) else open_dataset(data)
 
 
