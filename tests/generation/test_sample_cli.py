@@ -70,7 +70,7 @@ def test_heldout_images_are_used_and_named(command, runs, tmp_path):
     words = ["--prior", "heldout", "--images", "others", "--n", 3, "--steps", 4, "--out", "grid.png"]
     code, out, err = command("sample", runs("heat"), *words, *CPU)
     assert code == 0, err
-    assert "prior heldout: the forward process run from 6 images of others, which are not the training set" in out
+    assert "prior heldout: the forward process run from 6 images of others, not compared" in out
     assert "note: samples depend on these held-out images" in out
     assert json.loads((tmp_path / "grid.png.json").read_text())["prior"] == "heldout"
 
@@ -103,7 +103,7 @@ MISTAKES = [
     (["sample", "good", "--batch", "0"], "batch: got 0"),
     (["sample", "good", "--sampler", "eulre"], "did you mean 'euler'"),
     (["sample", "good", "--prior", "heldot", "--images", "data"], "did you mean 'heldout'"),
-    (["sample", "good", "--prior", "simulate"], "give their place with --images"),
+    (["sample", "good", "--prior", "heldout"], "give their place with --images"),
     (["sample", "good", "--prior", "heldout", "--images", "data"], "outside the training set"),
     (["sample", "good", "--prior", "simulate", "--images", "color"], "the model makes 1×8×8"),
     (["sample", "good", "--prior", "simulate", "--images", "none"], "none"),

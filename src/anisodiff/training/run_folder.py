@@ -97,13 +97,14 @@ def read_run(path: Path) -> RunDescription:
         raise ValueError(text if str(file) in text else f"{file}: {text}") from error
 
 
-def data_of(path: Path) -> Path | None:
-    """The prepared images of a run, where it says which and they are there."""
+def images_of(path: Path) -> tuple[Path | None, Path | None]:
+    """The prepared images of a run and those held out, where it says which and they are there."""
     try:
-        data = read_run(path).data
+        run = read_run(path)
     except ValueError:
-        return None
-    return data if data is not None and is_dataset(data) else None
+        return None, None
+    data, heldout = (place if place is not None and is_dataset(place) else None for place in (run.data, run.heldout))
+    return data, heldout
 
 
 def update_run(
