@@ -201,6 +201,9 @@ def test_a_part_is_kept_aside_and_never_trained_on(train_command, tmp_path, kind
         told = train_command(*again, settings=SMALL if "--data" in again else ())
         assert told.exit_code == 0, told.output
         assert read_run(tmp_path / "run").heldout == described.heldout
+    if kind == "folder":
+        other = train_command(*words, "--holdout", "10%", settings=SMALL)
+        assert "run kept 4 of 20 images aside, --holdout 10% is 2" in str(other.exception)
     inside = train_command("train", "heat", "--data", "run/data", "-o", "run", "--holdout", "2", *CPU, settings=SMALL)
     assert "are the images of the run itself" in str(inside.exception)
 
@@ -300,7 +303,10 @@ def test_the_first_line_names_the_folder_that_is_continued(train_command, tmp_pa
         assert "continuing from" not in told.output
     for more, says in (  # a refusal is the only line
         (("train", "ve", *words[2:]), "run holds a run of heat, not of ve; choose another folder"),
-        ((*words, "--set", "lr=0.5"), "run holds another run: lr was 0.0004, now 0.5; choose another folder"),
+        (
+            (*words, "--set", "lr=0.5"),
+            "run was begun with other settings: lr was 0.0004, now 0.5; choose another folder, or start a new ",
+        ),
         ((*words, "--data", "others"), "to continue the run"),
         ((*words, "--data", "set"), "run holds a run on other images (folder photos, 12 files); choose another"),
     ):
@@ -370,7 +376,7 @@ def test_a_refused_holdout_leaves_the_run_as_it_was(train_command, tmp_path):
     words = ["train", "ve", "--data", "photos", "-o", "run", "--images", 8, *CPU]
     assert train_command(*words, settings=SMALL).exit_code == 0
     told = train_command(*words, "--holdout", "20%", settings=SMALL)
-    assert "holds another dataset" in str(told.exception)
+    assert "run kept 0 of 20 images aside, --holdout 20% is 4; omit --holdout to" in str(told.exception)
     assert not (tmp_path / "run" / "heldout").exists()
     assert train_command(*words, settings=SMALL).exit_code == 0
     told = train_command(*words[:5], "other", *words[6:], "--holdout", 1, settings=SMALL)
