@@ -89,6 +89,7 @@ MISTAKES = [
     (["sample", "nowhere"], "no such folder: nowhere"),
     (["sample", "cifar10-tinny"], "no such folder: cifar10-tinny; did you mean 'cifar10-tiny'?"),
     (["sample", "empty"], "empty holds no checkpoint"),
+    (["sample", "begun"], "begun has no checkpoint yet: the first comes after checkpoint_every images"),
     (["sample", "headless"], "manifest.json is missing: the checkpoint is incomplete"),
     (["sample", "lacking"], "model.safetensors is missing"),
     (["sample", "flipped"], "model.safetensors is not what was written (checksum)"),
@@ -132,6 +133,8 @@ def shelf(runs, data, tmp_path_factory):
     saved = find(runs("heat")).path
     spoil(saved, place)
     (place / "empty").mkdir()
+    (place / "begun").mkdir()
+    shutil.copy(runs("heat") / "config.yaml", place / "begun")
     for name in ("headless", "flipped"):
         shutil.copytree(saved, place / name)
     (place / "headless" / "manifest.json").unlink()

@@ -22,12 +22,12 @@ import yaml
 from anisodiff.data import is_dataset
 from anisodiff.data.splitting import HELD_OUT, TRAINED
 from anisodiff.io.atomic import replacing
-from anisodiff.io.checkpoint import newest
+from anisodiff.io.checkpoint import RUN, newest
 from anisodiff.io.records import read_config
 from anisodiff.pretrained import shipped
 from anisodiff.training.config import FIELDS, TrainConfig, completed
 
-NAME = "config.yaml"
+NAME = RUN
 _PATHS = {"data": "data", "heldout": "heldout", "from": "start"}
 """Key in the file → field of `RunDescription`."""
 
