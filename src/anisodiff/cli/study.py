@@ -128,8 +128,6 @@ def open_data(
         raise ValueError("say what to train on: --data PATH, a prepared dataset, an archive, or a folder of images")
     if is_dataset(options.data):
         return open_dataset(options.data)
-    if not options.data.exists():
-        raise ValueError(f"--data: {options.data} does not exist")
     if dry and is_dataset(_place(options)):
         return open_dataset(_place(options))
     source = named_source(named[0].dataset, options.data) if named and named[0].dataset else open_source(options.data)
