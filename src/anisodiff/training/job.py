@@ -63,7 +63,7 @@ class Request:
 
     @property
     def only_output(self) -> bool:
-        return not (self.recipe or self.process) and self.file is self.description is self.data is None
+        return not (self.recipe or self.process or self.file or self.description) and self.data is None
 
     @cached_property
     def saved(self) -> RunDescription | None:
