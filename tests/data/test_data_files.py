@@ -143,7 +143,7 @@ def test_celeba_crop_size_and_splits(tmp_path: Path) -> None:
 
 
 def test_unknown_name_offers_the_nearest() -> None:
-    with pytest.raises(ValueError, match=r"got dataset 'cifar-10'.*did you mean 'cifar10'"):
+    with pytest.raises(ValueError, match=r"unknown dataset 'cifar-10'; did you mean 'cifar10'"):
         named_source("cifar-10", "x")
     with pytest.raises(ValueError, match="say where its folder or archive lies"):
         named_source("cifar10")

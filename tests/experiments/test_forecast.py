@@ -221,7 +221,7 @@ def test_a_recipe_needs_no_data(command, tmp_path):
     ("words", "line"),
     [
         (("ve", "--dry-run"), "say what to train on"),
-        (("ve", "--dry-run", "--data", "nowhere"), "nowhere does not exist"),
+        (("ve", "--dry-run", "--data", "nowhere"), "cannot read nowhere (No such file"),
         (("ve", "--dry-run", "--data", "data", "--network", "nowhere.pt"), "nowhere.pt: no such file"),
         (("ve:sampler=odee", "--dry-run", "--data", "data"), "did you mean 'ode'?"),
         (("--dry-run", "--stage", "page"), "name the runs"),

@@ -88,7 +88,8 @@ def clock(monkeypatch):
 def test_a_time_budget_leaves_out_compilation_and_interruptions(prepared, tmp_path, monkeypatch, clock, interrupted):
     monkeypatch.setattr(loop, "time", SimpleNamespace(perf_counter=clock))
     place = Place(out=tmp_path, name="a", training="a")
-    how = {"budget": Budget(seconds=6.0), "track": 2, "pinned": ("log_every", "checkpoint_every")}
+    said = []
+    how = {"say": said.append, "budget": Budget(seconds=6.0), "track": 2, "pinned": ("log_every", "checkpoint_every")}
 
     def go(deadline):
         return train_under(tiny(checkpoint_every=8), place, study_of(prepared, deadline, **how), start=None)
@@ -96,7 +97,9 @@ def test_a_time_budget_leaves_out_compilation_and_interruptions(prepared, tmp_pa
     if interrupted:
         assert not go(Deadline(102.5, clock))  # after four steps
         assert not place.trained.exists()
+        assert said.pop() == "a: stopped: saving at step 4; the same command continues it"
     assert go(Deadline())
+    assert said[-2] == "a: the budget of 6 s is reached at step 6"
     found = read_json(place.trained, TRAINED)
     assert found["images"] == 6 * 4  # one second a step
     assert found["seconds"] == pytest.approx(6.0)

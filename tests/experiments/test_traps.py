@@ -77,9 +77,12 @@ def test_photographs_get_the_size_that_the_device_can_train(tmp_path, dry, capsy
         data=album, out=tmp_path / "out", n=12, steps="3", prior="gaussian", seeds="0", overrides=[], reference=None,
         network=network, span=None, batch=None, compile=False, device="cpu",
     )  # fmt: skip
-    found = open_data([], asked, dry=dry)
+    found = open_data([], {}, asked, dry=dry)
     assert (found.channels, found.size) == (3, (32, 32))
     assert dry or "picked 32×32 with 3 channels: all sampled images are 300×300" in capsys.readouterr().err
+    found = open_data([], {"size": 16}, replace(asked, out=tmp_path / "small"), dry=dry)
+    assert (found.channels, found.size) == (3, (16, 16))
+    assert dry or capsys.readouterr().err.endswith("; picked 3 channels\n")
 
 
 def test_nothing_is_prepared_inside_a_folder_of_something_else(command, tmp_path):
@@ -88,6 +91,8 @@ def test_nothing_is_prepared_inside_a_folder_of_something_else(command, tmp_path
     Image.new("L", (16, 16), 90).save(album / "one.png")
     words = [word for word in SHORT if word not in ("--data", "data")]
     refused(command("compare", "ve", *words, "--data", album, out=album), "holds something that is no study")
+    refused(command("compare", "ve", *words, "--data", album, out=album / "study"), "choose a folder outside")
+    assert len(list(album.iterdir())) == 1
     assert [path.name for path in album.iterdir()] == ["one.png"]
 
 

@@ -1,5 +1,6 @@
 """Sampling from a checkpoint: reproducible, from any prior, from any time."""
 
+import shutil
 from dataclasses import replace
 from functools import partial
 
@@ -19,6 +20,7 @@ from anisodiff.priors import GaussianPrior
 from anisodiff.training import Hooks, TrainConfig, find, train
 from anisodiff.training.model import as_trained, load_model
 from anisodiff.training.preview import fit_prior
+from anisodiff.training.run_folder import NAME, read_run, write_run
 from anisodiff.training.slim import slim
 from tests.training.conftest import pixels, tiny
 
@@ -153,6 +155,7 @@ def test_a_checkpoint_without_a_prior_fits_one_to_images(runs, data, tmp_path):
     from tests.training.conftest import tiny
 
     train(tiny(images=4), data, tmp_path / "bare", track=())
+    (tmp_path / "bare" / NAME).unlink()  # it says where the images are
     with pytest.raises(ValueError, match="no fitted prior, images are needed"):
         anisodiff.load(tmp_path / "bare", "cpu").sample(1)
     start = anisodiff.load(tmp_path / "bare", "cpu", data).named_prior("gaussian")
@@ -170,6 +173,12 @@ def test_heldout_images_are_told_by_their_pixels(runs, data, tmp_path):
     assert leakage.images == 12
     assert "held-out" in start.note(leakage)
     same = torch.from_numpy(data.images.copy()).float() / 255
+    shutil.copytree(runs("heat"), tmp_path / "run")
+    write_run(tmp_path / "run", replace(read_run(runs("heat")), heldout=others.path))
+    own = anisodiff.load(tmp_path / "run", "cpu")  # it finds its images by itself
+    assert own.named_prior("heldout").description.endswith("from 12 images of others, which the run kept aside")
+    for name in ("simulate", "conditional"):
+        assert "40 images of data (the training set)" in own.named_prior(name).description
     for training in (data, data.path, data.path.parent / "raw.npy", same):
         with pytest.raises(ValueError, match="outside the training set"):
             generator.prior("heldout", training)
@@ -195,7 +204,7 @@ def test_mistakes_are_named(runs, data):
         (lambda: generator.sample(2, seed=-1), "got -1"),
         (lambda: generator.sample(2, batch=0), "batch: got 0"),
         (lambda: generator.sample(2, prior="gausian"), "did you mean 'gaussian'"),
-        (lambda: generator.sample(2, prior="simulate"), "starts from images"),
+        (lambda: generator.sample(2, prior="heldout"), "starts from images"),
         (lambda: generator.sample(2, sampler="exponentail"), "exponential"),
         (lambda: generator.sample_seeds([1.7]), "seeds must be whole numbers"),
         (lambda: generator.reverse(states, 1.0, seeds=[0]), "one for every seed"),

@@ -40,7 +40,11 @@ def test_a_folder_becomes_a_generator(folder, tmp_path, capsys):
     assert (generator.channels, generator.size) == (1, (8, 8))
     assert generator.plan.config.process["preset"] == "ve"
     assert isinstance(generator.sample(2, steps=4), Images)
-    assert capsys.readouterr() == ("", "")  # on a terminal alone
+    said, notes = capsys.readouterr()
+    assert said == ""
+    assert "picked for 20 images on cpu: 8×8" in notes
+    assert "20 images: the model will memorize them" in notes
+    assert "images/s" not in notes  # on a terminal alone
     assert len(read_log(tmp_path / "run")) == 4
     assert [path.name for path in (tmp_path / "run" / "samples").iterdir()] == ["step-00000004.png"]
     described = read_run(tmp_path / "run")
@@ -82,7 +86,7 @@ def test_a_stopped_run_continues_to_the_same_weights(data, tmp_path):
     torch.testing.assert_close(rest.sample(2, steps=4), whole.sample(2, steps=4), rtol=0, atol=0)
     longer = anisodiff.train(data, tmp_path / "part", images=24, device="cpu")
     assert longer.outcome.images == 24
-    with pytest.raises(ValueError, match=r"holds another run: lr"):
+    with pytest.raises(ValueError, match="begun with other settings: lr"):
         anisodiff.train(data, tmp_path / "part", lr=0.5, device="cpu")
 
 

@@ -70,7 +70,7 @@ def test_heldout_images_are_used_and_named(command, runs, tmp_path):
     words = ["--prior", "heldout", "--images", "others", "--n", 3, "--steps", 4, "--out", "grid.png"]
     code, out, err = command("sample", runs("heat"), *words, *CPU)
     assert code == 0, err
-    assert "prior heldout: the forward process run from 6 images of others, which are not the training set" in out
+    assert "prior heldout: the forward process run from 6 images of others, not compared" in out
     assert "note: samples depend on these held-out images" in out
     assert json.loads((tmp_path / "grid.png.json").read_text())["prior"] == "heldout"
 
@@ -89,6 +89,7 @@ MISTAKES = [
     (["sample", "nowhere"], "no such folder: nowhere"),
     (["sample", "cifar10-tinny"], "no such folder: cifar10-tinny; did you mean 'cifar10-tiny'?"),
     (["sample", "empty"], "empty holds no checkpoint"),
+    (["sample", "begun"], "begun has no checkpoint yet: the first comes after checkpoint_every images"),
     (["sample", "headless"], "manifest.json is missing: the checkpoint is incomplete"),
     (["sample", "lacking"], "model.safetensors is missing"),
     (["sample", "flipped"], "model.safetensors is not what was written (checksum)"),
@@ -103,7 +104,7 @@ MISTAKES = [
     (["sample", "good", "--batch", "0"], "batch: got 0"),
     (["sample", "good", "--sampler", "eulre"], "did you mean 'euler'"),
     (["sample", "good", "--prior", "heldot", "--images", "data"], "did you mean 'heldout'"),
-    (["sample", "good", "--prior", "simulate"], "give their place with --images"),
+    (["sample", "good", "--prior", "heldout"], "give their place with --images"),
     (["sample", "good", "--prior", "heldout", "--images", "data"], "outside the training set"),
     (["sample", "good", "--prior", "simulate", "--images", "color"], "the model makes 1×8×8"),
     (["sample", "good", "--prior", "simulate", "--images", "none"], "none"),
@@ -132,6 +133,8 @@ def shelf(runs, data, tmp_path_factory):
     saved = find(runs("heat")).path
     spoil(saved, place)
     (place / "empty").mkdir()
+    (place / "begun").mkdir()
+    shutil.copy(runs("heat") / "config.yaml", place / "begun")
     for name in ("headless", "flipped"):
         shutil.copytree(saved, place / name)
     (place / "headless" / "manifest.json").unlink()

@@ -113,7 +113,7 @@ def test_fitted_sizes_run(size: int) -> None:
 def test_unknown_names_and_sizes() -> None:
     with pytest.raises(ValueError, match=r"unknown NCSN.. 'cifar-10'; did you mean 'cifar10'"):
         ncsnpp_config("cifar-10")
-    with pytest.raises(ValueError, match="got image_size 64, expected 32 as published"):
+    with pytest.raises(ValueError, match=r"got image_size 64, expected 32 as published; take .small. or .base.$"):
         ncsnpp_config("cifar10", image_size=64)
 
 

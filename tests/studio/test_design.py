@@ -1,6 +1,7 @@
 """The designer: settings and their lines, the spectrum against closed forms, equal noise levels, exports."""
 
 import io
+import json
 import math
 import re
 import shlex
@@ -18,7 +19,7 @@ from anisodiff.studio import design
 from anisodiff.studio.design import Setting, matched, plain_keys, times_of, trajectory
 from anisodiff.studio.pictures import BUNDLED, KEPT, Pictures
 from anisodiff.training.run_folder import read_run
-from tests.studio.conftest import CLIENT
+from tests.studio.conftest import CLIENT, photographs
 
 PICTURES = Pictures()
 
@@ -54,6 +55,14 @@ def test_the_lines_build_the_same_process(tmp_path, command):
         == expected
     )
     assert yaml.safe_load(setting.yaml())["process"]["T"] == 1.5
+    photographs(tmp_path / "photos", 4)
+    train = setting.yaml().splitlines()[0].removeprefix("# anisodiff ")
+    code, out, err = command(*shlex.split(train), "--dry-run", "--json", "--device", "cpu")
+    assert code == 0, err
+    assert "picked for up to 4 images on cpu: 16×16" in err
+    picked = json.loads(out)
+    assert picked["process"] == expected
+    assert (picked["config"]["network"]["name"], picked["config"]["images"]) == ("tiny", 400_000)
     words = shlex.split(setting.command(None, 0))
     code, out, err = command(*words[1:], "--output", "figure.png")
     assert (code, err) == (0, "")

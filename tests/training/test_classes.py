@@ -138,7 +138,7 @@ def test_samples_follow_their_class(learned):
 
 
 def test_a_grid_shows_a_class_a_row(learned):
-    stored = read(next((learned._own.parent / "checkpoints").glob("step-*")))
+    stored = read(next((learned._own[0].parent / "checkpoints").glob("step-*")))
     start = GaussianPrior(**stored.tensors("prior")).draw(16, KeyedNoise(torch.arange(16)))
     t_min = learned.plan.config.t_min
     grid = sample_grid(learned.model, start, t_min=t_min, process=learned.process, nfe=8, classes=2)

@@ -36,7 +36,9 @@ def test_a_shipped_model_as_start_is_written_as_its_folder(tmp_path: Path) -> No
 def test_every_key_may_be_missing(tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text("lr: 1e-3\nprocess: ve\n")
     found = read_run(tmp_path / "mine.yaml")
-    assert found == RunDescription(config=TrainConfig(lr=1e-3, process="ve"))  # type: ignore[arg-type]
+    config = TrainConfig(lr=1e-3, process="ve")  # type: ignore[arg-type]
+    assert found == RunDescription(config=config, given=("lr", "process"))
+    assert found.changes == {"lr": 1e-3, "process": {"preset": "ve"}}
 
 
 @pytest.mark.parametrize(

@@ -158,6 +158,7 @@ def test_fine_tuning_from_a_published_file(train_command, tmp_path):
         ([], "run holds no run; give --data PATH or a recipe to start one"),
         (["ve"], "no data for ve: give --data PATH with your own images"),
         (["heat", "--data", "nowhere"], "nowhere"),
+        (["heat", "--data", "https://x.y/z.zip"], "URLs are not downloaded: download the file, then give its path"),
         (["cifar10-ve", "--set", "leraning_rate=1"], "unknown key 'leraning_rate'; did you mean 'lr'?"),
         (["cifar10-ve", "--set", "zzz=1"], "unknown key 'zzz'; 'anisodiff train --dry-run' prints all keys"),
         (["cifar10-ve", "--set", "lr"], "KEY=VALUE"),
@@ -204,13 +205,16 @@ def test_data_prepare(train_command, tmp_path):
     for words, expected in (
         (["cifar11"], "cifar10"),
         (["cifar10"], "say where"),
-        (["./photo/"], "there is no ./photo/"),
-        (["photo"], "there is no photo"),
+        (["cifar100", "photos"], "unknown dataset 'cifar100'; did you mean 'cifar10'?"),
+        (["https://x.y/z.zip"], "URLs are not downloaded: download the file"),
+        (["./photo/"], "cannot read photo (No such file or directory): expected a folder"),
+        (["photo"], "photo is neither a path nor a dataset; valid: cifar10"),
         (["photos", "more"], "photos is a path: expected no second one"),
         (["photos", "--split", "test"], "--split is for sets given by name"),
+        (["photos", "-o", "photos/set"], "photos/set lies among the images in photos"),
         (["photos", "--max-skipped", 0], "1 image cannot be used, expected at most 0"),
     ):
-        told = train_command("data", "prepare", *words, "-o", "other")
+        told = train_command("data", "prepare", "-o", "other", *words)
         assert isinstance(told.exception, ValueError)
         assert expected in str(told.exception)
 

@@ -146,8 +146,11 @@ def test_a_dry_run_prints_a_config_that_trains(train_command, tmp_path):
         (["--config", "nowhere.yaml"], "nowhere.yaml"),
         (["--config", "bad.yaml"], "bad.yaml"),
         (["heat", "--config", "good.yaml"], "got the recipe 'heat' and --config good.yaml: give one of them"),
-        (["--config", "good.yaml"], "good.yaml names no data: give --data PATH"),
+        (["--config", "good.yaml"], "no data for good.yaml: give --data PATH"),
         (["-o", "nowhere"], "nowhere holds no run; give --data PATH or a recipe to start one"),
+        (["--data", "photos", "-o", "photos"], "photos lies among the images in photos"),
+        (["--data", ".", "-o", "run"], "run lies among the images in ., "),
+        (["--data", "photos", "-o", "photos/run", "--dry-run"], "choose a folder outside photos"),
         (["--data", "photos", "--holdout", "0%"], "which is none of 12 images"),
         (["--data", "photos", "--holdout", "0"], "which is none of 12 images"),
         (["--data", "photos", "--holdout", "100%"], "which is 12 of 12 images"),
@@ -167,6 +170,7 @@ def test_a_mistake_is_one_line(train_command, tmp_path, words, expected):
     assert isinstance(told.exception, ValueError), told.output
     assert expected in str(told.exception)
     assert "\n" not in str(told.exception)
+    assert len(list((tmp_path / "photos").iterdir())) == 12
 
 
 def stored(path: Path) -> set[bytes]:
@@ -197,6 +201,9 @@ def test_a_part_is_kept_aside_and_never_trained_on(train_command, tmp_path, kind
         told = train_command(*again, settings=SMALL if "--data" in again else ())
         assert told.exit_code == 0, told.output
         assert read_run(tmp_path / "run").heldout == described.heldout
+    if kind == "folder":
+        other = train_command(*words, "--holdout", "10%", settings=SMALL)
+        assert "run kept 4 of 20 images aside, --holdout 10% is 2" in str(other.exception)
     inside = train_command("train", "heat", "--data", "run/data", "-o", "run", "--holdout", "2", *CPU, settings=SMALL)
     assert "are the images of the run itself" in str(inside.exception)
 
@@ -296,7 +303,10 @@ def test_the_first_line_names_the_folder_that_is_continued(train_command, tmp_pa
         assert "continuing from" not in told.output
     for more, says in (  # a refusal is the only line
         (("train", "ve", *words[2:]), "run holds a run of heat, not of ve; choose another folder"),
-        ((*words, "--set", "lr=0.5"), "run holds another run: lr was 0.0004, now 0.5; choose another folder"),
+        (
+            (*words, "--set", "lr=0.5"),
+            "run was begun with other settings: lr was 0.0004, now 0.5; choose another folder, or start a new ",
+        ),
         ((*words, "--data", "others"), "to continue the run"),
         ((*words, "--data", "set"), "run holds a run on other images (folder photos, 12 files); choose another"),
     ):
@@ -366,7 +376,7 @@ def test_a_refused_holdout_leaves_the_run_as_it_was(train_command, tmp_path):
     words = ["train", "ve", "--data", "photos", "-o", "run", "--images", 8, *CPU]
     assert train_command(*words, settings=SMALL).exit_code == 0
     told = train_command(*words, "--holdout", "20%", settings=SMALL)
-    assert "holds another dataset" in str(told.exception)
+    assert "run kept 0 of 20 images aside, --holdout 20% is 4; omit --holdout to" in str(told.exception)
     assert not (tmp_path / "run" / "heldout").exists()
     assert train_command(*words, settings=SMALL).exit_code == 0
     told = train_command(*words[:5], "other", *words[6:], "--holdout", 1, settings=SMALL)
@@ -404,8 +414,7 @@ def test_a_dry_runs_file_has_start_and_held_out_part(train_command, tmp_path):
 
 def test_the_length_scales_a_file_as_it_scales_a_recipe(train_command, tmp_path):
     folder(tmp_path / "photos", count=20)
-    (tmp_path / "long.yaml").write_text(
-        "process: ve\nnetwork: tiny\nsize: 8\nchannels: 1\nimages: 8000\nwarm_up: 800\nbatch: 4\n"
-    )
+    config = TrainConfig(process="ve", network="tiny", size=8, channels=1, images=8000, warm_up=800, batch=4)
+    (tmp_path / "long.yaml").write_text(yaml.safe_dump(config.to_dict()))
     told = train_command("train", "--config", "long.yaml", "--data", "photos", "--images", 80, "--dry-run", *CPU)
     assert "warm_up: 8\n" in told.stdout

@@ -8,6 +8,7 @@ import typer
 
 from anisodiff.cli import common
 from anisodiff.cli.names import DATASETS, complete_dataset
+from anisodiff.notation import nearest
 
 if TYPE_CHECKING:
     from anisodiff.data import Source
@@ -96,13 +97,11 @@ def _source(name: str, path: Path | None, split: str | None, *, labels: bool) ->
     """A named set at its path, or the images at a path."""
     from anisodiff.data import NAMED, named_source, open_source
 
-    if name in NAMED or name.startswith("hf:"):
+    there = Path(name).exists()
+    if name in NAMED or name.startswith("hf:") or (path is not None and not there):
         return named_source(name, path, split=split or "train")
-    if not Path(name).exists():
-        try:
-            return named_source(name, path)
-        except ValueError as error:  # says which names there are
-            raise ValueError(f"there is no {name}, and as a name: {error}") from None
+    if not there and "/" not in name:
+        raise ValueError(f"{name} is neither a path nor a dataset; {nearest(name, NAMED, 'hf:OWNER/NAME')}")
     if path is not None:
         raise ValueError(
             f"{name} is a path: expected no second one, got {path}; or a name first ({', '.join(NAMED)})"

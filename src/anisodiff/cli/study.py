@@ -24,7 +24,7 @@ from anisodiff.runtime.progress import StageProgress, no_stage_progress, stages
 if TYPE_CHECKING:
     import torch
 
-    from anisodiff.data import Dataset
+    from anisodiff.data import Dataset, Guess
     from anisodiff.experiments import (
         Deadline,
         Evaluator,
@@ -102,35 +102,44 @@ def deadline_of(options: StudyOptions) -> "Deadline":
     return Deadline(None if options.span is None else parse_span(options.span, "--for"))
 
 
-def open_data(runs: "Sequence[Run]", options: StudyOptions, *, dry: bool = False) -> "Dataset":
+def open_data(
+    runs: "Sequence[Run]", overrides: Mapping[str, Any], options: StudyOptions, *, dry: bool = False
+) -> "Dataset":
     """A prepared dataset, or images that are prepared in the study's folder first; not in a dry run."""
     from anisodiff.data import Guess, guess, is_dataset, named_source, open_dataset, open_source, prepare
     from anisodiff.experiments import check_out
     from anisodiff.runtime.devices import pick_device
+    from anisodiff.training import TrainConfig
     from anisodiff.training.picking import Machine
     from anisodiff.training.recipes import RECIPES, recipe
 
     check_out(options.out)
     named = [recipe(one.base) for one in runs if one.base in RECIPES]
+    left = {key: key not in overrides for key in ("size", "channels")}
+    asked = TrainConfig.from_dict({key: overrides[key] for key in left if not left[key]})
+
+    def shape(seen: "Guess | TrainConfig") -> dict[str, Any]:
+        return {key: getattr(seen if left[key] else asked, key) for key in left}
+
     if options.data is None and dry and named:
         say(f"no --data: {_ASSUMED:,} images are assumed for the reference")
-        return _unprepared(Path(named[0].dataset), _ASSUMED, named[0].channels, named[0].size)
+        return _unprepared(Path(named[0].dataset), _ASSUMED, **shape(named[0]))
     if options.data is None:
         raise ValueError("say what to train on: --data PATH, a prepared dataset, an archive, or a folder of images")
     if is_dataset(options.data):
         return open_dataset(options.data)
-    if not options.data.exists():
-        raise ValueError(f"--data: {options.data} does not exist")
     if dry and is_dataset(_place(options)):
         return open_dataset(_place(options))
     source = named_source(named[0].dataset, options.data) if named and named[0].dataset else open_source(options.data)
+    source.check_outside(options.out)
     largest = Machine.of(pick_device(options.device)).largest_side(len(source))
     seen = named[0] if named else guess(source, largest=largest)
     if dry:
-        return _unprepared(options.data, len(source), seen.channels, seen.size)
+        return _unprepared(options.data, len(source), **shape(seen))
     with common.progress("preparing the images") as tick:
-        made = prepare(source, _place(options), size=seen.size, channels=seen.channels, progress=tick)
-    say(made.message if not isinstance(seen, Guess) else f"{made.message}; picked {seen.words()}")
+        made = prepare(source, _place(options), **shape(seen), progress=tick)
+    picked = f"; picked {seen.words(**left)}" if isinstance(seen, Guess) and any(left.values()) else ""
+    say(made.message + picked)
     return made.dataset
 
 
@@ -139,7 +148,7 @@ def _place(options: StudyOptions) -> Path:
     return options.out / "work" / "data"
 
 
-def _unprepared(path: Path, count: int, channels: int, size: tuple[int, int]) -> "Dataset":
+def _unprepared(path: Path, count: int, *, channels: int, size: tuple[int, int]) -> "Dataset":
     """Images of which number and size are known, without their pixels."""
     import numpy as np
 
@@ -189,7 +198,7 @@ def opened(
                 for path in filter(None, (one.base if one.checkpoint else None, one.start)):
                     if is_hub(path) or Path(path).is_dir():
                         trust(find(path).meta["config"])
-        dataset = open_data(runs, options, dry=dry)
+        dataset = open_data(runs, overrides, options, dry=dry)
         configs = experiments.configs(
             runs, dataset, overrides, Machine.of(pick_device(options.device)), own=own, images=settings.budget.images
         )

@@ -107,7 +107,7 @@ def named_source(name: str, path: str | Path | None = None, *, split: str = "tra
     if name.startswith("hf:"):
         return HuggingFace(name=name[3:], split=split)
     if name not in NAMED:
-        raise ValueError(f"got dataset {name!r}: expected hf:NAME or a known name; {notation.nearest(name, NAMED)}")
+        raise ValueError(f"unknown dataset {name!r}; {notation.nearest(name, NAMED, 'hf:OWNER/NAME')}")
     if path is None and name == "fashion-mnist":
         path = existing(DEBIAN, "Fashion-MNIST (Debian: apt install dataset-fashion-mnist)")
     if path is None:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from anisodiff.io.images import DecodeError, Fit
-from anisodiff.io.picture_files import Item, PictureFiles, Skipped, list_pictures
+from anisodiff.io.picture_files import Item, PictureFiles, Skipped, is_picture, list_pictures
 from anisodiff.notation import counted
 
 
@@ -48,6 +48,9 @@ class Source(ABC):
     @abstractmethod
     def items(self) -> Iterator[Item]:
         """All items in order. An item is valid until the next one is asked for."""
+
+    def check_outside(self, output: Path) -> None:  # noqa: B027  (most sources are no folder of pictures)
+        """Refuse to write into a folder whose pictures are the images: those written would be images, too."""
 
 
 def read_images(
@@ -84,6 +87,16 @@ class Pictures(Source):
 
     def __len__(self) -> int:
         return len(self.files)
+
+    def check_outside(self, output: Path) -> None:
+        root, place = self.files.path.resolve(), output.resolve()
+        if not root.is_dir() or not place.is_relative_to(root):
+            return
+        if is_picture((place.relative_to(root) / "0.png").as_posix(), self.under):
+            raise ValueError(
+                f"{output} lies among the images in {self.files.path}, and pictures written there would count as "
+                f"images; choose a folder outside {self.files.path}"
+            )
 
     def items(self) -> Iterator[Item]:
         index = {name: i for i, name in enumerate(self.classes or ())}

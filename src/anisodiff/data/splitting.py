@@ -15,7 +15,9 @@ from anisodiff.data.loader import key, permute
 from anisodiff.data.preparing import check_place, prepare
 from anisodiff.data.source import Source
 from anisodiff.io.picture_files import Item
+from anisodiff.io.records import plain
 from anisodiff.io.schema import require
+from anisodiff.notation import counted
 from anisodiff.runtime.progress import Progress, no_progress
 
 TRAINED, HELD_OUT = "data", "heldout"
@@ -41,6 +43,9 @@ class Part(Source):
 
     def identity(self) -> dict[str, object]:
         return {**self.source.identity(), "held_out": self.count, "part": HELD_OUT if self.held_out else TRAINED}
+
+    def check_outside(self, output: Path) -> None:
+        self.source.check_outside(output)
 
     def __len__(self) -> int:
         return self.count if self.held_out else len(self.source) - self.count
@@ -109,6 +114,15 @@ def _parts(source: Source, folder: Path, holdout: str | None) -> dict[Path, Sour
     count = aside_of(holdout, folder, len(source))
     if count is None:
         return {folder / TRAINED: source}
+    if (meta := read_meta(folder / TRAINED)) is not None:
+        before = dict(require(META, meta, folder / TRAINED)["identity"]["source"])
+        kept = before.pop("held_out", 0)
+        before.pop("part", None)
+        if kept != count and before == plain(source.identity()):
+            raise ValueError(
+                f"{folder} kept {kept} of {counted(len(source), 'image')} aside, --holdout {holdout} is {count}; "
+                "omit --holdout to continue the run, or choose another folder"
+            )
     keys: dict[str, Any] = {"shape": source.shape, "crop": source.crop, "classes": source.classes}
     return {
         folder / name: Part(source=source, count=count, held_out=name == HELD_OUT, **keys)

@@ -65,6 +65,12 @@ class _Watch:
         self.enough = budget.seconds is not None and budget.reached(images, seconds)
         return self.enough or deadline.over()
 
+    def stopped(self, step: int, _: Path) -> str:
+        """Why it ends at this step."""
+        if self.enough:
+            return f"the budget of {self.study.settings.budget} is reached at step {step}"
+        return f"stopped: saving at step {step}; the same command continues it"
+
     def on_log(self, record: dict[str, Any]) -> None:
         """The first record after a start holds compilation."""
         assert self.meter is not None
@@ -113,7 +119,7 @@ def train_under(config: TrainConfig, place: Place, study: Study, *, start: str |
     watch = _Watch(place, config, study, deadline.now())
     hooks = Hooks(
         say=lambda line: say(f"{place.training}: {line}"), on_log=watch.on_log, stop=watch.stop, fit_prior=fit_prior,
-        on_interval=watch.on_interval if settings.track > 1 else None,
+        stopped=watch.stopped, on_interval=watch.on_interval if settings.track > 1 else None,
     )  # fmt: skip
     try:
         outcome = train(config, dataset, place.run, device=device, start=start, hooks=hooks, track=())

@@ -48,7 +48,7 @@ from anisodiff.samplers import Sampler, SampleResult
 from anisodiff.tensors import highest_precision
 from anisodiff.training.hooks import TrainingOutcome
 from anisodiff.training.model import Trained, load_model
-from anisodiff.training.run_folder import data_of
+from anisodiff.training.run_folder import images_of
 
 
 class Generator(LoadedModel, Shareable):
@@ -261,7 +261,7 @@ def load(
     """A generator with the EMA weights of a checkpoint: a run's folder, a checkpoint's, a shipped name, or
     ``hub:OWNER/NAME`` on the Hugging Face Hub.
 
-    ``images``: what priors other than `gaussian` start from; the method's own finds those of a run by itself.
+    ``images``: what priors other than `gaussian` start from; by default those of the run, where it has any.
     ``precision``: bf16 or fp32 inside the network; auto is bf16 on CUDA. ``compile``: torch.compile the network, on
     CUDA: for networks of your own and thousands of samples. ``trust_code``: import the class of a network that
     is not ours, which the checkpoint only names; one that you gave to `anisodiff.train` needs no such word.
@@ -274,7 +274,7 @@ def load(
     codes = saved.codes
     origin = CheckpointOrigin(path=str(path), model=codes["model.safetensors"], prior=codes.get("prior.safetensors"))
     generator = Generator(
-        _trained(saved, where), origin, device=where, images=images, own=data_of(Path(path)), compile=compile,
+        _trained(saved, where), origin, device=where, images=images, own=images_of(Path(path)), compile=compile,
         precision=precision, latent=latent,
     )  # fmt: skip
     generator.saved = saved

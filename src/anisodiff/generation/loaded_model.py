@@ -43,7 +43,7 @@ class LoadedModel:
         *,
         device: torch.device,
         images: PriorImages | None = None,
-        own: Path | None = None,
+        own: tuple[Path | None, Path | None] = (None, None),
         compile: bool = False,
         precision: str = "auto",
         latent: str | Path | None = None,

@@ -162,7 +162,7 @@ class NamedPrior:
     pool: Pool | None = None
     """The images it starts from, or was fitted to just now; None: it is stored in the checkpoint."""
     heldout: bool = False
-    """Whether the images are known to lie outside the training set."""
+    """Whether the images were named as held out, or are those that the run kept aside."""
 
     @property
     def starts_from_images(self) -> bool:
@@ -208,8 +208,8 @@ class PriorInputs:
     data: Mapping[str, Any]
     """The training data as the checkpoint describes them: fingerprint, images, source."""
     device: torch.device
-    own: Path | None = None
-    """The images of the run, for a prior that belongs to the method."""
+    own: tuple[Path | None, Path | None] = (None, None)
+    """The images of the run and those it held out, where none are given."""
     codec: Codec | None = None
     """Encodes images, for a process in latent space."""
 
@@ -231,8 +231,8 @@ def build_prior(name: str, inputs: PriorInputs) -> NamedPrior:
         raise ValueError(f"unknown prior {name!r}; {notation.nearest(str(name), PRIORS)}")
     process = inputs.process
     name = process.own_prior if name == "auto" else name
-    if name == process.own_prior != "gaussian" and inputs.source is None:
-        inputs = replace(inputs, source=inputs.own)
+    if inputs.source is None:
+        inputs = replace(inputs, source=inputs.own[name == "heldout"])
     if name == "gaussian" and inputs.stored is not None:
         missing = [key for key in ("mean", "root") if key not in inputs.stored]
         if missing:
@@ -266,5 +266,7 @@ def build_prior(name: str, inputs: PriorInputs) -> NamedPrior:
                     f"prior 'heldout' needs images outside the training set, but {pool.name} have its fingerprint "
                     f"({pool.fingerprint[:12]}); give others, or use prior 'simulate'"
                 )
-            text = f"the forward process run from {pool.name}, which are not the training set"
+            own = inputs.source == inputs.own[1]
+            apart = "which the run kept aside" if own else "not compared with the training images one by one"
+            text = f"the forward process run from {pool.name}, {apart}"
     return NamedPrior(name=name, prior=prior, description=text, process=process, pool=pool, heldout=name == "heldout")

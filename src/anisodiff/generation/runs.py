@@ -23,6 +23,7 @@ from anisodiff.runtime.devices import pick_device
 from anisodiff.runtime.distributed import Distributed
 from anisodiff.runtime.progress import StageProgress, no_stage_progress, stages
 from anisodiff.training import TrainConfig
+from anisodiff.training.config import FIELDS
 from anisodiff.training.job import Request, has_checkpoints, job_of, run_job
 from anisodiff.training.run_folder import NAME, RunDescription, read_run
 
@@ -57,8 +58,9 @@ def train(
 
     Checkpoints, log and grids of samples are written into ``output``; where it holds this run, the run continues.
     ``on_log`` gets each record of the log, ``on_grid`` each grid and its step. ``stop`` is asked after every step:
-    True ends the run with a checkpoint, as Ctrl-C does. ``progress``: a bar on a terminal, unless False. ``track``:
-    ``("tensorboard", "wandb")``, one of them, or ``()``; None: TensorBoard, where it is installed.
+    True ends the run with a checkpoint, as Ctrl-C does. ``progress``: notes on standard error, and on a terminal a
+    bar; True: lines elsewhere, too; False: nothing. ``track``: ``("tensorboard", "wandb")``, one of them, or ``()``;
+    None: TensorBoard, where it is installed.
     """
     where, folder = pick_device(device), Path(output)
     if config is not None and not isinstance(config, TrainConfig):
@@ -69,7 +71,7 @@ def train(
     with leaving_nothing(folder, NAME, ".lock"), _screen(progress) as (say, tell):
         run = read_run(folder) if data is None else None
         if config is not None:
-            run, keys = replace(run or RunDescription(config=config), config=config.changed(keys)), {}
+            run, keys = replace(run or RunDescription(config=config), config=config.changed(keys), given=FIELDS), {}
         request = Request(
             output=folder, data=_given(data, labels),
             description=None if config is None else run, changes=keys, begun=has_checkpoints(folder), python=True,
@@ -87,14 +89,14 @@ def train(
 
 @contextmanager
 def _screen(wanted: bool | None) -> Iterator[tuple[Callable[[str], None], StageProgress]]:
-    """Where lines and progress go: the terminal, if there is one and it is wanted; only of the first process."""
+    """Where lines and progress go: standard error, a bar on a terminal alone; only of the first process."""
     from rich.console import Console
 
     console = Console(stderr=True, markup=False, emoji=False)
-    if os.environ.get("RANK", "0") != "0" or not (console.is_terminal if wanted is None else wanted):
+    if os.environ.get("RANK", "0") != "0" or wanted is False:
         yield lambda _: None, no_stage_progress
         return
-    with stages(console) as tell:
+    with stages(console, shown=wanted or console.is_terminal) as tell:
         yield partial(console.print, highlight=False, soft_wrap=True), tell
 
 

@@ -10,6 +10,7 @@ import gzip
 import io
 import lzma
 import os
+import re
 import stat
 import struct
 import tarfile
@@ -26,6 +27,7 @@ LARGEST_BLOB = 1 << 28
 """Bytes that are read, unless said otherwise: of a record; of a picture, or a file of a packed dataset."""
 MOST_PACKED = 200
 """Times its own size that a packed tar may unpack to: pictures hardly shrink, zeros shrink a thousand times."""
+_URL = re.compile(r"[a-z][a-z0-9+.-]+:/", re.IGNORECASE)
 DAMAGED = (tarfile.TarError, zipfile.BadZipFile, EOFError, zlib.error, lzma.LZMAError, OSError)
 
 
@@ -42,6 +44,8 @@ def one_line(error: Exception, longest: int = 200) -> str:
 
 def existing(path: str | Path, what: str) -> Path:
     """The path, if it is a folder or a regular file; ``what`` was expected there."""
+    if _URL.match(str(path)):
+        raise ValueError("URLs are not downloaded: download the file, then give its path")
     path = Path(path)
     try:
         path.stat()

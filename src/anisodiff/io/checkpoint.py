@@ -32,10 +32,12 @@ from anisodiff.io.schema import anything, fields, number, optional, require, row
 from anisodiff.notation import alternatives, close_to
 from anisodiff.pretrained import IN_REPOSITORY, SHIPPED, shipped
 
+RUN = "config.yaml"
+"""Describes a run, in its folder."""
 MANIFEST = RecordKind("anisodiff checkpoint", 2, shape=fields(files=table(text)))
 _CHANNELS = whole(1, 1 << 16)
 META = fields(
-    step=whole(0), images=whole(0), config=table(anything), process=table(anything),
+    step=whole(0), images=whole(0), config=fields(process=table(anything)), process=table(anything),
     network=fields(name=text, in_channels=optional(_CHANNELS), out_channels=optional(_CHANNELS)),
     data=fields(
         fingerprint=text, images=optional(whole(0)), source=optional(text), labels=optional(text),
@@ -172,6 +174,11 @@ def find(path: str | Path, say: Callable[[str], None] = lambda _: None) -> Check
             say(line)
         return found
     if not skipped:
+        if (path / RUN).is_file():
+            raise ValueError(
+                f"{path} has no checkpoint yet: the first comes after checkpoint_every images ({path / RUN}), at the "
+                "end of the run, or when it is stopped with Ctrl-C"
+            )
         raise ValueError(
             f"{path} holds no checkpoint: expected a run's folder ({folder_of('RUN')}/…) or a checkpoint's"
         )

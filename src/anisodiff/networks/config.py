@@ -219,7 +219,7 @@ def ncsnpp_config(
         if image_size not in (None, config.image_size):
             raise ValueError(
                 f"network size {name!r}: got image_size {image_size}, expected {config.image_size} as "
-                "published; take 'small' or 'base', or dataclasses.replace the configuration"
+                "published; take 'small' or 'base'"
             )
     return replace(
         config, in_channels=in_channels, out_channels=in_channels if out_channels is None else out_channels

@@ -12,7 +12,7 @@ from anisodiff.generation import PRIORS, Generator, load
 from anisodiff.io.checkpoint import folder_of
 from anisodiff.pretrained import SHIPPED
 from anisodiff.registry import default_sampler, fitting_samplers
-from anisodiff.training.run_folder import data_of, read_run
+from anisodiff.training.run_folder import images_of
 
 IMAGELESS = ("auto", "gaussian")
 """Priors that every model has."""
@@ -64,9 +64,10 @@ class Models:
     def images(self, name: str, prior: str) -> Path | None:
         """The images of a run that such a prior starts from; None where it needs none, or there are none."""
         path = self.path(name)
-        if not isinstance(path, Path) or prior in IMAGELESS or (trained := data_of(path)) is None:
+        if not isinstance(path, Path) or prior in IMAGELESS:
             return None
-        return read_run(path).heldout if prior == "heldout" else trained
+        trained, heldout = images_of(path)
+        return heldout if prior == "heldout" else trained
 
     def facts(self, name: str) -> dict[str, Any]:
         """What the page offers for a model."""

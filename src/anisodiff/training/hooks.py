@@ -52,6 +52,7 @@ class Hooks:
     fit_prior    (process, images) → tensors, kept in every checkpoint as prior.safetensors
     observe      (name) before every effect of a checkpoint on the disk
     stop         asked after every step: True ends the run as a signal does, with a checkpoint
+    stopped      (step, run) → the line that says why the run ends early
     """
 
     say: Callable[[str], None] = lambda _: None
@@ -63,6 +64,9 @@ class Hooks:
     fit_prior: Callable[[Process, Tensor], Mapping[str, Tensor]] | None = None
     observe: files.Observe = files.unobserved
     stop: Callable[[], bool] = lambda: False
+    stopped: Callable[[int, Path], str] = lambda step, run: (
+        f"asked to stop: saving at step {step}; continue with: anisodiff train -o {run}"
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -64,7 +64,7 @@ class Request:
 
     @property
     def only_output(self) -> bool:
-        return not (self.recipe or self.process) and self.description is None and self.data is None
+        return not (self.recipe or self.process or self.file or self.description) and self.data is None
 
     @cached_property
     def saved(self) -> RunDescription | None:
@@ -89,6 +89,13 @@ def has_checkpoints(output: Path) -> bool:
 def job_of(request: Request) -> Job:
     """The config and the data of a request."""
     changes, run = dict(request.changes), request.description
+    if run is not None and run.changes is not None:  # the rest is picked
+        changes = {**run.changes, **changes}
+        request = replace(
+            request, data=request.data or run.data, start=request.start or run.start,
+            holdout=request.holdout or run.holdout,
+        )  # fmt: skip
+        run = None
     continued = request.saved if request.begun or request.only_output else None
     if continued is not None and "network" in changes:
         changes["network"] = own.again(changes["network"], continued.config.network)
@@ -163,7 +170,7 @@ def _picked(request: Request) -> Job:
         if not request.dry:
             if request.only_output and not request.python:
                 raise ValueError(f"{request.output} holds no run; give --data PATH or a recipe to start one")
-            raise ValueError(f"no data for {process}: give --data PATH with your own images")
+            raise ValueError(f"no data for {request.file or process}: give --data PATH with your own images")
         return Job(RunDescription(config=for_images(50_000, 3, (32, 32), machine, process, changes)[0]), None)
     opened = _opened(data, request, labels=changes.get("classes") not in (None, "none", []))
     if request.start is not None and not request.start.is_file() and not {"network", "network.name"} & set(changes):
@@ -201,7 +208,9 @@ def _opened(data: Path | Source, request: Request, name: str = "", *, labels: bo
     if isinstance(data, Source):
         return data
     if not is_dataset(data):
-        return named_source(name, data) if name else open_source(data, labels=labels)
+        source = named_source(name, data) if name else open_source(data, labels=labels)
+        source.check_outside(request.output)
+        return source
     return source_of(data, request.output) if is_cut(data, request.output, request.holdout) else open_dataset(data)
 
 

@@ -240,7 +240,7 @@ class _Run:
             if self.hooks.on_interval is not None and self._grid_due():
                 self._show(self.hooks.on_interval)
         if stopped and self.done < steps:
-            self.hooks.say(f"asked to stop: saving at step {self.done}; continue with: anisodiff train -o {self.run}")
+            self.hooks.say(self.hooks.stopped(self.done, self.run))
         return TrainingOutcome(
             step=self.done, images=self.done * config.batch, finished=self.done >= steps,
             skipped=int(self.stepper.sums.skipped[0]), loss=self.loss, checkpoint=self._save(final=True), began=began,

@@ -8,7 +8,7 @@
     holdout: 10%            in a file for --config: how many images to keep aside
 
 It is written before the first step, so that `train -o RUN` continues and `evaluate RUN` measures whatever happened
-since; `train --config FILE` reads the same keys.
+since; `train --config FILE` reads the same keys. What such a file leaves out is picked, as without a file.
 """
 
 import os
@@ -22,12 +22,12 @@ import yaml
 from anisodiff.data import is_dataset
 from anisodiff.data.splitting import HELD_OUT, TRAINED
 from anisodiff.io.atomic import replacing
-from anisodiff.io.checkpoint import newest
+from anisodiff.io.checkpoint import RUN, newest
 from anisodiff.io.records import read_config
 from anisodiff.pretrained import shipped
-from anisodiff.training.config import TrainConfig, completed
+from anisodiff.training.config import FIELDS, TrainConfig, completed
 
-NAME = "config.yaml"
+NAME = RUN
 _PATHS = {"data": "data", "heldout": "heldout", "from": "start"}
 """Key in the file → field of `RunDescription`."""
 
@@ -41,6 +41,14 @@ class RunDescription:
     heldout: Path | None = None
     start: Path | None = None
     holdout: str | None = None
+    given: tuple[str, ...] = FIELDS
+    """Keys of the config that the file has; all others are at their defaults."""
+
+    @property
+    def changes(self) -> dict[str, Any] | None:
+        """The keys of a file that leaves some out; None: the config is complete."""
+        left_out = set(FIELDS) - set(self.given)
+        return {key: value for key, value in self.config.to_dict().items() if key in self.given} if left_out else None
 
     def to_dict(self, folder: Path | None = None) -> dict[str, Any]:
         """Plain values; paths at or below ``folder`` relative to it, all others absolute."""
@@ -62,7 +70,7 @@ def describe_run(values: Mapping[str, Any], folder: Path) -> RunDescription:
         paths[name] = Path(os.path.normpath(folder / text))
     keys = {key: value for key, value in values.items() if key not in _PATHS and key != "holdout"}
     holdout = None if values.get("holdout") is None else str(values["holdout"])
-    return RunDescription(config=TrainConfig.from_dict(keys), holdout=holdout, **paths)
+    return RunDescription(config=TrainConfig.from_dict(keys), holdout=holdout, given=tuple(keys), **paths)
 
 
 def write_run(folder: Path, run: RunDescription) -> None:
@@ -89,13 +97,14 @@ def read_run(path: Path) -> RunDescription:
         raise ValueError(text if str(file) in text else f"{file}: {text}") from error
 
 
-def data_of(path: Path) -> Path | None:
-    """The prepared images of a run, where it says which and they are there."""
+def images_of(path: Path) -> tuple[Path | None, Path | None]:
+    """The prepared images of a run and those held out, where it says which and they are there."""
     try:
-        data = read_run(path).data
+        run = read_run(path)
     except ValueError:
-        return None
-    return data if data is not None and is_dataset(data) else None
+        return None, None
+    data, heldout = (place if place is not None and is_dataset(place) else None for place in (run.data, run.heldout))
+    return data, heldout
 
 
 def update_run(

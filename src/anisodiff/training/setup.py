@@ -237,11 +237,20 @@ def differences(saved: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str
     return [line.removeprefix("config.") for line in records.differences(old, new, may_change=free)]
 
 
+_OTHER = ("process", "network", "model", "data", "latent")
+"""What makes it another run; any other key is a setting of the same."""
+
+
 def refuse_other(run: Path, saved: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
     """Refuse to continue a run as another, with a single reason where one suffices."""
     different = differences(saved, wanted)
     if not different:
         return
+    if not any(line.startswith(_OTHER) for line in different):
+        raise ValueError(
+            f"{run} was begun with other settings: {'; '.join(different)}; choose another folder, or start a new run "
+            f"from its weights with --from {run}"
+        )
     before, now = (_preset(record["config"]) for record in (saved, wanted))
     why = f"another run: {'; '.join(different)}"
     if before != now and any(line.startswith("process.") for line in different):
