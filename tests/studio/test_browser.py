@@ -289,7 +289,7 @@ def test_runs_start_stop_and_resume(page, studio):
     changed(page, lambda: page.keyboard.press("Enter"))
     page.click("#d-train")
     page.wait_for_selector("#r-data option:has-text('kinds')", state="attached")
-    page.wait_for_function("document.querySelector('#r-process').value === 'heat'")
+    page.wait_for_selector("#r-process option[value=heat]:checked", state="attached")
     assert page.input_value("#r-keys") == "size=64; T=1.5"
     page.fill("#r-name", "seen")
     page.select_option("#r-data", "kinds")

@@ -37,7 +37,7 @@ RUN = "config.yaml"
 MANIFEST = RecordKind("anisodiff checkpoint", 2, shape=fields(files=table(text)))
 _CHANNELS = whole(1, 1 << 16)
 META = fields(
-    step=whole(0), images=whole(0), config=fields(process=table(anything)), process=table(anything),
+    step=whole(0), images=whole(0), config=table(anything), process=table(anything),
     network=fields(name=text, in_channels=optional(_CHANNELS), out_channels=optional(_CHANNELS)),
     data=fields(
         fingerprint=text, images=optional(whole(0)), source=optional(text), labels=optional(text),

@@ -244,7 +244,7 @@ def as_trained(config: TrainConfig, saved: Mapping[str, Any]) -> TrainConfig:
     ``saved`` is the run's config.json. A config whose keys of the process differ from the run's is left as it is.
     """
     trained = saved["process"]
-    if dict(saved["config"]["process"]) != dict(config.process):
+    if dict(saved["config"].get("process", {})) != dict(config.process):
         return config
     if not differences(trained, process_of(config).identity()):
         return config

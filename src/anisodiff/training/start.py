@@ -113,7 +113,7 @@ def _from_run(path: str | Path, plan: Plan, about: Mapping[str, Any]) -> Initial
 
 def _require_same_model(path: str | Path, saved: Mapping[str, Any], process: str) -> None:
     """Refuse a network that was trained to predict something else than ``process`` needs."""
-    before = saved["config"]["process"]
+    before = saved["config"].get("process")
     trained = str(before.get("preset") if isinstance(before, Mapping) else before)
     if process in TRAINED and trained in TRAINED and model_of(trained) is not model_of(process):
         raise ValueError(
