@@ -1,10 +1,12 @@
 """The benchmark scripts run, with tiny settings."""
 
+import io
 import json
 import os
 import runpy
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -280,3 +282,29 @@ def test_latent_edges_benchmark(script, monkeypatch):
     assert abs(noise["correlation"]) < 0.05
     assert noise["contrast"] == pytest.approx(1, abs=0.03)
     assert found["pixels"]["contrast"] > 1.5
+
+
+def test_windows_have_mixed_sizes_and_depend_on_name_and_seed(script, tmp_path):
+    with zipfile.ZipFile(tmp_path / "photos.zip", "w") as photos:
+        for name in ("a/1.png", "a/2.png", "b/3.png"):
+            pixels = np.random.default_rng(len(photos.namelist())).integers(0, 255, (20, 30, 3), dtype=np.uint8)
+            photos.writestr(name, png(pixels))
+
+    def cut(name: str, *words: str) -> tuple[bytes, ...]:
+        script("cut_windows.py", str(tmp_path / "photos.zip"), "--out", str(tmp_path / name), *words)
+        with zipfile.ZipFile(tmp_path / name) as windows:
+            return tuple(windows.read(file) for file in sorted(windows.namelist()))
+
+    words = ("--folder", "a/", "--sides", "8", "16")
+    first = cut("1.zip", *words)
+    sizes = [Image.open(io.BytesIO(file)).size for file in first]
+    assert len(first) == 2
+    assert all(8 <= side <= 16 for size in sizes for side in size)
+    assert sizes[0] != sizes[1]
+    assert cut("2.zip", *words) == first != cut("3.zip", *words, "--seed", "1")
+
+
+def png(pixels: np.ndarray) -> bytes:
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, "png")
+    return file.getvalue()
