@@ -185,6 +185,10 @@ def test_a_sweep_may_lie_beside_the_results(command, runs):
         assert code == 0, err
         assert f"{made} of 1 results made" in out
     assert {"edit.json", "s.png", "s.png.json"} < set(files("made"))
+    code, _, err = command(*words, "--sweep", "other.png", "--strength", 0.5, "--repeats", 2)
+    assert code == 2
+    assert "made holds other edits: repeats was 1, now 2" in err
+    assert not Path("other.png").exists()  # refused before the sweep
 
 
 def test_a_mask_that_keeps_less_than_it_seems_is_said(command, runs):
