@@ -69,7 +69,8 @@ def test_demo(command, tmp_path):
     code, out, _ = command("demo", "--size", "24", "--samples", "2", "--steps", "3", "-o", "out")
     assert code == 0
     assert {p.name for p in (tmp_path / "out").iterdir()} == {
-        "gallery.png", "anisotropic.png", "anisotropic.gif", "ve.png", "ve.gif",
+        "gallery.png", "anisotropic-gentle.png", "anisotropic-gentle.gif", "anisotropic.png", "anisotropic.gif",
+        "ve.png", "ve.gif",
         "samples.png", "generation.png", "edit.png",
     }  # fmt: skip
     assert "gallery.png" in out
@@ -115,6 +116,9 @@ MISTAKES = [
     (["forward", "good.png", "--size", "2"], "3"),
     (["forward", "good.png", "--process", "anisotropik"], "did you mean 'anisotropic'"),
     (["forward", "good.png", "--set", "diffusivity=-1"], "≥ 0"),
+    (["forward", "good.png", "--set", "drift_anisotropy=-1"], "drift_anisotropy must stay > 0 (infinite: isotropy), got -1"),
+    (["forward", "good.png", "--set", "drift_anisotropy=0"], "drift_anisotropy must stay > 0 (infinite: isotropy), got 0"),
+    (["forward", "good.png", "--set", "lambda=0"], "unknown key 'lambda'; did you mean 'drift_anisotropy'?"),
     (["forward", "good.png", "--set", "difusivity=1"], "did you mean 'diffusivity'"),
     (["forward", "good.png", "--set", "intensity=.nan"], "nan"),
     (["forward", "good.png", "--set", "T"], "KEY=VALUE"),
@@ -133,7 +137,8 @@ MISTAKES = [
     (["forward", "good.png", "--device", "tpu"], "unknown device"),
     (["forward", "good.png", "--process", "ve", "--config", "heat.yaml"], "contradict"),
     (["forward", "good.png", "-o", "a.png", "--animation", "a.png"], "same file"),
-    (["forward", "--gallery", "--set", "T=1"], "go with one process"),
+    (["forward", "--gallery", "--set", "T=1"], "--set goes with one process, not with the paper's figures"),
+    (["forward", "--gallery", "--process", "ve"], "--process goes with one process, not with the paper's figures"),
     (["forward", "good.png", "--size", "100000"], "2048"),
     (["forward", "-p", "heat", "--set", "step=tamed(norm=none)", "--set", "diffusivity=1e9"], "not finite"),
     (["diagnose", "folder", "-o", "d.bmp"], ".png, .pdf or .svg"),
