@@ -14,6 +14,8 @@ from PIL import Image
 
 from anisodiff.cli import main
 from anisodiff.data import prepare
+from anisodiff.training import TrainConfig
+from anisodiff.training.run_folder import RunDescription, write_run
 
 
 def photo(path: Path, size: tuple[int, int] = (40, 30), seed: int = 0) -> Path:
@@ -56,6 +58,24 @@ def test_forward_takes_presets_files_and_settings(command, tmp_path):
     words = ["--process", "heat", "--set", "intensity=zero", "--set", "T=1"]
     assert command("forward", "--size", "8", *words, "--states", "b.npz", "--times", "0,1")[0] == 0
     assert np.array_equal(np.load("a.npz")["states"], np.load("b.npz")["states"])
+
+
+def test_forward_and_diagnose_take_the_process_of_a_run(command, tmp_path):
+    (tmp_path / "run").mkdir()
+    config = TrainConfig(process={"preset": "heat", "T": 1.0}, size=8)
+    write_run(tmp_path / "run", RunDescription(config=config))
+    for number in range(2):
+        photo(tmp_path / "run" / f"{number}.png", seed=number)
+    for name in ("run", "run/config.yaml"):
+        code, _, err = command("forward", "--size", "8", "--config", name, "--states", "a.npz")
+        assert code == 0, err
+        assert np.load("a.npz")["times"][-1] == 1.0
+    code, out, err = command("diagnose", "run", "--size", "8", "--config", "run", "--json")
+    assert code == 0, err
+    assert json.loads(out)["process"]["T"] == 1.0
+    code, _, err = command("forward", "--size", "8", "--config", ".")
+    assert code == 2
+    assert "holds no run: expected config.yaml, which `anisodiff train` writes" in err
 
 
 @pytest.mark.parametrize("flag", ["--gallery", "--design", "--transitions"])
