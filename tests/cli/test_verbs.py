@@ -104,7 +104,7 @@ def test_diagnose_prints_a_table_and_json(command, tmp_path):
     (folder / "broken.png").write_bytes(b"not a picture")
     code, out, _ = command("diagnose", "photos", "--size", "8", "--process", "heat", "-o", "plot.png")
     assert code == 0
-    assert "Result: U_T depends on U_0" in out
+    assert "Result: U_T depends on U_0: SNR above 0.87 (the smallest that 12 images show) in band" in out
     assert "raise the intensity" in out
     assert Image.open("plot.png").size[0] > 500
     code, out, _ = command("diagnose", "photos", "--size", "8", "--process", "ve", "--json")
