@@ -227,9 +227,7 @@ KINDS: dict[str, type[Transition]] = {
 }
 
 
-def transition(
-    value: Transition | float | str, what: str = "transition", rule: str = "must be ≥ 0"
-) -> Transition:
+def transition(value: Transition | float | str, what: str = "transition", rule: str = "must be ≥ 0") -> Transition:
     """A transition from an object, a number (inf: infinite), or text in the notation above.
 
     ``what`` and ``rule`` are for the message about a negative number.

@@ -136,8 +136,11 @@ MISTAKES = [
     (["forward", "good.png", "--size", "2"], "3"),
     (["forward", "good.png", "--process", "anisotropik"], "did you mean 'anisotropic'"),
     (["forward", "good.png", "--set", "diffusivity=-1"], "≥ 0"),
-    (["forward", "good.png", "--set", "drift_anisotropy=-1"], "drift_anisotropy must stay > 0 (infinite: isotropy), got -1"),
-    (["forward", "good.png", "--set", "drift_anisotropy=0"], "drift_anisotropy must stay > 0 (infinite: isotropy), got 0"),
+    (
+        ["forward", "good.png", "--set", "drift_anisotropy=-1"],
+        "_anisotropy must stay > 0 (infinite: isotropy), got -1",
+    ),
+    (["forward", "good.png", "--set", "drift_anisotropy=0"], "_anisotropy must stay > 0 (infinite: isotropy), got 0"),
     (["forward", "good.png", "--set", "lambda=0"], "unknown key 'lambda'; did you mean 'drift_anisotropy'?"),
     (["forward", "good.png", "--set", "difusivity=1"], "did you mean 'diffusivity'"),
     (["forward", "good.png", "--set", "intensity=.nan"], "nan"),

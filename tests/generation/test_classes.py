@@ -172,7 +172,8 @@ def test_the_commands(command, run, tmp_path):
         ("plain", ["--class", "cat"], "the model has learned no classes; leave it out, or train with --classes"),
         ("plain", ["--guidance", 2], "guidance: got 2, but this model has no classes"),
         (
-            "run", ["--class", "cta"],
+            "run",
+            ["--class", "cta"],
             "unknown class 'cta'; did you mean 'cat'? valid: t-shirt/top, cat, all, or all, data or none",
         ),
         ("run", ["--class", "7"], "unknown class '7'; valid: t-shirt/top, cat, all, or all, data or none"),

@@ -101,6 +101,8 @@ def evaluate(
     for path in filter(None, (json_file, sheet)):
         if path.is_dir():
             raise ValueError(f"cannot write {path}: it is a folder; give a file name")
+        if not (place := next(folder for folder in path.absolute().parents if folder.exists())).is_dir():
+            raise ValueError(f"cannot write {path}: {place} is not a folder")
     if samples is None and reference is None and len(earlier) > 1:
         show_comparison(earlier, [str(path) for path in others], force=force)
         return
