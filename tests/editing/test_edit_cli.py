@@ -281,6 +281,18 @@ def test_transparency_folders_and_equal_names(command, runs):
     assert (seen[:, 4:] == 255).all()
 
 
+def test_pictures_changed_in_the_same_way_are_one_line(command, runs):
+    Path("shelf").mkdir()
+    for number in range(3):
+        save(f"shelf/{number}.png", wide(number))
+    code, out, err = command("edit", runs("heat"), "shelf", "--t", 0.4, "--steps", 2, *CPU)
+    assert code == 0, err
+    assert out.splitlines()[:2] == [
+        "shelf/0.png: 16×24 pixels, cut around the center and resized to the model's 8×8; likewise 2 more images",
+        "shelf/0.png: color made grayscale; likewise 2 more images",
+    ]
+
+
 def test_a_result_depends_on_no_other_even_with_pc(command, runs):
     save("ramp.png", pixels(3)[2, 0])
     words = ["edit", runs("ve"), "ramp.png", "--t", 0.5, "--steps", 6, "--sampler", "pc", *CPU]
