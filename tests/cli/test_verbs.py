@@ -107,6 +107,8 @@ def test_diagnose_prints_a_table_and_json(command, tmp_path):
     assert "Result: U_T depends on U_0: SNR above 0.87 (the smallest that 12 images show) in band" in out
     assert "raise the intensity" in out
     assert Image.open("plot.png").size[0] > 500
+    code, out, _ = command("diagnose", "photos", "--size", "8", "--process", "ve", "--set", "sigma_min=0.0123456")
+    assert out.splitlines()[0].rstrip() == "ve with sigma_min = 0.01235"
     code, out, _ = command("diagnose", "photos", "--size", "8", "--process", "ve", "--json")
     numbers = json.loads(out)
     assert code == 0

@@ -85,7 +85,8 @@ def pick_process(name: str, config: Path | None, overrides: list[str], size: int
                 raise ValueError(f"--process {name} and preset {base!r} in {config} contradict each other; give one")
             name = base
     keys |= settings(overrides)
-    title = name if not keys else f"{name} with {', '.join(f'{k} = {v}' for k, v in keys.items())}"
+    values = (f"{k} = {v:.4g}" if isinstance(v, float) else f"{k} = {v}" for k, v in keys.items())
+    title = name if not keys else f"{name} with {', '.join(values)}"
     return title, build_process(name, size, keys, "--set")
 
 
