@@ -54,7 +54,8 @@ def evaluate(
     classes: str | None = common.CLASS,
     guidance: float = common.GUIDANCE,
     interval: str | None = common.INTERVAL,
-    images: Path | None = typer.Option(None, "--images", help="For a model: images that a prior starts from."),
+    images: Path | None = typer.Option(
+        None, "--images", metavar="PATH", help="For a model: images that a prior starts from."),
     seed: int = typer.Option(0, "--seed", min=0, help="For a model: set the first seed."),
     batch: int | None = typer.Option(None, "--batch", min=1, help="Set the batch size, in images."),
     json_file: Path | None = typer.Option(
