@@ -64,10 +64,10 @@ def evaluate(
         None, "--sheet", help="Draw samples beside their nearest neighbors (.png)."),
     others: list[Path] = typer.Option(
         [], "--compare", metavar="JSON", help="Compare with an earlier report; repeatable."),
-    force: bool = typer.Option(False, "--force", help="Compare reports of different protocols."),
+    force: bool = typer.Option(False, "--force", help="Compare reports of different evaluation settings."),
     device: str = common.DEVICE,
 ) -> None:  # fmt: skip
-    """Measure a model or images against a reference, and print a table of metrics with their protocol.
+    """Measure a model or images against a reference, and print a table of metrics, with the settings that fix them.
 
     A run is measured against the images it was trained on and, where it has them, the held-out images.
 
