@@ -1,9 +1,10 @@
 """Editing: strokes from a photograph, SDEdit, a mask, and a sweep over strengths.
 
-    python examples/05_editing.py --checkpoint RUN --image photo.jpg
+    python examples/05_editing.py --checkpoint cifar10-tiny --image photo.jpg
 
-Without a checkpoint, a tiny network is first trained for about a minute on crops of one photograph: enough to try the
-functions, too little for good images. Writes editing.png (input, strokes, results) and sweep.png.
+Without --checkpoint (a run, or cifar10-tiny, which ships with the package), a network is first trained for about
+15 s on crops of one photograph: enough to try the functions, too little for good images. Writes editing.png (input,
+strokes, results) and sweep.png (results at eight strengths).
 """
 
 import argparse
@@ -43,7 +44,7 @@ def trained(folder: Path, size: int, images: int) -> anisodiff.Generator:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--checkpoint", help="A run's folder; without it a tiny network is trained.")
+    parser.add_argument("--checkpoint", help="A run, or cifar10-tiny; without it a network is trained.")
     parser.add_argument("--image", type=Path, help="A photograph; without it the sample photograph.")
     parser.add_argument("--size", type=int, default=16)
     parser.add_argument("--train", type=int, default=12_000, help="Images seen by the tiny network.")
@@ -59,7 +60,7 @@ def main() -> None:
     print(f"painting: {len(torch.unique(painting.flatten(1), dim=1).mT)} colors")
 
     found = sweep(generator, painting[None], seeds=range(4), steps=args.steps)
-    s = found.strengths[4]  # chosen by eye in sweep.png
+    s = found.strengths[4]  # in a real edit chosen by eye, in sweep.png
     t = t_of_strength(generator.model, s)
     print(f"chosen: strength {s:.2f}, t = {t:.3f} (strength at t: {strength_of_t(generator.model, t):.2f})")
     both = edit(generator, painting.expand(2, -1, -1, -1), seeds=[0, 1], t=t, steps=args.steps)

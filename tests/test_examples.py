@@ -131,6 +131,17 @@ def test_the_program_for_own_images_runs_in_small(monkeypatch, tmp_path, capsys)
     assert seen["model"].outcome.images == 12
 
 
+@pytest.mark.parametrize("page", ["editing", "generating", "samplers"])
+def test_the_programs_of_a_page_run_one_after_the_other(page, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    Image.fromarray((255 * torch.rand(40, 30, 3)).byte().numpy()).save("photo.jpg")
+    text = (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8").replace('"RUN"', '"cifar10-tiny"')
+    seen: dict = {}
+    for program in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
+        exec(program.replace("steps=50", "steps=4").replace("steps=40", "steps=4"), seen)
+    assert seen["generator"].size == (32, 32)
+
+
 def test_the_config_in_getting_started_is_a_process():
     text = (ROOT / "docs" / "getting-started.md").read_text(encoding="utf-8")
     found = re.search(r"```yaml\n(.*?)```", text, re.DOTALL)

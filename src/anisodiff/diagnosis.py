@@ -32,7 +32,7 @@ from anisodiff.processes.base import EquationProcess, Process
 from anisodiff.tensors import to_float64
 
 Progress = Callable[[int, int], None]
-_TARGET_SNR = 0.01
+_TARGET_SNR, _LIMIT = 0.01, 0.05
 _MULTIPLE = 10.0
 """Of chance: the identification rate that means dependence."""
 _PERMUTATIONS = 19
@@ -111,7 +111,7 @@ def _is_identified(rate: float, images: int) -> bool:
 
 def snr_threshold(images: int) -> float:
     """The SNR of a band from which U_T depends on U_0: 1/20, or the detection limit with ``images`` images."""
-    return max(0.05, 3.0 / math.sqrt(images))
+    return max(_LIMIT, 3.0 / math.sqrt(images))
 
 
 def step_stiffness(process: Process) -> float | None:
@@ -175,7 +175,8 @@ def _conclusion(
     met = []
     if loud:
         bands = f"band{'s' * (len(loud) > 1)} {', '.join(map(str, loud))}"
-        met.append(f"SNR above {threshold:.2g} in {bands}{' (the mean color)' * (loud == [0])}")
+        meaning = f"the smallest that {images} images show" if threshold > _LIMIT else "5 % of the noise power"
+        met.append(f"SNR above {threshold:.2g} ({meaning}) in {bands}{' (the mean color)' * (loud == [0])}")
     if _is_identified(identified, images):
         met.append(f"the source is identified {identified * images:.0f} times as often as by chance")
     if met:

@@ -18,7 +18,7 @@ _CALL = re.compile(r"^\s*([A-Za-z][\w-]*)\s*(?:\((.*)\))?\s*$", re.DOTALL)
 SYMBOLS = {
     "alpha1": "diffusivity", "α1": "diffusivity", "alpha2": "intensity", "α2": "intensity",
     "lambda1": "drift_anisotropy", "λ1": "drift_anisotropy", "lambda2": "noise_anisotropy", "λ2": "noise_anisotropy",
-    "ell": "correlation_length", "ℓ": "correlation_length",
+    "lambda": "drift_anisotropy", "λ": "drift_anisotropy", "ell": "correlation_length", "ℓ": "correlation_length",
 }  # fmt: skip
 """The paper's symbols, as the output prints them, for keys of a process."""
 _LONGEST, _CUT = 160, 110

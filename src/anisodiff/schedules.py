@@ -227,8 +227,11 @@ KINDS: dict[str, type[Transition]] = {
 }
 
 
-def transition(value: Transition | float | str, what: str = "transition") -> Transition:
-    """A transition from an object, a number (inf: infinite), or text in the notation above."""
+def transition(value: Transition | float | str, what: str = "transition", rule: str = "must be ≥ 0") -> Transition:
+    """A transition from an object, a number (inf: infinite), or text in the notation above.
+
+    ``what`` and ``rule`` are for the message about a negative number.
+    """
     if isinstance(value, Transition):
         return value
     if isinstance(value, str):
@@ -242,10 +245,9 @@ def transition(value: Transition | float | str, what: str = "transition") -> Tra
     value = notation.number(value, what)
     if value == math.inf:
         return Infinite()
-    try:
-        return Constant(value)
-    except ValueError as error:
-        raise ValueError(f"{what}: {error}") from None
+    if value < 0:
+        raise ValueError(f"{what} {rule}, got {value:g}")
+    return Constant(_positive(value, what, zero=True))
 
 
 def strength(value: Transition | float | str, what: str) -> Transition:
@@ -258,9 +260,10 @@ def strength(value: Transition | float | str, what: str) -> Transition:
 
 def anisotropy(value: Transition | float | str, what: str) -> Transition:
     """As `transition`, for a λ: > 0 at all times, ∞ allowed."""
-    result = transition(value, what)
+    rule = "must stay > 0 (infinite: isotropy)"
+    result = transition(value, what, rule)
     if isinstance(result, Pulse | Cutoff):
         raise ValueError(f"{what} must stay > 0, got {result}, which vanishes; it is for α only")
     if (isinstance(result, Constant) and result.a == 0) or (isinstance(result, Power) and result.a * result.b == 0):
-        raise ValueError(f"{what} must stay > 0, got {result}; isotropy is written infinite")
+        raise ValueError(f"{what} {rule}, got {result}")
     return result

@@ -1,5 +1,7 @@
 """Every option of every verb: its help, and how the place of the result is spelled."""
 
+import re
+
 import pytest
 
 from anisodiff.cli.main import VERBS, app, load
@@ -51,4 +53,5 @@ def test_help_of_every_verb_has_an_example(command):
             code, out, _ = command(*words, "--help")
             assert code == 0
             assert f"anisodiff {' '.join(words)}" in out
+            assert not re.search(r"<[a-zA-Z]", out), out  # a type of Python
             assert "Example" in out

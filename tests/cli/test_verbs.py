@@ -14,6 +14,8 @@ from PIL import Image
 
 from anisodiff.cli import main
 from anisodiff.data import prepare
+from anisodiff.training import TrainConfig
+from anisodiff.training.run_folder import RunDescription, write_run
 
 
 def photo(path: Path, size: tuple[int, int] = (40, 30), seed: int = 0) -> Path:
@@ -58,6 +60,24 @@ def test_forward_takes_presets_files_and_settings(command, tmp_path):
     assert np.array_equal(np.load("a.npz")["states"], np.load("b.npz")["states"])
 
 
+def test_forward_and_diagnose_take_the_process_of_a_run(command, tmp_path):
+    (tmp_path / "run").mkdir()
+    config = TrainConfig(process={"preset": "heat", "T": 1.0}, size=8)
+    write_run(tmp_path / "run", RunDescription(config=config))
+    for number in range(2):
+        photo(tmp_path / "run" / f"{number}.png", seed=number)
+    for name in ("run", "run/config.yaml"):
+        code, _, err = command("forward", "--size", "8", "--config", name, "--states", "a.npz")
+        assert code == 0, err
+        assert np.load("a.npz")["times"][-1] == 1.0
+    code, out, err = command("diagnose", "run", "--size", "8", "--config", "run", "--json")
+    assert code == 0, err
+    assert json.loads(out)["process"]["T"] == 1.0
+    code, _, err = command("forward", "--size", "8", "--config", ".")
+    assert code == 2
+    assert "holds no run: expected config.yaml, which `anisodiff train` writes" in err
+
+
 @pytest.mark.parametrize("flag", ["--gallery", "--design", "--transitions"])
 def test_the_papers_figures(command, flag):
     code, _, err = command("forward", flag, "--size", "12", "-o", "figure.png")
@@ -69,7 +89,8 @@ def test_demo(command, tmp_path):
     code, out, _ = command("demo", "--size", "24", "--samples", "2", "--steps", "3", "-o", "out")
     assert code == 0
     assert {p.name for p in (tmp_path / "out").iterdir()} == {
-        "gallery.png", "anisotropic.png", "anisotropic.gif", "ve.png", "ve.gif",
+        "gallery.png", "anisotropic-gentle.png", "anisotropic-gentle.gif", "anisotropic.png", "anisotropic.gif",
+        "ve.png", "ve.gif",
         "samples.png", "generation.png", "edit.png",
     }  # fmt: skip
     assert "gallery.png" in out
@@ -83,9 +104,11 @@ def test_diagnose_prints_a_table_and_json(command, tmp_path):
     (folder / "broken.png").write_bytes(b"not a picture")
     code, out, _ = command("diagnose", "photos", "--size", "8", "--process", "heat", "-o", "plot.png")
     assert code == 0
-    assert "Result: U_T depends on U_0" in out
+    assert "Result: U_T depends on U_0: SNR above 0.87 (the smallest that 12 images show) in band" in out
     assert "raise the intensity" in out
     assert Image.open("plot.png").size[0] > 500
+    code, out, _ = command("diagnose", "photos", "--size", "8", "--process", "ve", "--set", "sigma_min=0.0123456")
+    assert out.splitlines()[0].rstrip() == "ve with sigma_min = 0.01235"
     code, out, _ = command("diagnose", "photos", "--size", "8", "--process", "ve", "--json")
     numbers = json.loads(out)
     assert code == 0
@@ -115,6 +138,12 @@ MISTAKES = [
     (["forward", "good.png", "--size", "2"], "3"),
     (["forward", "good.png", "--process", "anisotropik"], "did you mean 'anisotropic'"),
     (["forward", "good.png", "--set", "diffusivity=-1"], "≥ 0"),
+    (
+        ["forward", "good.png", "--set", "drift_anisotropy=-1"],
+        "_anisotropy must stay > 0 (infinite: isotropy), got -1",
+    ),
+    (["forward", "good.png", "--set", "drift_anisotropy=0"], "_anisotropy must stay > 0 (infinite: isotropy), got 0"),
+    (["forward", "good.png", "--set", "lambda=0"], "unknown key 'lambda'; did you mean 'drift_anisotropy'?"),
     (["forward", "good.png", "--set", "difusivity=1"], "did you mean 'diffusivity'"),
     (["forward", "good.png", "--set", "intensity=.nan"], "nan"),
     (["forward", "good.png", "--set", "T"], "KEY=VALUE"),
@@ -133,7 +162,8 @@ MISTAKES = [
     (["forward", "good.png", "--device", "tpu"], "unknown device"),
     (["forward", "good.png", "--process", "ve", "--config", "heat.yaml"], "contradict"),
     (["forward", "good.png", "-o", "a.png", "--animation", "a.png"], "same file"),
-    (["forward", "--gallery", "--set", "T=1"], "go with one process"),
+    (["forward", "--gallery", "--set", "T=1"], "--set goes with one process, not with the paper's figures"),
+    (["forward", "--gallery", "--process", "ve"], "--process goes with one process, not with the paper's figures"),
     (["forward", "good.png", "--size", "100000"], "2048"),
     (["forward", "-p", "heat", "--set", "step=tamed(norm=none)", "--set", "diffusivity=1e9"], "not finite"),
     (["diagnose", "folder", "-o", "d.bmp"], ".png, .pdf or .svg"),

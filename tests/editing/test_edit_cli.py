@@ -185,6 +185,10 @@ def test_a_sweep_may_lie_beside_the_results(command, runs):
         assert code == 0, err
         assert f"{made} of 1 results made" in out
     assert {"edit.json", "s.png", "s.png.json"} < set(files("made"))
+    code, _, err = command(*words, "--sweep", "other.png", "--strength", 0.5, "--repeats", 2)
+    assert code == 2
+    assert "made holds other edits: repeats was 1, now 2" in err
+    assert not Path("other.png").exists()  # refused before the sweep
 
 
 def test_a_mask_that_keeps_less_than_it_seems_is_said(command, runs):
@@ -275,6 +279,18 @@ def test_transparency_folders_and_equal_names(command, runs):
     seen = read("edits/input/a-000.png")
     assert (seen[:, :4] == 30).all()
     assert (seen[:, 4:] == 255).all()
+
+
+def test_pictures_changed_in_the_same_way_are_one_line(command, runs):
+    Path("shelf").mkdir()
+    for number in range(3):
+        save(f"shelf/{number}.png", wide(number))
+    code, out, err = command("edit", runs("heat"), "shelf", "--t", 0.4, "--steps", 2, *CPU)
+    assert code == 0, err
+    assert out.splitlines()[:2] == [
+        "shelf/0.png: 16×24 pixels, cut around the center and resized to the model's 8×8; likewise 2 more images",
+        "shelf/0.png: color made grayscale; likewise 2 more images",
+    ]
 
 
 def test_a_result_depends_on_no_other_even_with_pc(command, runs):

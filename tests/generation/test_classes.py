@@ -171,7 +171,12 @@ def test_the_commands(command, run, tmp_path):
     [
         ("plain", ["--class", "cat"], "the model has learned no classes; leave it out, or train with --classes"),
         ("plain", ["--guidance", 2], "guidance: got 2, but this model has no classes"),
-        ("run", ["--class", "cta"], "unknown class 'cta'; did you mean 'cat'?"),
+        (
+            "run",
+            ["--class", "cta"],
+            "unknown class 'cta'; did you mean 'cat'? valid: t-shirt/top, cat, all, or all, data or none",
+        ),
+        ("run", ["--class", "7"], "unknown class '7'; valid: t-shirt/top, cat, all, or all, data or none"),
         ("run", ["--class", "none", "--guidance", 2], "the null label has nothing to be guided to"),
         ("run", ["--class", "cat", "--guidance", -1], "guidance: got -1, expected a number from 0 to 100"),
         ("run", ["--guidance-interval", "5"], "--guidance-interval: got '5', expected two numbers like 0.2,5"),

@@ -100,3 +100,11 @@ def test_damaged_archives_end_in_one_line(run: Run, tmp_path: Path) -> None:
         assert last.startswith("anisodiff: "), (name, err)
         assert message in last, (name, err)
         assert "Traceback" not in err
+
+
+def test_a_warning_appears_once(run: Run, tmp_path: Path) -> None:
+    images = save_folder(random_images(12), tmp_path / "images")
+    (images / "00003.png").write_bytes(b"words")
+    code, _, err = run("images", "-r", "images", *TINY, "--metrics", "kid")
+    assert code == 0, err
+    assert err.count("images: 1 of 12 images cannot be used") == 1

@@ -237,9 +237,11 @@ def bad_cases(folder: Path) -> list[tuple[tuple[object, ...], str]]:
 
 def test_bad_paths_are_refused_before_any_work(run: Run, sets: object, tmp_path: Path) -> None:
     (tmp_path / "folder.png").mkdir()
+    (tmp_path / "text.txt").write_text("text")
     both = ("samples", "-r", "reference", "--network", "nowhere.pt")
     for words, message in [
         ((*both, "--json", "samples"), "cannot write samples: it is a folder; give a file name"),
+        ((*both, "--json", "text.txt/a.json"), "text.txt is not a folder"),
         ((*both, "--sheet", "folder.png"), "cannot write folder.png: it is a folder; give a file name"),
         (("samples", "-r", "nowhere", "--network", "nowhere.pt"), "nowhere: neither a path nor a named set"),
         ((*both, "--heldout", "nowhere"), "nowhere: neither a path nor a named set"),

@@ -62,6 +62,33 @@ def test_images_that_no_prior_needs_are_refused_before_sampling(run: Run, traine
     assert "12 samples" not in err
 
 
+def test_what_is_wrong_is_refused_before_sampling(
+    run: Run, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def sample(*_: object) -> None:
+        raise AssertionError("sampled")
+
+    monkeypatch.setattr(anisodiff.Generator, "sample_with", sample)
+    save_folder(random_images(3), tmp_path / "damaged")
+    for path in (tmp_path / "damaged").iterdir():
+        path.write_bytes(path.read_bytes()[:60])
+    (tmp_path / "empty").mkdir()
+    for words, message in [
+        (("-r", "damaged"), "no image can be used"),
+        (("-r", "empty"), "empty holds no images"),
+        (("--heldout", "damaged"), "no image can be used"),
+        (("--metrics", "class-fid"), "class-fid does not apply: the classes of the samples are not known"),
+        (("--sampler", "heun"), "the sampler 'heun' needs"),
+        (("--n", 10**12), "n: got 1000000000000 samples, expected at most 10,000,000"),
+    ]:
+        code, _, err = run("run", *FAST, *words)
+        assert (code, err.splitlines()[-1].startswith("anisodiff: ")) == (2, True), err
+        assert message in err
+    code, _, err = run("run", *PIXELS, "--metrics", "fid")
+    assert code == 2
+    assert "inception-2015-12-05 not found: not in the cache" in err
+
+
 def test_a_run_alone_is_measured_against_its_own_images(run: Run, trained: Path) -> None:
     found = report_of(run, "run", *FAST)
     protocol = found.protocol

@@ -111,6 +111,9 @@ def test_the_designer(page, tmp_path):
     assert "noise_anisotropy=50 --set 'step=tamed(dt=0.01)'" in line
     line = changed(page, lambda: page.select_option("[aria-label='Preset a']", "cartoon"))
     assert line.endswith("--process cartoon --size 64")  # nothing is changed by showing it
+    labels = [field.input_value() for field in page.locator("[data-key]").all()]
+    assert labels
+    assert all(float(f"{float(text):.4g}") == float(text) for text in labels)
     changed(page, lambda: page.select_option("[aria-label='Preset a']", "anisotropic-gentle"))
     page.check("#d-compare")
     page.wait_for_selector("#d-shots figure:nth-child(2) figcaption:has-text('B: t =')")

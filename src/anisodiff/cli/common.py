@@ -25,7 +25,7 @@ console = Console(stderr=True, markup=False, emoji=False)
 PROCESS = typer.Option(
     DEFAULT_PROCESS, "--process", "-p", help="Choose the process by its name.", autocompletion=complete_process
 )
-CONFIG = typer.Option(None, "--config", help="Read keys of the process from a YAML file.")
+CONFIG = typer.Option(None, "--config", metavar="FILE|RUN", help="Take the process from a YAML file, or from a run.")
 SET = typer.Option([], "--set", help="Override a key, as KEY=VALUE; repeatable.")
 SEED = typer.Option(0, "--seed", min=0, help="Set the random seed.")
 JSON = typer.Option(False, "--json", help="Print the result as JSON.")
@@ -67,21 +67,26 @@ def latent_keys(name: str) -> dict[str, Any]:
 
 
 def pick_process(name: str, config: Path | None, overrides: list[str], size: int) -> "tuple[str, Process]":
-    """A preset, changed by the keys of a file, changed by ``--set``; and a name for the title."""
+    """A preset, changed by the keys of a file or of a run, changed by ``--set``; and a name for the title."""
     from anisodiff.io.records import read_config
     from anisodiff.processes.config import check_keys
     from anisodiff.registry import build_process, process_keys
+    from anisodiff.training.run_folder import read_run
 
     keys: dict[str, Any] = {}
     if config is not None:
-        keys = check_keys(read_config(config), ("preset", *process_keys()), f"config {config}")
+        keys = {} if config.is_dir() else read_config(config)
+        if config.is_dir() or "process" in keys:  # a run: its folder, or its config.yaml
+            keys = dict(read_run(config).config.process)
+        keys = check_keys(keys, ("preset", *process_keys()), f"config {config}")
         if "preset" in keys:
             base = str(keys.pop("preset"))
             if name not in (base, DEFAULT_PROCESS):
                 raise ValueError(f"--process {name} and preset {base!r} in {config} contradict each other; give one")
             name = base
     keys |= settings(overrides)
-    title = name if not keys else f"{name} with {', '.join(f'{k} = {v}' for k, v in keys.items())}"
+    values = (f"{k} = {v:.4g}" if isinstance(v, float) else f"{k} = {v}" for k, v in keys.items())
+    title = name if not keys else f"{name} with {', '.join(values)}"
     return title, build_process(name, size, keys, "--set")
 
 

@@ -27,7 +27,7 @@ def compare(
     steps: str = study.STEPS,
     prior: str = study.PRIOR,
     seeds: str = study.SEEDS,
-    track: int = typer.Option(0, "--track", min=0, help="Number of FID evaluations during training."),
+    track: int = typer.Option(0, "--track", metavar="N", min=0, help="Number of FID evaluations during training."),
     track_n: int = typer.Option(2500, "--track-n", min=2, help="Set the samples of each such evaluation."),
     overrides: list[str] = study.SET,
     own: bool = typer.Option(False, "--own", help="Keep each recipe's own network, batch, optimizer, EMA."),

@@ -8,6 +8,7 @@ import typer
 
 from anisodiff.cli import common
 from anisodiff.notation import counted
+from anisodiff.registry import DEFAULT_PROCESS
 
 if TYPE_CHECKING:
     import torch
@@ -46,7 +47,7 @@ def demo(
 
 
 def _forward(photo: "Tensor", output: Path, seed: int) -> None:
-    """Five forward processes side by side, and two of them animated."""
+    """Five forward processes side by side, and three animated, the default first."""
     import torch
 
     from anisodiff.io import figures
@@ -55,7 +56,7 @@ def _forward(photo: "Tensor", output: Path, seed: int) -> None:
     with common.progress("five processes") as tick:
         figures.save_figure(figures.gallery_figure(photo, seed, tick), output / "gallery.png")
     common.wrote(output / "gallery.png")
-    for name in ("anisotropic", "ve"):
+    for name in (DEFAULT_PROCESS, "anisotropic", "ve"):
         forward = process(name, max(photo.shape[-2:]))
         times = [forward.T * k / 39 for k in range(40)]
         noise = torch.Generator(photo.device).manual_seed(seed)

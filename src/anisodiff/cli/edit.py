@@ -87,13 +87,6 @@ def edit(
     times = [editor.times(asked) for editor in editors] if asked is not None and not cartoon else []
     if cartoon:
         times = [editor.cartoon_times(asked) for editor in editors]
-    # a sweep inside of out is drawn last: out must be a folder of edits first
-    within = sweep is not None and out.resolve() in sweep.resolve().parents
-    if sweep is not None:
-        with common.progress("sweep, images") as tick:
-            swept = main.sweep(seeds[:SWEPT], SWEPT, sampling, repeats=repeats, progress=tick)
-        if not within:
-            _draw_sweep(main, swept, sweep, steps)
     if asked is None and not cartoon:
         say(f"strength {DEFAULT_STRENGTH:.2f}: the default")
         times = [editor.times(("strength", (DEFAULT_STRENGTH,))) for editor in editors]
@@ -110,7 +103,9 @@ def edit(
         say(common.describe_classes(main.generator.reverse_process(sampling, configs[0].times[0]), classes))
     with common.kept("results", say), common.progress("network evaluations") as tick:
         done = write_edits(main.generator, main.pictures, configs[0], out, mask=main.mask, say=say, progress=tick)
-    if within and sweep is not None and swept is not None:
+    if sweep is not None:  # after the edits: whatever is wrong has been refused
+        with common.progress("sweep, images") as tick:
+            swept = main.sweep(seeds[:SWEPT], SWEPT, sampling, repeats=repeats, progress=tick)
         _draw_sweep(main, swept, sweep, steps)
     if figure is not None:
         with common.progress("other checkpoints, images") as tick:

@@ -54,7 +54,8 @@ def evaluate(
     classes: str | None = common.CLASS,
     guidance: float = common.GUIDANCE,
     interval: str | None = common.INTERVAL,
-    images: Path | None = typer.Option(None, "--images", help="For a model: images that a prior starts from."),
+    images: Path | None = typer.Option(
+        None, "--images", metavar="PATH", help="For a model: images that a prior starts from."),
     seed: int = typer.Option(0, "--seed", min=0, help="For a model: set the first seed."),
     batch: int | None = typer.Option(None, "--batch", min=1, help="Set the batch size, in images."),
     json_file: Path | None = typer.Option(
@@ -63,10 +64,10 @@ def evaluate(
         None, "--sheet", help="Draw samples beside their nearest neighbors (.png)."),
     others: list[Path] = typer.Option(
         [], "--compare", metavar="JSON", help="Compare with an earlier report; repeatable."),
-    force: bool = typer.Option(False, "--force", help="Compare reports of different protocols."),
+    force: bool = typer.Option(False, "--force", help="Compare reports of different evaluation settings."),
     device: str = common.DEVICE,
 ) -> None:  # fmt: skip
-    """Measure a model or images against a reference, and print a table of metrics with their protocol.
+    """Measure a model or images against a reference, and print a table of metrics, with the settings that fix them.
 
     A run is measured against the images it was trained on and, where it has them, the held-out images.
 
@@ -101,6 +102,8 @@ def evaluate(
     for path in filter(None, (json_file, sheet)):
         if path.is_dir():
             raise ValueError(f"cannot write {path}: it is a folder; give a file name")
+        if not (place := next(folder for folder in path.absolute().parents if folder.exists())).is_dir():
+            raise ValueError(f"cannot write {path}: {place} is not a folder")
     if samples is None and reference is None and len(earlier) > 1:
         show_comparison(earlier, [str(path) for path in others], force=force)
         return

@@ -17,6 +17,7 @@ def _times(text: str | None, T: float) -> list[float]:
 
 
 def forward(
+    command_line: typer.Context,
     photo: Path = typer.Argument(None, help="Read an image; default: the shipped photograph."),
     process: str = common.PROCESS,
     config: Path = common.CONFIG,
@@ -51,10 +52,9 @@ def forward(
     common.check_suffix("--animation", animation, *common.ANIMATIONS)
     common.check_suffix("--states", states, ".npz")
     common.check_distinct(output=output, animation=animation, states=states)
-    if (gallery or design or transitions) and (animation or states or config or overrides or times):
-        raise ValueError(
-            "--config, --set, --times, --animation and --states go with one process, not with the paper's figures"
-        )
+    of_one = ("process", "config", "overrides", "times", "animation", "states")
+    if (gallery or design or transitions) and (wrong := common.options_given(command_line, of_one)):
+        raise ValueError(f"{wrong[0]} goes with one process, not with the paper's figures; leave one of the two out")
     where = pick_device(device)
     if transitions:
         figures.save_figure(figures.transitions_figure(), output)

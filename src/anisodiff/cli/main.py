@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from anisodiff.cli.names import KEYS_OF, LIST_OF_PROCESSES, LIST_OF_RECIPES
+from anisodiff.cli.names import KEYS_OF, LIST_OF_PROCESSES, LIST_OF_RECIPES, VALUE_OF
 from anisodiff.notation import nearest
 from anisodiff.runtime.errors import in_one_line
 from anisodiff.version import __version__
@@ -57,7 +57,19 @@ def load(name: str) -> Any:
         found = app
     command = typer.main.get_command(found)
     command.name = name
+    for one in (command, *getattr(command, "commands", {}).values()):
+        _name_values(one)
     return command
+
+
+def _name_values(command: Any) -> None:
+    """Let the help say what a value is: typer shows the type in Python."""
+    for parameter in command.params:
+        if parameter.param_type_name == "argument":
+            parameter.display_type_rich = lambda ctx: ""
+        elif parameter.metavar is None:
+            word = next(option for option in parameter.opts if option.startswith("--"))
+            parameter.metavar = VALUE_OF.get(word, word[2:].upper())
 
 
 class Verbs(TyperGroup):

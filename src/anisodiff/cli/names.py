@@ -33,6 +33,16 @@ KEYS_OF = dict.fromkeys(("train", "compare", "sweep"), SETTINGS) | {
 }
 """Command → the keys of its --set, by all their names."""
 
+_VALUES = {
+    "N": "batch candidates channels edit-n frames halving images max-skipped n port repeats samples seed size steps "
+    "strokes track-n",
+    "FILE": "animation figure grid inception lpips mask report sheet states strip sweep",
+    "PATH": "data edit out", "FOLDER": "results", "MODEL": "also from", "TIME": "budget for min-budget",
+    "KEY=VALUE": "set", "W": "guidance", "LO,HI": "guidance-interval", "FOLDER|OWNER/NAME": "latent",
+}  # fmt: skip
+VALUE_OF = {f"--{option}": value for value, options in _VALUES.items() for option in options.split()}
+"""Option → what stands for its value in the help, where that is not the name of the option."""
+
 LIST_OF_PROCESSES = f"Processes: {', '.join(TRAINED)}; figures of the paper: gallery-…, design-…."
 LIST_OF_RECIPES = (
     f"Recipes: {{{','.join(_FAMILIES)}}}[-PROCESS]; cifar10[-PROCESS]-{{base,small,tiny}}; "

@@ -28,7 +28,9 @@ def sample(
     steps: int = common.NFE,
     sampler: str = common.SAMPLER,
     prior: str = typer.Option("auto", "--prior", help="Choose auto, gaussian, simulate, conditional or heldout."),
-    images: Path | None = typer.Option(None, "--images", help="Read the images that a prior starts from."),
+    images: Path | None = typer.Option(
+        None, "--images", metavar="PATH", help="Read the images that a prior starts from."
+    ),
     classes: str | None = common.CLASS,
     guidance: float = common.GUIDANCE,
     interval: str | None = common.INTERVAL,

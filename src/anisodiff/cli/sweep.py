@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 def sweep(
     name: str = typer.Argument("", metavar="RUN", help="Sweep over RECIPE[:KEY=VALUE;…], or a process."),
     grid: list[str] = typer.Option(
-        [], "--grid", help="Try values KEY=V1,V2,… (or V1|V2); repeatable: all pairs."),
+        [], "--grid", metavar="KEY=V1,V2", help="Try values KEY=V1,V2,… (or V1|V2); repeatable: all pairs."),
     data: Path = study.DATA,
     out: Path = common.output(Path("sweep"), "Write the sweep to this folder."),
     budget: str = typer.Option(None, "--budget", help="Set the training time of each point."),

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from anisodiff.editing.inputs import Painter, Picture, read_mask, read_pictures
+from anisodiff.editing.inputs import Painter, Picture, in_brief, read_mask, read_pictures
 from anisodiff.editing.job import EditConfig, result_path
 from anisodiff.editing.results import read_result
 from anisodiff.editing.sdedit import cartoon_time
@@ -90,7 +90,7 @@ def open_editor(
     free, doubts = (None, ()) if mask is None else read_mask(mask, read, generator.size)
     pictures = tuple(painter(picture, free) for picture in read)
     notes = [*(line for picture in pictures for line in picture.notes), *doubts]
-    for line in notes:
+    for line in in_brief(notes):
         tell(line)
     short = str(generator.plan.config.process["preset"])
     return Editor(

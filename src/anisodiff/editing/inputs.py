@@ -1,8 +1,9 @@
 """Pictures from files in the shape that a model needs, with a line for every change."""
 
 import hashlib
+import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -15,6 +16,7 @@ from torch import Tensor
 from anisodiff.editing.painters import Paint, Strokes
 from anisodiff.io.images import Fit, channels_of, read_image, to_unit
 from anisodiff.io.picture_files import Skipped, list_pictures
+from anisodiff.notation import counted
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -96,6 +98,17 @@ def read_pictures(paths: Sequence[Path], channels: int, size: tuple[int, int]) -
     if len(set(names)) < len(names):
         raise ValueError("two pictures would have the same name; rename one of the files")
     return [_picture(path, name, image, channels) for (path, image), name in zip(decoded, names)]
+
+
+def in_brief(notes: Iterable[str]) -> list[str]:
+    """One line for all pictures that were changed in the same way: the first of them, and how many more."""
+    alike: dict[str, list[str]] = {}
+    for note in notes:
+        alike.setdefault(re.split(": | pixels, ", note)[-1], []).append(note)
+    return [
+        first if not more else f"{first}; likewise {counted(len(more), 'more image')}"
+        for first, *more in alike.values()
+    ]
 
 
 def _picture(path: Path, name: str, decoded: _Decoded, channels: int) -> Picture:

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from anisodiff.editing.inputs import Picture, read_mask, read_pictures
+from anisodiff.editing.inputs import Picture, in_brief, read_mask, read_pictures
 from anisodiff.editing.results import Job, Outcome, Task, batch_size, read_result, save_image, save_means
 from anisodiff.editing.solving import degrade, read_method, solve, wiener
 from anisodiff.generation import Generator, SamplingConfig
@@ -193,7 +193,7 @@ def open_problem(
         pictures = read_pictures(images, generator.channels, generator.size)
         free, doubts = read_mask(mask, pictures, generator.size)
         linear = read_operator(operator, free)
-    for line in (*(line for picture in pictures for line in picture.notes), *doubts):
+    for line in in_brief((*(line for picture in pictures for line in picture.notes), *doubts)):
         say(line)
     return Problem(generator=generator, operator=linear, config=config, pictures=tuple(pictures))
 

@@ -153,7 +153,6 @@ def evaluate(
     if isinstance(samples, str | Path) and is_model(Path(samples)):
         own = context.distributed  # of several processes each has its device
         samples = load(samples, "auto" if own is None else own.device, say=say)
-    generated = isinstance(samples, Generator)
     if isinstance(samples, Generator):
         if generation is not None:
             raise ValueError("generation: it is known of a model; leave it out")
@@ -196,6 +195,10 @@ def evaluate(
             raise ValueError(f"{name} does not apply: {reason}")
         say(f"no {what}: {reason}")
 
+    if "class-fid" in named:
+        for role, images in (("the samples", measured), ("the reference", expected.images)):
+            if images is None or images.classes is None:
+                leave_out("class-fid", WORDS["class-fid"], f"the classes of {role} are not known")
     if "is" in named and network(torch.zeros(1, 3, *size, dtype=torch.uint8))[1] is None:
         leave_out("is", "Inception score", f"{network.name} has no logits (it needs a classifier)")
         named = tuple(m for m in named if m != "is")
@@ -203,7 +206,7 @@ def evaluate(
     keep = settings.inspected if search else 0
     of_samples = partial(image_statistics, measured, network, settings=settings, keep=keep, context=context)
     of_reference = partial(_statistics, expected, "reference", network, settings, context)
-    if generated:  # a reference that cannot be read is refused before hours of sampling
+    if measured.once:  # a reference that cannot be read is refused before hours of sampling
         theirs, ours = of_reference(), of_samples()
     else:  # what is wrong with the samples shows at once
         ours, theirs = of_samples(), of_reference()

@@ -85,7 +85,8 @@ class Labeled:
 
 @dataclass(frozen=True, kw_only=True)
 class ImageSet:
-    """A named set of images; ``open(batch_size)`` reads it. ``once``: it can be read only one time.
+    """A named set of images; ``open(batch_size)`` reads it. ``once``: it can be read only one time. ``size``: height
+    and width, where they are known before.
 
     ``count`` includes files that turn out unreadable: each pass leaves them out and names them in ``skipped``.
     ``fitting``: what brings the images to one shape, where that was asked for. ``classes``: of all images, in the
@@ -96,6 +97,7 @@ class ImageSet:
     open: Callable[[int], Iterator[Tensor]]
     count: int | None = None
     once: bool = False
+    size: tuple[int, int] | None = None
     skipped: Skipped | None = None
     fitting: Fitting | None = None
     classes: Labeled | None = None
@@ -266,6 +268,8 @@ def peek(images: ImageSet, batch_size: int) -> tuple[tuple[int, int], ImageSet]:
 
     Of a set that can be read only once, the first batch is read now and yielded again later.
     """
+    if images.size is not None:
+        return images.size, images
     if not images.once:
         first = next(read_batches(images, 1, limit=1))
         return (first.shape[2], first.shape[3]), images

@@ -19,7 +19,7 @@ from torch import Tensor
 from anisodiff.data.dataset import is_dataset, open_dataset, shape_line
 from anisodiff.generation import Generator, SamplingConfig, parse_seeds
 from anisodiff.generation.classes import ClassChoice
-from anisodiff.generation.reverse import START, keys_of
+from anisodiff.generation.reverse import MOST_SEEDS, START, keys_of
 from anisodiff.io.archives import open_zip, read_member
 from anisodiff.io.hub import is_hub
 from anisodiff.io.images import to_bytes
@@ -208,6 +208,8 @@ def generate_samples(
 ) -> Samples:
     """``n`` samples that ``model`` generates while they are measured."""
     model.check_condition(None, n)
+    if n > MOST_SEEDS:
+        raise ValueError(f"n: got {n} samples, expected at most {MOST_SEEDS:,}")
     start, reverse = model.named_prior(config.prior_name), model.reverse_process(config)
     context.say(
         f"{name}: {counted(n, 'sample')}, {reverse.sampler.brief} NFE {reverse.nfe}; prior: {start.description}"
@@ -227,5 +229,5 @@ def generate_samples(
         return model.sample_with(reverse, seeds, start.prior).images
 
     images = generated(make, n, name=name, seed=seed, batch=config.batch, distributed=context.distributed)
-    images = replace(images, classes=_classes(reverse.classes, seeds))
+    images = replace(images, classes=_classes(reverse.classes, seeds), size=model.size)
     return Samples(images=images, size=model.size, origin=origin)

@@ -1,5 +1,6 @@
 """Errors of the user: one line on standard error and exit code 2, for the command and for modules that are run."""
 
+import functools
 import os
 import sys
 import warnings
@@ -13,7 +14,7 @@ def in_one_line() -> Iterator[None]:
     """Turn ValueError, OSError and lack of memory into a line, and warnings into one each."""
     try:
         with warnings.catch_warnings():
-            warnings.showwarning = _show
+            warnings.showwarning = functools.partial(_show, set())
             yield
     except (ValueError, OSError, MemoryError, RuntimeError) as error:
         if isinstance(error, RuntimeError) and "Symlink loop" not in str(error):  # pathlib's, before Python 3.13
@@ -23,9 +24,11 @@ def in_one_line() -> Iterator[None]:
 
 
 def _show(
-    message: Warning | str, category: type[Warning], filename: str, lineno: int,
+    shown: set[str], message: Warning | str, category: type[Warning], filename: str, lineno: int,
     file: TextIO | None = None, line: str | None = None,
 ) -> None:  # fmt: skip
-    """Without the place in our code; of several processes the first one speaks."""
-    if os.environ.get("RANK", "0") == "0":
-        print(f"anisodiff: warning: {' '.join(str(message).split())}", file=sys.stderr)
+    """Without the place in our code, and once; of several processes the first one speaks."""
+    text = " ".join(str(message).split())
+    if os.environ.get("RANK", "0") == "0" and text not in shown:
+        print(f"anisodiff: warning: {text}", file=sys.stderr)
+    shown.add(text)

@@ -6,6 +6,7 @@ const KINDS = {
   constant: ["a"], geometric: ["a", "b"], power: ["a", "b", "r"], pulse: ["total", "center", "width"], cutoff: ["total", "end", "r"], exponential: ["a", "k"], infinite: [],
 };
 const round = (value) => Number(value.toPrecision(4));
+const label = (value) => typeof value === "number" ? number(value) : value; // what was typed may be no number
 
 /** The value at time t; ∞ where it is infinite. */
 export function valueAt(curve, t, T) {
@@ -173,11 +174,11 @@ export class CurveEditor {
   drawInputs() {
     const keys = KINDS[this.curve.kind];
     if (this.inputs.contains(document.activeElement)) {
-      for (const input of this.inputs.querySelectorAll("input")) if (input !== document.activeElement) input.value = this.curve.values[input.dataset.key];
+      for (const input of this.inputs.querySelectorAll("input")) if (input !== document.activeElement) input.value = label(this.curve.values[input.dataset.key]);
       return;
     }
     this.inputs.replaceChildren(...keys.map((key) => make("label", {}, key, make("input", {
-      value: this.curve.values[key], "data-key": key, inputmode: "decimal", "aria-label": `${this.symbol}, ${key}`,
+      value: label(this.curve.values[key]), "data-key": key, inputmode: "decimal", "aria-label": `${this.symbol}, ${key}`,
       onchange: (event) => {
         const text = event.target.value.trim(), value = Number(text);
         this.curve.values[key] = text === "" || Number.isNaN(value) ? text : value; // the server says what is wrong

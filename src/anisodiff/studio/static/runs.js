@@ -80,7 +80,7 @@ export function startRuns(shared) {
     if (follows) $("r-when").value = $("r-when").max;
     grid();
     $("r-metrics").replaceChildren(...(run.reports.length ? run.reports.flatMap((report) => [make("p", {class: "note"}, `${report.file}: ${report.protocol}`),
-      table(["metric", "value", "error", "note"], report.values.map((v) => [v.name, number(v.value, 5), v.error === null ? "" : `± ${number(v.error, 2)}`, v.note]))])
+      table(["metric", "value", "error", "note"], report.values.map((v) => [v.name, number(v.value), v.error === null ? "" : `± ${number(v.error, 2)}`, v.note]))])
       : [make("p", {class: "note"}, `None yet. Measure with: anisodiff evaluate ${run.name} --json ${run.name}/report.json`)]));
     $("r-output").hidden = !run.lines.length;
     $("r-lines").textContent = run.lines.join("\n");
