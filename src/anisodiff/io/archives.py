@@ -26,7 +26,7 @@ LARGEST = 1 << 26
 LARGEST_BLOB = 1 << 28
 """Bytes that are read, unless said otherwise: of a record; of a picture, or a file of a packed dataset."""
 MOST_PACKED = 200
-"""Times its own size that a packed tar may unpack to: pictures hardly shrink, zeros shrink a thousand times."""
+"""Times its own size that a packed archive may unpack to: pictures hardly shrink, zeros shrink a thousand times."""
 _URL = re.compile(r"[a-z][a-z0-9+.-]+:/", re.IGNORECASE)
 DAMAGED = (tarfile.TarError, zipfile.BadZipFile, EOFError, zlib.error, lzma.LZMAError, OSError)
 
@@ -171,12 +171,17 @@ def _unpacked(path: Path) -> Iterator[IO[bytes]]:
         yield _Bounded(file)  # type: ignore[arg-type]
 
 
+def _less(left: int, size: int, path: Path) -> int:
+    if left < size:
+        raise ValueError(f"{path} unpacks to more than {MOST_PACKED} times its size: it is not read")
+    return left - size
+
+
 def _tar_blobs(path: Path) -> Iterator[Blob]:
     left = MOST_PACKED * path.stat().st_size + LARGEST
     with _damage_named(path), _unpacked(path) as stream, tarfile.open(fileobj=stream, mode="r:") as archive:
         for member in archive:
-            if (left := left - member.size) < 0:
-                raise ValueError(f"{path} unpacks to more than {MOST_PACKED} times its size: it is not read")
+            left = _less(left, member.size, path)
             if member.isfile():
                 yield Blob(path, member.name, member.size, lambda member=member: _member(archive, member))  # type: ignore[misc]
 
@@ -188,8 +193,10 @@ def _member(archive: tarfile.TarFile, member: tarfile.TarInfo) -> IO[bytes]:
 
 
 def _zip_blobs(path: Path) -> Iterator[Blob]:
+    left = MOST_PACKED * path.stat().st_size + LARGEST
     with open_zip(path) as archive, _damage_named(path):
         for info in archive.infolist():
+            left = _less(left, info.file_size, path)
             if not info.is_dir():
                 yield Blob(path, info.filename, info.file_size, lambda info=info: archive.open(info))  # type: ignore[misc]
 
