@@ -1,12 +1,15 @@
 """Files that are valid and small, or nearly, and ask for minutes or gigabytes: the limits are set low here."""
 
+import gzip
 import pickle
+import tarfile
 import zipfile
 
 import numpy as np
 import pytest
 import torch
 
+from anisodiff.data import FashionMnist, idx
 from anisodiff.data.cifar10 import read_batch
 from anisodiff.experiments import plots
 from anisodiff.io import arrays, pickles, torchscript
@@ -113,3 +116,39 @@ def test_a_result_as_wide_as_a_street(tmp_path, monkeypatch):
     monkeypatch.setattr(plots, "LARGEST_SHOWN", 1000)
     with pytest.raises(ValueError, match="more than 1,000 bytes"):
         plots._read(tmp_path / "a.npz")
+
+
+def test_idx_files_that_are_many(tmp_path, monkeypatch):
+    monkeypatch.setattr(idx, "LARGEST_TOTAL", 2 * MB)
+    for number in range(3):
+        (tmp_path / f"{number}.gz").write_bytes(gzip.compress(bytes(MB)))
+    with pytest.raises(ValueError, match="more than 2,097,152 bytes together"):
+        list(FashionMnist(path=tmp_path).items())
+
+
+def tar_header(kind: bytes, size: int = 0) -> bytes:
+    info = tarfile.TarInfo("a")
+    info.type, info.size = kind, size
+    return info.tobuf(tarfile.GNU_FORMAT)
+
+
+SHARED = [b"".join(b"7 %03x=\n" % (k + n * 800) for k in range(800)).ljust(5632, b"\0") for n in range(2)]
+TARS = {
+    "a long name": (tar_header(b"L", 2 * MB) + bytes(2 * MB), "asks for 2097152 bytes"),
+    "long names": ((tar_header(b"L", MB) + b"a" * MB + tar_header(b"0")) * 9, "unpacks to more than"),
+    "members": (tar_header(b"0") * 20_000, "unpacks to more than"),
+    "records": (tar_header(b"x", 8192) + b"5 a=\n" * 1638 + b"\0\0" + tar_header(b"0"), "more than 1,000 records"),
+    "records of all": (
+        b"".join(tar_header(b"g", 5600) + held + tar_header(b"0") for held in SHARED), "records for all members",
+    ),
+    "headers of headers": (tar_header(b"x") * 1000, "recursion"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TARS)
+def test_headers_of_a_tar(tmp_path, name):
+    data, says = TARS[name]
+    (tmp_path / "a.tar.gz").write_bytes(gzip.compress(data + bytes(1024)))
+    with pytest.raises(ValueError, match=says) as refused:
+        list(blobs(tmp_path / "a.tar.gz"))
+    assert "\n" not in str(refused.value)
