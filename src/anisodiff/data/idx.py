@@ -26,6 +26,8 @@ NAMES = ("t-shirt/top", "trouser", "pullover", "dress", "coat", "sandal", "shirt
 DEBIAN = Path("/usr/share/datasets/fashion-mnist")  # where Debian's package dataset-fashion-mnist puts it
 LARGEST = 1 << 26
 """Bytes of an idx file; the largest of the set has 47 million."""
+LARGEST_TOTAL = 1 << 28
+"""Bytes of all of them; the set has 55 million."""
 REMEDY = "give the folder with its four idx files (Debian: apt install dataset-fashion-mnist)"
 
 
@@ -78,6 +80,7 @@ def _unpacked(data: bytes) -> bytes:
 
 def _idx_files(path: Path) -> Iterator[tuple[str, NDArray[np.uint8]]]:
     """All idx files below, unpacked; files of other kinds are passed over."""
+    left = LARGEST_TOTAL
     for blob in blobs(path):
         head = blob.head(4)
         if not (head.startswith(b"\x1f\x8b") or head[:3] == b"\x00\x00\x08"):
@@ -86,6 +89,8 @@ def _idx_files(path: Path) -> Iterator[tuple[str, NDArray[np.uint8]]]:
             data = blob.read(LARGEST) if not head.startswith(b"\x1f\x8b") else _unpacked(blob.read(LARGEST))
         except (OSError, EOFError, zlib.error) as error:
             raise ValueError(f"{path}: {blob.name} is truncated or damaged ({error}); {REMEDY}") from error
+        if (left := left - len(data)) < 0:
+            raise ValueError(f"{path}: its files have more than {LARGEST_TOTAL:,} bytes together; {REMEDY}")
         if data[:3] != b"\x00\x00\x08":
             continue
         try:

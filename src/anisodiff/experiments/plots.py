@@ -17,6 +17,8 @@ from anisodiff.io.grids import enlarged, tiled
 
 ACROSS, SIDE, CAPTION = 16, 64, 14
 BESIDE, GAP = 4, 10
+LARGEST_SHOWN = 1 << 27
+"""Bytes of a file of results: 32 images of 1024×1024 have 100 million."""
 Pixels = NDArray[np.uint8]
 Curves = Sequence[tuple[str, Sequence[tuple[float, Number]]]]
 
@@ -143,7 +145,7 @@ def _read(path: Path, key: str = "images") -> list[Pixels]:
     """Pictures [H, W, 3] of a file of results; none where there is none."""
     if not path.is_file():
         return []
-    images = read_pixels(path, key).transpose(0, 2, 3, 1)
+    images = read_pixels(path, key, LARGEST_SHOWN)[:ACROSS].transpose(0, 2, 3, 1)
     return [enlarged(np.broadcast_to(image, (*image.shape[:2], 3)), SIDE) for image in images]
 
 

@@ -24,11 +24,13 @@ from typing import IO, Any
 
 LARGEST = 1 << 26
 LARGEST_BLOB = 1 << 28
-"""Bytes that are read, unless said otherwise: of a record; of a picture, or a file of a packed dataset."""
+LARGEST_HEADER, MOST_RECORDS = 1 << 20, 1000
+"""Bytes that are read, unless said otherwise: of a record; of a picture, or a file of a packed dataset; of a
+header in a tar, and its records."""
 MOST_PACKED = 200
-"""Times its own size that a packed tar may unpack to: pictures hardly shrink, zeros shrink a thousand times."""
+"""Times its own size that a packed archive may unpack to: pictures hardly shrink, zeros shrink a thousand times."""
 _URL = re.compile(r"[a-z][a-z0-9+.-]+:/", re.IGNORECASE)
-DAMAGED = (tarfile.TarError, zipfile.BadZipFile, EOFError, zlib.error, lzma.LZMAError, OSError)
+DAMAGED = (tarfile.TarError, zipfile.BadZipFile, EOFError, zlib.error, lzma.LZMAError, OSError, RecursionError)
 
 
 def one_line(error: Exception, longest: int = 200) -> str:
@@ -146,17 +148,37 @@ class Blob:
             return stream.read(self.size)
 
 
+class _Budget:
+    """What an archive may still unpack to."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._left = path, MOST_PACKED * path.stat().st_size + LARGEST
+
+    def take(self, size: int) -> None:
+        self._left -= size
+        if self._left < 0:
+            raise ValueError(f"{self._path} unpacks to more than {MOST_PACKED} times its size: it is not read")
+
+
 class _Bounded(io.BufferedReader):
-    """Never more than a blob at a time: the header of a member may ask for any number of bytes."""
+    """Bounded reads of a tar: headers may ask for any number of bytes, and what they say is parsed slowly."""
+
+    headers: _Budget | None = None
+    """None while a member is read."""
 
     def read(self, size: int | None = -1, /) -> bytes:
-        if size is None or not 0 <= size <= LARGEST_BLOB:
+        if size is None or not 0 <= size <= (LARGEST_HEADER if self.headers else LARGEST_BLOB):
             raise tarfile.ReadError(f"it asks for {size} bytes at once")
-        return super().read(size)
+        data = super().read(size)
+        if self.headers:
+            self.headers.take(16 * size)
+            if data.count(b"=") > MOST_RECORDS:
+                raise tarfile.ReadError(f"a header of more than {MOST_RECORDS:,} records")
+        return data
 
 
 @contextmanager
-def _unpacked(path: Path) -> Iterator[IO[bytes]]:
+def _unpacked(path: Path) -> Iterator[_Bounded]:
     """A tar behind gzip, bzip2 or xz, or as it is."""
     with open_regular(path) as file:
         head = file.peek(6)[:6]  # type: ignore[attr-defined]
@@ -172,13 +194,22 @@ def _unpacked(path: Path) -> Iterator[IO[bytes]]:
 
 
 def _tar_blobs(path: Path) -> Iterator[Blob]:
-    left = MOST_PACKED * path.stat().st_size + LARGEST
-    with _damage_named(path), _unpacked(path) as stream, tarfile.open(fileobj=stream, mode="r:") as archive:
-        for member in archive:
-            if (left := left - member.size) < 0:
-                raise ValueError(f"{path} unpacks to more than {MOST_PACKED} times its size: it is not read")
-            if member.isfile():
-                yield Blob(path, member.name, member.size, lambda member=member: _member(archive, member))  # type: ignore[misc]
+    budget = _Budget(path)
+    with _damage_named(path), _unpacked(path) as stream:
+        stream.headers = budget
+        with tarfile.open(fileobj=stream, mode="r:") as archive:
+            while True:
+                start = archive.offset
+                if (member := archive.next()) is None:
+                    return
+                budget.take(max(member.size, archive.offset - start))  # what a sparse one seems to have, or has
+                archive.members.clear()  # type: ignore[attr-defined]  # else it keeps them all
+                if len(archive.pax_headers) > MOST_RECORDS:  # every member has a copy
+                    raise tarfile.ReadError(f"more than {MOST_RECORDS:,} records for all members")
+                if member.isfile():
+                    stream.headers = None
+                    yield Blob(path, member.name, member.size, lambda member=member: _member(archive, member))  # type: ignore[misc]
+                    stream.headers = budget
 
 
 def _member(archive: tarfile.TarFile, member: tarfile.TarInfo) -> IO[bytes]:
@@ -188,8 +219,10 @@ def _member(archive: tarfile.TarFile, member: tarfile.TarInfo) -> IO[bytes]:
 
 
 def _zip_blobs(path: Path) -> Iterator[Blob]:
+    budget = _Budget(path)
     with open_zip(path) as archive, _damage_named(path):
         for info in archive.infolist():
+            budget.take(info.file_size)
             if not info.is_dir():
                 yield Blob(path, info.filename, info.file_size, lambda info=info: archive.open(info))  # type: ignore[misc]
 

@@ -19,8 +19,11 @@ from anisodiff.io.archives import one_line, open_regular, open_zip
 
 LONGEST_HEADER = 1 << 16
 """Bytes; NumPy reads up to 4 GB before it compares with a limit of its own."""
-LARGEST_PACKED = 1 << 30
-"""Bytes that the arrays of a compressed .npz may have; arrays that are stored as they are have no bound."""
+LARGEST_PACKED = 1 << 29
+"""Bytes that the arrays of an .npz may have beyond its own size."""
+LARGEST_SIDE = 4096
+"""Pixels of images that are made."""
+_PART = 1 << 20
 
 BAD_HEADERS = (
     ValueError, TypeError, SyntaxError, tokenize.TokenError, EOFError, OSError, zlib.error, zipfile.BadZipFile,
@@ -74,10 +77,13 @@ def map_array(path: Path) -> NDArray[Any]:
         return np.memmap(stream, header.dtype, "r", stream.tell(), header.shape, order)
 
 
-def read_npz(path: Path, *keys: str) -> dict[str, NDArray[Any]]:
-    """The arrays of an .npz by name, all or those of ``keys``; damage and what is missing are a ValueError."""
+def read_npz(path: Path, *keys: str, largest: int | None = None) -> dict[str, NDArray[Any]]:
+    """The arrays of an .npz by name, all or those of ``keys``; damage and what is missing are a ValueError.
+
+    All together have ``largest`` bytes at most, or what `LARGEST_PACKED` says.
+    """
     found: dict[str, NDArray[Any]] = {}
-    left = LARGEST_PACKED
+    left = most = LARGEST_PACKED + path.stat().st_size if largest is None else largest
     with open_zip(path) as archive:
         for info in archive.infolist():
             name = info.filename.removesuffix(".npy")
@@ -85,13 +91,13 @@ def read_npz(path: Path, *keys: str) -> dict[str, NDArray[Any]]:
                 continue
             with archive.open(info) as stream:
                 header = read_header(stream, f"{path}:{name}")
-                if info.compress_type != zipfile.ZIP_STORED:
-                    left -= header.nbytes
-                elif header.nbytes > info.file_size:
+                if info.compress_type == zipfile.ZIP_STORED and header.nbytes > info.file_size:
                     raise ValueError(f"{path}:{name} ends early: damaged")
-                if left < 0:
-                    raise ValueError(f"{path} unpacks to more than {LARGEST_PACKED:,} bytes, the most that is read")
-                data = bytearray(stream.read(header.nbytes))
+                if (left := left - header.nbytes) < 0:
+                    raise ValueError(f"{path} unpacks to more than {most:,} bytes, the most that is read")
+                data = bytearray()
+                while block := stream.read(min(_PART, header.nbytes - len(data))):
+                    data += block
             if len(data) != header.nbytes:
                 raise ValueError(f"{path}:{name} ends early: damaged")
             order = "F" if header.fortran else "C"
@@ -101,10 +107,11 @@ def read_npz(path: Path, *keys: str) -> dict[str, NDArray[Any]]:
     return found
 
 
-def read_pixels(path: Path, key: str = "images") -> NDArray[np.uint8]:
+def read_pixels(path: Path, key: str = "images", largest: int | None = None) -> NDArray[np.uint8]:
     """The images uint8 [N, C, H, W] of an .npz of ours, C = 1 or 3."""
-    found = read_npz(path, key)[key]
-    if found.dtype != np.uint8 or found.ndim != 4 or found.shape[1] not in (1, 3) or 0 in found.shape:
+    found = read_npz(path, key, largest=largest)[key]
+    plain = found.dtype == np.uint8 and found.ndim == 4 and found.shape[1] in (1, 3) and 0 not in found.shape
+    if not plain or max(found.shape[2:]) > LARGEST_SIDE:
         raise ValueError(
             f"{path} is damaged: {key} is {found.dtype} {list(found.shape)}, expected uint8 [N, C, H, W]"
         )

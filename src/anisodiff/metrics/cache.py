@@ -26,6 +26,7 @@ from anisodiff.metrics.statistics import Context, ImageStatistics, Say, image_st
 
 FORMAT, SEPARATOR = "survey 3", " | "
 PIXELS = ("spectrum", "orientation", "coherence", "magnitude", "projections")
+LONGEST_KEY = 1 << 14  # bytes, four a character
 ROWS = ("features", "projections", "digests")  # one row an image
 
 
@@ -66,7 +67,7 @@ def load_arrays(path: Path, key: str, *, say: Say = silent) -> dict[str, np.ndar
 def read_key(path: Path) -> str | None:
     """The key a file of :func:`store_arrays` was stored under, or ``None`` where there is no such thing."""
     try:
-        return str(read_npz(path, "__key__")["__key__"])
+        return str(read_npz(path, "__key__", largest=LONGEST_KEY)["__key__"])
     except (OSError, ValueError):
         return None
 

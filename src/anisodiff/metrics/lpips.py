@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from anisodiff import notation
-from anisodiff.io.archives import LARGEST_BLOB, blobs, open_regular, read_regular
+from anisodiff.io.archives import LARGEST, blobs, open_regular, read_regular
 from anisodiff.io.pickled_arrays import PickledArray, load_arrays
 from anisodiff.metrics.features import float32_arithmetic
 from anisodiff.metrics.statistics import Say
@@ -119,7 +119,7 @@ def read_weights(path: Path, member: str) -> dict[str, Tensor]:
     try:
         with open_regular(path) as stream:
             packed = stream.read(1) != b"\x80"  # a pickle begins with its protocol
-        data = _member(path, member) if packed else read_regular(path, LARGEST_BLOB)
+        data = _member(path, member) if packed else read_regular(path)
         return _named(load_arrays(data, ("f4",)))
     except ValueError as error:
         reason = str(error).removeprefix(f"{path}: ")
@@ -129,18 +129,21 @@ def read_weights(path: Path, member: str) -> dict[str, Tensor]:
 def _member(path: Path, member: str) -> bytes:
     for blob in blobs(path):
         if blob.name.endswith(member):
-            return blob.read()
+            return blob.read(LARGEST)
     raise ValueError(f"it holds no {member.removeprefix('/')}")
 
 
 def _named(content: object) -> dict[str, Tensor]:
     """{"AlexNet_0": {"Conv_0": {"kernel", "bias"}, …}, "NetLinLayer_0": {"Conv_0": {"kernel"}}, …} as our state."""
     found: dict[str, Tensor] = {}
+    left = LARGEST
     for part, layers in _items(content):
         for layer, arrays in _items(layers):
             for kind, array in _items(arrays):
                 if not isinstance(array, PickledArray):
                     raise ValueError(f"{part}.{layer}.{kind} is no array")
+                if (left := left - array.values.nbytes) < 0:
+                    raise ValueError(f"more than {LARGEST:,} bytes of arrays")
                 values = torch.from_numpy(array.values.copy())
                 if part.startswith("NetLinLayer_"):
                     found[f"heads.{part.rpartition('_')[2]}"] = values.flatten()
@@ -152,7 +155,7 @@ def _named(content: object) -> dict[str, Tensor]:
 
 
 def _items(content: object) -> list[tuple[str, object]]:
-    if not isinstance(content, dict) or not all(isinstance(key, str) for key in content):
+    if not isinstance(content, dict) or len(content) > 64 or not all(isinstance(key, str) for key in content):
         raise ValueError("expected layers by name")
     return list(content.items())
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from anisodiff import notation
+from anisodiff.io.arrays import LARGEST_SIDE
 from anisodiff.models.base import CHOICES, Learns, ModelOptions, Parameterization, TimeDensity, Weighting
 from anisodiff.networks import own
 from anisodiff.registry import DEFAULT_PROCESS, ELSEWHERE, NETWORKS, TRAINED, process_keys
@@ -236,7 +237,6 @@ FREE = (
 )  # fmt: skip
 """What may change when a run is continued: its length, its intervals, and how it is computed."""
 
-LARGEST_SIDE = 4096
 _WHOLE = {
     "channels": 1, "batch": 1, "accumulation": 1, "warm_up": 0, "seed": 0, "images": 0, "calibration": 16,
     "log_every": 1, "checkpoint_every": 0, "sample_every": 0,
