@@ -66,18 +66,28 @@ def latent_keys(name: str) -> dict[str, Any]:
     return {"latent": {} if name == "none" else describe(name, online=True).as_keys()}
 
 
+def _process_of_run(path: Path) -> dict[str, Any]:
+    """The preset and keys of a run, as it was trained, where it has been."""
+    from anisodiff.io.checkpoint import described
+    from anisodiff.training.model import as_trained
+    from anisodiff.training.run_folder import read_run
+
+    config = read_run(path).config
+    saved = described(path if path.is_dir() else path.parent)
+    return dict((config if saved is None else as_trained(config, saved)).process)
+
+
 def pick_process(name: str, config: Path | None, overrides: list[str], size: int) -> "tuple[str, Process]":
     """A preset, changed by the keys of a file or of a run, changed by ``--set``; and a name for the title."""
     from anisodiff.io.records import read_config
     from anisodiff.processes.config import check_keys
     from anisodiff.registry import build_process, process_keys
-    from anisodiff.training.run_folder import read_run
 
     keys: dict[str, Any] = {}
     if config is not None:
         keys = {} if config.is_dir() else read_config(config)
         if config.is_dir() or "process" in keys:  # a run: its folder, or its config.yaml
-            keys = dict(read_run(config).config.process)
+            keys = _process_of_run(config)
         keys = check_keys(keys, ("preset", *process_keys()), f"config {config}")
         if "preset" in keys:
             base = str(keys.pop("preset"))
