@@ -204,3 +204,12 @@ def test_the_hub_over_http(run, tmp_path):
     assert any("/resolve/" in line for line in server.asked)
     assert not any("state" in line for line in server.asked)
     assert folder_of(run).is_dir()
+
+
+def test_without_a_network_one_line_says_so(refused, monkeypatch, tmp_path):
+    """Nothing listens at the address of the Hub."""
+    pytest.importorskip("huggingface_hub")
+    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:9")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "cache"))
+    says = "hub:me/faces: no connection to the Hugging Face Hub, and it has not been downloaded before"
+    refused("sample", "hub:me/faces", "--device", "cpu", says=says)

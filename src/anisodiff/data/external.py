@@ -11,6 +11,7 @@ from PIL import Image
 from anisodiff.data.source import Source
 from anisodiff.extras import need
 from anisodiff.io.archives import existing
+from anisodiff.io.hub import explain
 from anisodiff.io.images import DecodeError, open_image
 from anisodiff.io.picture_files import Item
 
@@ -82,8 +83,7 @@ class HuggingFace(Source):
         try:
             table = datasets.load_dataset(self.name, self.config, split=self.split, revision=self.revision)
         except Exception as error:  # offline, unknown name, unknown split: the package has many types for these
-            reason = " ".join(str(error).split())
-            raise ValueError(f"cannot load {self.name} ({self.split}) from Hugging Face: {reason}") from error
+            raise ValueError(f"cannot load {self.name} ({self.split}) from Hugging Face: {explain(error)}") from error
         return table.cast_column(self._column(table), datasets.Image(decode=False))
 
     def _column(self, table: Any) -> str:

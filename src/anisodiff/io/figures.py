@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from textwrap import shorten
+from textwrap import fill, shorten
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,7 @@ from anisodiff.schedules import ExponentialToIsotropic, Power
 
 FIGURES = (".png", ".pdf", ".svg")
 INK, PALE = "#222222", "#777777"
-_CHARACTER = 0.105  # inches of a bold letter of 12 points, about
+_CHARACTER, _SMALL = 0.105, 0.062  # inches of a bold letter of 12 points, and of one of 7.5 points, about
 
 
 def caption(shown: Process) -> str:
@@ -41,8 +41,8 @@ def caption(shown: Process) -> str:
 
 
 def _rounded(text: str) -> str:
-    """``text`` with four digits of every number that has more after its point."""
-    return re.sub(r"\d+\.\d{5,}(?:e[+-]?\d+)?", lambda number: f"{float(number[0]):.4g}", text)
+    """``text`` with at most four digits of every number that has a point."""
+    return re.sub(r"\d+\.\d+(?:e[+-]?\d+)?", lambda number: f"{float(number[0]):.4g}", text)
 
 
 def canvas(width: float, height: float) -> Any:
@@ -71,7 +71,7 @@ def _panels(
     columns = max(len(row) for row in rows)
     side, gap, head = 2.0, 0.08, 0.45
     band = 0.52 if any(labels) else 0.26
-    width = columns * (side + gap) + gap
+    width = max(columns * (side + gap), _SMALL * max(map(len, footnotes))) + gap
     row_height = side + band + (0.28 if any(footnotes) else 0.0)
     height = head + len(rows) * row_height + 0.1
     figure = canvas(width, height)
@@ -93,7 +93,7 @@ def _panels(
 def trajectory_figure(shown: Process, name: str, states: Sequence[Tensor], times: Sequence[float]) -> Any:
     """One path of a process: a row of states [C, H, W] at their times."""
     row = [(u, f"t = {t:g}") for u, t in zip(states, times)]
-    return _panels([row], [""], [caption(shown)], name)
+    return _panels([row], [""], [caption(shown)], _rounded(name))
 
 
 def _generator(seed: int, device: torch.device) -> torch.Generator:
@@ -205,7 +205,7 @@ def diagnosis_figure(result: Diagnosis, title: str) -> Any:
     axes.set_ylabel("signal-to-noise ratio at T")
     rate = f"source identified {100 * result.found_again:.1f} % (chance {100 * result.found_by_chance:.1f} %)"
     words = {True: "U_T independent of U_0", False: "U_T depends on U_0", None: "too few images to decide"}
-    axes.set_title(f"{title}: {words[result.forgets]}; {rate}", fontsize=10)
+    axes.set_title(fill(f"{_rounded(title)}: {words[result.forgets]}; {rate}", 80), fontsize=10)
     axes.spines[["top", "right"]].set_visible(False)
     figure.tight_layout()
     return figure

@@ -38,7 +38,7 @@ def fetch_files(name: str, files: Iterable[str], *, online: bool, remedy: str) -
     try:
         folder = Path(hub.snapshot_download(repo_id=name, allow_patterns=wanted, local_files_only=not online))
     except Exception as error:  # of huggingface_hub, of its HTTP client, of the disk
-        why = f"{type(error).__name__}: {one_line(error)}" if online else "it has not been downloaded"
+        why = explain(error) if online else "it has not been downloaded"
         raise ValueError(f"no {name} here ({why[:200]}); {remedy}") from error
     if missing := [file for file in wanted if not (folder / file).is_file()]:
         why = "the repository has none" if online else "it has not been downloaded"
@@ -106,4 +106,12 @@ def _answered(path: str | Path, ask: Callable[[], T]) -> T:
     except ValueError as error:
         raise ValueError(one_line(error)) from None
     except Exception as error:  # of huggingface_hub, of its HTTP client, of the disk
-        raise ValueError(f"{path}: {type(error).__name__}: {one_line(error)}") from error
+        raise ValueError(f"{path}: {explain(error)}") from error
+
+
+def explain(error: Exception) -> str:
+    """Why the Hub has not answered: without a connection its clients raise many types."""
+    types = {type(one).__name__ for one in (error, error.__cause__, error.__context__)}
+    if types & {"LocalEntryNotFoundError", "ConnectError", "ConnectionError", "OfflineModeIsEnabled"}:
+        return "no connection to the Hugging Face Hub, and it has not been downloaded before"
+    return f"{type(error).__name__}: {one_line(error)}"
