@@ -1,5 +1,5 @@
 # make demo    environment, then the main job on what ships with the package
-# make test    environment, then lint (with the rings of imports), types and all tests
+# make test    environment, then lint (with the rings of imports, and THIRD_PARTY.md), types and all tests
 # make wheel   the wheel in dist/, tried in a new environment without the repository
 # make docs    the site in build/site, strict: a broken link fails
 # make oldest  the tests with the oldest versions that pyproject.toml allows (torch apart)
@@ -23,6 +23,7 @@ lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports --no-cache
+	$(BIN)/python .ci/sbom --check
 
 types: $(STAMP)
 	$(BIN)/mypy

@@ -21,6 +21,7 @@ SYMBOLS = {
     "lambda": "drift_anisotropy", "λ": "drift_anisotropy", "ell": "correlation_length", "ℓ": "correlation_length",
 }  # fmt: skip
 """The paper's symbols, as the output prints them, for keys of a process."""
+_DIGITS = 200
 _LONGEST, _CUT = 160, 110
 """Letters of a list of names that is shown whole, and of the part that is shown of a longer one."""
 
@@ -64,7 +65,9 @@ def number(value: Any, what: str) -> float:
     try:
         result = float(value)
     except (ValueError, OverflowError):
-        raise ValueError(f"{what}: expected a number, got {value!r}") from None
+        shown = repr(value)
+        shown = shown if len(shown) < _LONGEST else f"{shown[:40]}…"
+        raise ValueError(f"{what}: expected a number, got {shown}") from None
     if math.isnan(result):
         raise ValueError(f"{what}: expected a number, got nan")
     return result
@@ -119,6 +122,17 @@ class _Loader(yaml.SafeLoader):
             if key.tag == "tag:yaml.org,2002:merge":
                 raise yaml.constructor.ConstructorError(None, None, "merge keys (<<) are not read", key.start_mark)
         super().flatten_mapping(node)
+
+
+def _number_of(self: _Loader, node: yaml.ScalarNode) -> Any:
+    """A number of hundreds of digits is infinite: so its key refuses it, where Python would not even print it."""
+    if len(node.value) > _DIGITS:
+        return -math.inf if node.value.startswith("-") else math.inf
+    return yaml.SafeLoader.yaml_constructors[node.tag](self, node)
+
+
+for _kind in ("int", "float"):
+    _Loader.add_constructor(f"tag:yaml.org,2002:{_kind}", _number_of)
 
 
 def read_yaml(text: str) -> Any:

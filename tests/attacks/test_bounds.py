@@ -1,22 +1,35 @@
 """Files that are valid and small, or nearly, and ask for minutes or gigabytes: the limits are set low here."""
 
+import errno
 import gzip
+import os
 import pickle
 import tarfile
+import threading
 import zipfile
+from contextlib import nullcontext
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
-from anisodiff.data import FashionMnist, idx
+from anisodiff.data import FashionMnist, idx, open_dataset
 from anisodiff.data.cifar10 import read_batch
 from anisodiff.experiments import plots
-from anisodiff.io import arrays, pickles, torchscript
+from anisodiff.io import arrays, images, pickles, torchscript
 from anisodiff.io.archives import blobs
 from anisodiff.io.arrays import read_npz, read_pixels
+from anisodiff.io.hub import fetch
+from anisodiff.io.images import DecodeError, decode, open_image
 from anisodiff.metrics import lpips
 from anisodiff.metrics.cache import read_key
+from anisodiff.pretrained import shipped
+from anisodiff.studio.runs import Runs
+from anisodiff.training import TrainConfig, hooks, train
+from anisodiff.training.trackers import Trackers
+from tests.attacks.test_trifles import photos
 
 MB = 1 << 20
 
@@ -152,3 +165,100 @@ def test_headers_of_a_tar(tmp_path, name):
     with pytest.raises(ValueError, match=says) as refused:
         list(blobs(tmp_path / "a.tar.gz"))
     assert "\n" not in str(refused.value)
+
+
+def test_pictures_that_take_long_or_much_to_decode(tmp_path, monkeypatch):
+    Image.new("RGB", (32, 32)).save(tmp_path / "a.jp2")
+    assert decode(lambda: open_image(tmp_path / "a.jp2")).size == (32, 32)
+    monkeypatch.setattr(images, "MOST_PACKED_PIXELS", 1000)
+    with pytest.raises(DecodeError, match="megapixels of JPEG 2000"):
+        open_image(tmp_path / "a.jp2")
+    Image.new("L", (64, 64), 9).save(tmp_path / "a.jpg", progressive=True)
+    assert decode(lambda: open_image(tmp_path / "a.jpg")).getpixel((0, 0)) == 9
+    data = (tmp_path / "a.jpg").read_bytes()
+    last = data[data.rindex(b"\xff\xda") : -2]
+    for again, says in ((50, None), (100, "more than 100 scans")):
+        (tmp_path / "b.jpg").write_bytes(data[:-2] + last * again + data[-2:])
+        with pytest.raises(DecodeError, match=says) if says else nullcontext():
+            decode(lambda: open_image(tmp_path / "b.jpg"))
+
+
+def test_tensorboard_on_a_full_disk_says_so_in_one_line(tmp_path, monkeypatch, capfd):
+    """It writes in a thread of its own, whose error Python would print with all its calls."""
+    from tensorboard.summary.writer.record_writer import RecordWriter
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    said: list[str] = []
+    hook = threading.excepthook
+    monkeypatch.setattr(RecordWriter, "write", full)
+    monkeypatch.setattr(RecordWriter, "flush", full)
+    trackers = Trackers(("tensorboard",), tmp_path, 0, {}, said.append)
+    trackers.log({"step": 1, "loss": 1.0})
+    trackers.close()
+    assert threading.excepthook is hook
+    assert len(said) == 1
+    assert "No space left" in said[0]
+    assert "Traceback" not in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("kind", ["large", "pipe", "folder"])
+def test_a_log_that_cannot_be_read(tmp_path, monkeypatch, refused, command, kind):
+    photos(tmp_path / "photos")
+    command("data", "prepare", "photos", "-o", "data", "--size", 8)
+    assert command("train", "ve", "--data", "data", "--set", "network.nf=8", "--set", "network.attention=[]",
+                   "--images", 0, "-o", "run")[0] == 0  # fmt: skip
+    log = tmp_path / "run" / "log.jsonl"
+    log.unlink()
+    monkeypatch.setattr(hooks, "LARGEST_LOG", 1000)
+    {"large": lambda: log.write_bytes(bytes(1001)), "pipe": lambda: os.mkfifo(log), "folder": log.mkdir}[kind]()
+
+    def held() -> dict:
+        return {path: path.stat().st_mtime_ns for path in (tmp_path / "run").rglob("*")}
+
+    before = held()
+    refused("train", "ve", "--data", "data", "--images", 100, "-o", "run", says="log.jsonl")
+    assert held() == before
+    with pytest.raises((ValueError, OSError)):
+        train(TrainConfig(size=(8, 8)), open_dataset(tmp_path / "data"), tmp_path / "run")
+    assert held() == before
+    assert Runs(tmp_path).overview()["runs"][0]["step"] is None
+
+
+@pytest.mark.parametrize(("large", "says"), [("manifest.json", "67,108,864"), ("model.safetensors", "8,589,934,592")])
+def test_a_model_on_the_hub_that_is_too_large(monkeypatch, large, says):
+    folder = shipped("cifar10-tiny")
+    sizes = {path.name: path.stat().st_size for path in folder.iterdir()} | {large: 1 << 40}
+    files = [SimpleNamespace(rfilename=name, size=size) for name, size in sizes.items()]
+    asked: list[str] = []
+
+    class Api:
+        def model_info(self, *_: object, **__: object) -> SimpleNamespace:
+            return SimpleNamespace(sha="0" * 40, siblings=files)
+
+    def download(*, allow_patterns: list[str], **_: object) -> str:
+        asked.extend(allow_patterns)
+        return str(folder)
+
+    monkeypatch.setattr("huggingface_hub.HfApi", Api)
+    monkeypatch.setattr("huggingface_hub.snapshot_download", download)
+    with pytest.raises(ValueError, match=f"have more than {says} bytes: not downloaded"):
+        fetch("hub:me/a")
+    assert large not in asked
+
+
+NUMBERS = {
+    "hexadecimal": "0x" + "f" * 5000, "decimal": "-" + "9" * 5000, "sexagesimal": "1" + ":59" * 3000,
+    "a sexagesimal fraction": "1" + ":59" * 3000 + ".5", "text": "x" * 5000,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("text", NUMBERS.values(), ids=NUMBERS)
+def test_numbers_of_thousands_of_digits(tmp_path, command, text):
+    (tmp_path / "a.yaml").write_text(f"preset: ve\nT: {text}\n")
+    for words in (("--set", f"T={text}"), ("--config", "a.yaml")):
+        code, _, err = command("forward", *words, "-o", "a.png")
+        assert (code, err.count("\n")) == (2, 1)
+        assert " T" in err
+        assert len(err) < 200

@@ -142,7 +142,7 @@ class _Answers(BaseHTTPRequestHandler):
                 ]
                 self._reply(200, rows)
             else:
-                names = [{"rfilename": file} for file in commits[code]]
+                names = [{"rfilename": file, "size": len(data)} for file, data in commits[code].items()]
                 self._reply(200, {"id": found[1], "modelId": found[1], "sha": code, "siblings": names, "tags": []})
         elif found := re.fullmatch(r"/([^/]+/[^/]+)/resolve/([^/]+)/(.+)", path):
             commits = hub.repositories.get(found[1], {})

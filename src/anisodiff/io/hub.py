@@ -5,12 +5,12 @@ manifest lists are downloaded, into the cache of huggingface_hub, and are then c
 """
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path, PurePath
 from typing import TypeVar
 
 from anisodiff.extras import need
-from anisodiff.io.archives import one_line
+from anisodiff.io.archives import LARGEST, one_line
 from anisodiff.io.records import read_json
 from anisodiff.io.schema import fields, require, table, text
 
@@ -19,6 +19,8 @@ PREFIX = "hub:"
 _REPOSITORY = re.compile(r"\w[\w.-]{0,95}/\w[\w.-]{0,95}")
 _LISTED = fields(files=table(text))
 _MOST = 64
+LARGEST_MODEL = 1 << 33
+"""Bytes of all files that are downloaded of a model."""
 
 
 def is_hub(path: str | Path) -> bool:
@@ -63,14 +65,25 @@ def fetch(path: str | Path) -> Path:
     """The local folder of a model on the Hub; what is there already is not downloaded again."""
     name, revision = split(path)
     hub = need("huggingface_hub", str(path), "hub")
+    sizes: dict[str, int] = {}
 
-    def download(files: Iterable[str], at: str | None) -> Path:
+    def look() -> str | None:
+        try:
+            about = hub.HfApi().model_info(name, revision=revision, files_metadata=True)
+        except Exception:  # offline, or there is none: the download answers, from its cache or with the reason
+            return revision
+        sizes.update((file.rfilename, file.size or 0) for file in about.siblings)
+        return str(about.sha)
+
+    def download(files: Collection[str], at: str | None, most: int) -> Path:
+        if sum(sizes.get(file, 0) for file in files) > most:
+            raise ValueError(f"{path}: {', '.join(sorted(files)[:3])} have more than {most:,} bytes: not downloaded")
         patterns = [re.sub(r"([*?[])", r"[\1]", file) for file in files]
         found: str = hub.snapshot_download(repo_id=name, revision=at, allow_patterns=patterns)
         return Path(found)
 
     def both() -> Path:
-        folder = download(["manifest.json"], revision)
+        folder = download(["manifest.json"], look(), LARGEST)
         if not (folder / "manifest.json").is_file():
             raise ValueError(f"{path} holds no model of anisodiff: manifest.json is missing")
         listed = require(_LISTED, read_json(folder / "manifest.json"), folder / "manifest.json")["files"]
@@ -79,7 +92,7 @@ def fetch(path: str | Path) -> Path:
         for file in listed:
             if is_outside(file):
                 raise ValueError(f"{path}: manifest.json lists {file}, which is not inside")
-        return download(listed, folder.name)  # the same commit, whatever has been pushed since
+        return download(listed, folder.name, LARGEST_MODEL)  # the same commit, whatever has been pushed since
 
     return _answered(path, both)
 

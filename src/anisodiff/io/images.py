@@ -1,6 +1,7 @@
 """One picture file → an upright image → uint8 [C, H, W] or a tensor, by one rule for every command.
 
-1. Regular files only, of the formats in `FORMATS` whatever their suffix says, up to 67 megapixels.
+1. Regular files only, of the formats in `FORMATS` whatever their suffix says, up to 67 megapixels (JPEG 2000:
+   16), and JPEG of at most 100 scans.
 2. The orientation written in the file (EXIF) is applied; of an animation the first frame counts.
 3. Color: transparency is laid over white; 16-bit grayscale is v·255/65535 rounded, float grayscale in [0, 1]
    is v·255 rounded; palettes, CMYK and the like become RGB; one channel is the luma 0.299 R + 0.587 G + 0.114
@@ -15,6 +16,8 @@
 import contextlib
 import functools
 import io
+import itertools
+import re
 import stat
 import warnings
 import zlib
@@ -26,7 +29,7 @@ from typing import IO, Any, Literal, TypeVar
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import Image, ImageOps, JpegImagePlugin, UnidentifiedImageError
 from torch import Tensor
 
 from anisodiff.io.archives import LARGEST_BLOB, read_regular
@@ -49,6 +52,11 @@ MOST_PIXELS = 1 << 26
 """Of a picture: with its conversions it stays below a gigabyte."""
 _PART = 1 << 18
 """Pixels that are converted at a time."""
+MOST_PACKED_PIXELS = 1 << 24
+"""Of JPEG 2000, whose reader takes 24 bytes for each."""
+MOST_SCANS = 100
+"""Of a JPEG; progressive ones have about ten, and each is a pass over all pixels."""
+_SCAN = re.compile(rb"\xff\xda\x00[\x08\x0a\x0c\x0e][\x01-\x04]")
 TOO_LARGE = f"more than {MOST_PIXELS // 10**6} megapixels"
 DEEP = ("I", "I;16", "I;16L", "I;16B", "I;16N")
 GRAY = ("1", "L", "LA", "La", "F", *DEEP)
@@ -83,16 +91,29 @@ def open_image(file: Path | bytes | IO[bytes]) -> Image.Image:
             image = Image.open(io.BytesIO(file) if isinstance(file, bytes) else file, formats=_formats())
     except UnidentifiedImageError:
         raise DecodeError(f"not an image; expected {', '.join(_formats())}") from None
-    if image.width * image.height > MOST_PIXELS:
+    packed = image.format == "JPEG2000"
+    if image.width * image.height > (MOST_PACKED_PIXELS if packed else MOST_PIXELS):
         image.close()
-        raise DecodeError(TOO_LARGE)
+        raise DecodeError(f"more than {MOST_PACKED_PIXELS // 10**6} megapixels of JPEG 2000" if packed else TOO_LARGE)
     return image
+
+
+def _check_scans(image: Image.Image) -> None:
+    """Refuse a JPEG of very many scans; they are counted in its bytes, where nothing else looks like one."""
+    if isinstance(image, JpegImagePlugin.JpegImageFile) and image.fp is not None:
+        place = image.fp.tell()
+        image.fp.seek(0)
+        held = image.fp.read(LARGEST_BLOB)
+        image.fp.seek(place)
+        if sum(1 for _ in itertools.islice(_SCAN.finditer(held), MOST_SCANS + 1)) > MOST_SCANS:
+            raise DecodeError(f"more than {MOST_SCANS} scans")
 
 
 def decode(opener: Callable[[], Image.Image]) -> Image.Image:
     """What ``opener`` opens, upright, with its pixels read; `DecodeError` where that fails for any reason."""
     try:
         with _quiet(), opener() as image:
+            _check_scans(image)
             image.load()
             with contextlib.suppress(Exception):  # a damaged EXIF block is no reason to lose a good picture
                 return ImageOps.exif_transpose(image)

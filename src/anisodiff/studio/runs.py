@@ -139,7 +139,7 @@ class Runs:
         }  # fmt: skip
 
     def _summary(self, name: str, path: Path) -> dict[str, Any]:
-        last = next(iter(read_log(path)[-1:]), {})
+        last = next(iter(_log(path)[-1:]), {})
         samples = _samples(path)
         return {
             "state": self.state(name, path), "step": last.get("step"), "images": last.get("images"),
@@ -167,7 +167,7 @@ class Runs:
     def facts(self, name: str) -> dict[str, Any]:
         """Everything that the page shows of a run."""
         path = self.find(name)
-        log = read_log(path)
+        log = _log(path)
         training = self._trainings.get(name)
         try:
             config = read_run(path).to_dict(path)
@@ -282,12 +282,20 @@ def _has_pictures(path: Path, deep: bool = True) -> bool:
     )
 
 
+def _log(path: Path) -> list[dict[str, Any]]:
+    """The log of a run; one that cannot be read has no lines."""
+    try:
+        return read_log(path)
+    except (OSError, ValueError):
+        return []
+
+
 def _done(path: Path) -> bool:
     try:
         target = read_run(path).config.images
     except ValueError:
         return False
-    last = next(iter(read_log(path)[-1:]), {})
+    last = next(iter(_log(path)[-1:]), {})
     return int(last.get("images") or 0) >= target
 
 

@@ -1,5 +1,6 @@
 """What surrounds the loop of a run: hooks it calls, its log, its end by a signal, its outcome."""
 
+import io
 import json
 import math
 import signal
@@ -16,7 +17,7 @@ from torch import Tensor
 
 from anisodiff.io import schema
 from anisodiff.io import tensor_files as files
-from anisodiff.io.archives import LARGEST_BLOB, read_regular
+from anisodiff.io.archives import read_regular
 from anisodiff.io.atomic import replacing
 from anisodiff.models.base import Model
 from anisodiff.processes import Process
@@ -24,6 +25,8 @@ from anisodiff.runtime.distributed import Distributed
 from anisodiff.runtime.progress import StageProgress, no_stage_progress
 from anisodiff.training.trackers import Trackers
 
+LARGEST_LOG = 1 << 25
+"""Bytes: a hundred thousand lines."""
 _TOGETHER = 16  # steps between two questions among several processes: each costs a wait for the device
 
 _LINE = schema.fields(
@@ -137,11 +140,10 @@ def _plain(value: Any) -> Any:
 
 
 def read_log(run: str | Path) -> list[dict[str, Any]]:
-    """All complete lines of a run's log; a line cut off by a kill is omitted."""
+    """All complete lines of a run's log; a line cut off by a kill is omitted. What cannot be read is refused."""
     path = Path(run) / "log.jsonl"
     records = []
-    held = read_regular(path, LARGEST_BLOB).decode("utf-8", "replace") if path.is_file() else ""
-    for line in held.splitlines():
+    for line in io.BytesIO(read_regular(path, LARGEST_LOG) if path.exists() else b""):
         try:
             record = json.loads(line)
             _LINE(record, "log")

@@ -18,7 +18,7 @@ from anisodiff.runtime.distributed import Distributed
 from anisodiff.runtime.progress import StageProgress
 from anisodiff.training.config import TrainConfig, scaled
 from anisodiff.training.config_values import classes_of
-from anisodiff.training.hooks import TrainingOutcome
+from anisodiff.training.hooks import TrainingOutcome, read_log
 from anisodiff.training.loop import train
 from anisodiff.training.model import Plan, as_trained
 from anisodiff.training.picking import Machine, for_dataset, for_images, for_source
@@ -89,6 +89,8 @@ def has_checkpoints(output: Path) -> bool:
 def job_of(request: Request) -> Job:
     """The config and the data of a request."""
     changes, run = dict(request.changes), request.description
+    if not request.dry:
+        read_log(request.output)  # a log that cannot be continued is refused before hours of preparing
     if run is not None and run.changes is not None:  # the rest is picked
         changes = {**run.changes, **changes}
         request = replace(

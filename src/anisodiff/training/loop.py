@@ -18,7 +18,16 @@ from anisodiff.notation import counted
 from anisodiff.runtime.distributed import Distributed
 from anisodiff.training import trackers
 from anisodiff.training.config import TrainConfig
-from anisodiff.training.hooks import Diverged, Hooks, Log, OnInterval, StopRequest, TrainingOutcome, on_signals
+from anisodiff.training.hooks import (
+    Diverged,
+    Hooks,
+    Log,
+    OnInterval,
+    StopRequest,
+    TrainingOutcome,
+    on_signals,
+    read_log,
+)
 from anisodiff.training.model import (
     Plan,
     assemble,
@@ -160,6 +169,7 @@ class _Run:
         """The checkpoint to resume from, the same in all processes; a run of another config is refused."""
 
         def choose() -> str | None:
+            read_log(self.run)  # refused before anything is written
             saved = self.store.newest(self.hooks.say)
             if saved is None:
                 if any(folder_of(self.run).glob("step-*")):

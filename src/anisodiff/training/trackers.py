@@ -5,6 +5,7 @@ without it. Only rank 0 has any.
 """
 
 import importlib.util
+import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -58,6 +59,7 @@ class Trackers:
     ) -> None:
         self._say = say
         self._active: dict[str, Any] = {}
+        self._hook, threading.excepthook = threading.excepthook, self._in_thread
         for name in names:
             with self._optional(name):
                 tracker = _made(name, run, step, config)
@@ -86,6 +88,12 @@ class Trackers:
         for name, tracker in [*self._active.items()]:
             with self._optional(name):
                 tracker.finish()
+        threading.excepthook = self._hook
+
+    def _in_thread(self, error: threading.ExceptHookArgs) -> None:
+        """TensorBoard writes in a thread, which ends with a full disk and keeps the error for the next call."""
+        if not type(error.thread).__module__.startswith("tensorboard"):
+            self._hook(error)
 
     @contextmanager
     def _optional(self, name: str) -> Iterator[None]:
