@@ -211,8 +211,10 @@ def test_a_log_that_cannot_be_read(tmp_path, monkeypatch, refused, command, kind
                    "--images", 0, "-o", "run")[0] == 0  # fmt: skip
     log = tmp_path / "run" / "log.jsonl"
     log.unlink()
-    monkeypatch.setattr(hooks, "LARGEST_LOG", 1000)
-    {"large": lambda: log.write_bytes(bytes(1001)), "pipe": lambda: os.mkfifo(log), "folder": log.mkdir}[kind]()
+    monkeypatch.setattr(hooks, "MOST_VALUES", 100)
+    {"large": lambda: log.write_text('{"step": 0}\n' * 26), "pipe": lambda: os.mkfifo(log), "folder": log.mkdir}[
+        kind
+    ]()
 
     def held() -> dict:
         return {path: path.stat().st_mtime_ns for path in (tmp_path / "run").rglob("*")}

@@ -108,6 +108,8 @@ def script_tensors(path: Path) -> dict[str, Tensor]:
 
             program = read_member(archive, f"{roots[0]}/data.pkl", LARGEST_PICKLE)
             top = pickles.load(program, _admitted, outside=storage)
+            if not isinstance(top, _Module):
+                raise ValueError("it holds no modules")
             found: dict[str, Tensor] = {}
             _named(top, "", found)
             if sum(tensor.nbytes for tensor in found.values()) > LARGEST_TOTAL:

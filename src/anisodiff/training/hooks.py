@@ -17,7 +17,7 @@ from torch import Tensor
 
 from anisodiff.io import schema
 from anisodiff.io import tensor_files as files
-from anisodiff.io.archives import read_regular
+from anisodiff.io.archives import LARGEST_BLOB, read_regular
 from anisodiff.io.atomic import replacing
 from anisodiff.models.base import Model
 from anisodiff.processes import Process
@@ -25,8 +25,8 @@ from anisodiff.runtime.distributed import Distributed
 from anisodiff.runtime.progress import StageProgress, no_stage_progress
 from anisodiff.training.trackers import Trackers
 
-LARGEST_LOG = 1 << 25
-"""Bytes: a hundred thousand lines."""
+MOST_VALUES = 8_000_000
+"""Of a log, where a list or mapping counts for four: about 300,000 lines."""
 _TOGETHER = 16  # steps between two questions among several processes: each costs a wait for the device
 
 _LINE = schema.fields(
@@ -143,7 +143,10 @@ def read_log(run: str | Path) -> list[dict[str, Any]]:
     """All complete lines of a run's log; a line cut off by a kill is omitted. What cannot be read is refused."""
     path = Path(run) / "log.jsonl"
     records = []
-    for line in io.BytesIO(read_regular(path, LARGEST_LOG) if path.exists() else b""):
+    held = read_regular(path, LARGEST_BLOB) if path.exists() else b""
+    if held.count(b",") + 4 * (held.count(b"{") + held.count(b"[")) > MOST_VALUES:  # before they take memory
+        raise ValueError(f"{path} holds more than {MOST_VALUES:,} values, the most that is read of a log")
+    for line in io.BytesIO(held):
         try:
             record = json.loads(line)
             _LINE(record, "log")
