@@ -119,12 +119,12 @@ def choose_classes(
 
 def _label(value: Any, names: tuple[str, ...]) -> int:
     """The label of a class by its name, or by the label itself."""
+    if isinstance(value, str) and value in names:
+        return names.index(value)
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < len(names):
+        return value
     known = notation.nearest("", names, f"{ALL}, {DATA} or {NONE}")
     if isinstance(value, str):
-        if value in names:
-            return names.index(value)
         words = (notation.close_to(value, (*names, ALL, DATA, NONE)), known)
         raise ValueError(f"--class: unknown class {value!r}; {' '.join(filter(None, words))}")
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < len(names):
-        raise ValueError(f"--class: got {value!r}, expected a label from 0 to {len(names) - 1}, or a name; {known}")
-    return value
+    raise ValueError(f"--class: got {value!r}, expected a label from 0 to {len(names) - 1}, or a name; {known}")
