@@ -148,6 +148,9 @@ def test_the_protocol_of_samples_is_read(run: Run, sets: tuple[torch.Tensor, tor
     report = Report.from_json(run("leaky", "-r", "reference", *TINY, "--json", "-")[1])
     assert (report.protocol.nfe, report.protocol.prior, report.protocol.seed) == (35, "simulate", 7)
     assert report["source_recovered_features"].value == report["source_recovered_pixels"].value == 1
+    python = evaluate(tmp_path / "leaky", tmp_path / "reference")
+    assert (python.protocol.nfe, python.protocol.prior, python.protocol.seed) == (35, "simulate", 7)
+    assert python["source_recovered_pixels"].value == 1
     (tmp_path / "leaky" / "00019.png").unlink()
     code, _, err = run("leaky", "-r", "reference", *TINY)
     assert code == 0

@@ -84,15 +84,13 @@ def evaluate(
 
     On several GPUs: torchrun --nproc-per-node 8 -m anisodiff evaluate run --count 50000
     """
-    from dataclasses import replace
-
     from anisodiff.io.archives import existing
-    from anisodiff.metrics import Context, ImageSet, Settings
+    from anisodiff.metrics import Context, Settings
     from anisodiff.metrics import evaluate as measure
     from anisodiff.metrics.bits import with_bits
     from anisodiff.metrics.evaluation import uses_features
     from anisodiff.metrics.references import check_reference, own_fit
-    from anisodiff.metrics.samples import find_sources, is_model, read_samples
+    from anisodiff.metrics.samples import is_model, read_samples
     from anisodiff.runtime.devices import pick_device
     from anisodiff.runtime.distributed import Distributed
 
@@ -166,7 +164,7 @@ def evaluate(
                     generator, samples.resolve().name, count, seed=seed, config=config, context=context
                 )
             else:
-                made, count = read_samples(samples, say), None
+                made = read_samples(samples, say)
             settings = Settings(batch_size=batch or measured, limit=None if model else n)
             chosen = _in_turn(
                 context,
@@ -174,14 +172,9 @@ def evaluate(
             )
             fit = own_fit(samples, made.size, made.origin.channels)
             against, *held = (_opened(item, fit, chosen, settings, context) for item in sets)
-            generation = made.origin.generation
-            if isinstance(against.content, ImageSet) and (wanted is None or "memorization" in wanted):
-                assert against.path is not None
-                known = find_sources(made.origin, count or made.images.count, against.content, against.path, say=say)
-                generation = replace(generation, sources=known)
             return measure(
-                made.images, against, network=chosen, heldout=next(iter(held), None), metrics=wanted,
-                generation=generation, settings=settings, context=context,
+                made, against, network=chosen, heldout=next(iter(held), None), metrics=wanted, settings=settings,
+                context=context,
             )  # fmt: skip
 
         def of_model() -> "Report":

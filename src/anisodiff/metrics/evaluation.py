@@ -17,7 +17,15 @@ from anisodiff.metrics.images import ImageSet, Labeled, Source, image_set, peek
 from anisodiff.metrics.memorization import Gallery, Memorization, look_for_copies
 from anisodiff.metrics.protocol import HELDOUT, Generation, Protocol, Report, Settings, Value
 from anisodiff.metrics.references import Reference, as_reference, own_images
-from anisodiff.metrics.samples import default_count, generate_samples, is_model
+from anisodiff.metrics.samples import (
+    Origin,
+    Samples,
+    default_count,
+    find_sources,
+    generate_samples,
+    is_model,
+    read_samples,
+)
 from anisodiff.metrics.statistics import Context, ImageStatistics, image_statistics
 from anisodiff.metrics.values import MEASURE, METRICS, OF_FEATURES, OF_MODELS, ONLY_NAMED, Pair, obstacle
 from anisodiff.notation import counted, whole
@@ -120,7 +128,7 @@ def _against_heldout(named: tuple[str, ...], pair: Pair, context: Context) -> li
 
 
 def evaluate(
-    samples: Source | Generator,
+    samples: Source | Samples | Generator,
     reference: Source | ImageStatistics | Reference | None = None,
     *,
     network: FeatureNetwork | None = None,
@@ -135,8 +143,10 @@ def evaluate(
     """Measure ``samples`` against ``reference`` and report.
 
     ``samples`` are images (a folder, zip, npz or npy, uint8, or floats in [0, 1]), or a model as `load` takes or
-    returns it. A model makes ``n`` samples (10,000 on CUDA, 256 elsewhere) of the seeds 0, 1, … with the ``keys`` of
-    a `SamplingConfig`, such as ``steps``, and is compared with its training images where no ``reference`` is given.
+    returns it. What `anisodiff sample` recorded of a folder or file goes into the report, unless ``generation`` says
+    how they were made. A model makes ``n`` samples (10,000 on CUDA, 256 elsewhere) of the seeds 0, 1, … with the
+    ``keys`` of a `SamplingConfig`, such as ``steps``, and is compared with its training images where no ``reference``
+    is given.
     ``metrics``, such as "fid,kid", defaults to all that apply; one that is named and does not apply is an error.
     Without a ``network`` only pixels are compared.
 
@@ -160,25 +170,32 @@ def evaluate(
         if reference is None:
             reference, kept = own_images(path)
             heldout = kept if heldout is None else heldout
-        count = n or default_count(samples.device)
-        made = generate_samples(samples, path.name, count, seed=0, config=SamplingConfig(**keys), context=context)
-        samples, generation = made.images, made.origin.generation
+        number = n or default_count(samples.device)
+        samples = generate_samples(samples, path.name, number, seed=0, config=SamplingConfig(**keys), context=context)
     elif keys:
         raise ValueError(f"{next(iter(keys))}: it is of a model, and the samples are images; leave it out")
     elif n is not None:
         settings = replace(settings, limit=n)
     if reference is None:
         raise ValueError("reference: got none; give the images to compare with")
-    generation = generation or Generation()
+    if isinstance(samples, str | Path) and generation is None:
+        samples = read_samples(Path(samples), say)
+    origin = samples.origin if isinstance(samples, Samples) else Origin(generation=generation or Generation())
+    given = samples.images if isinstance(samples, Samples) else image_set(samples)
     if network is None or not uses_features(metrics):
         network = no_network("cpu" if network is None else network.device)
-    interest = heldout is not None or generation.sources is not None
-    named = _chosen(metrics, network, search=interest, sheet=sheet is not None)
-    search = "memorization" in named
-    size, measured = peek(image_set(samples), settings.batch_size)
+    size, measured = peek(given, settings.batch_size)
     roles = {"the reference": reference} | ({} if heldout is None else {"the held-out set": heldout})
     known = [(role, *_opened(source, settings.batch_size, size)) for role, source in roles.items()]
     expected, others = known[0][1], None if heldout is None else known[1][1]
+    generation = origin.generation
+    if expected.images is not None and expected.path is not None and (metrics is None or "memorization" in metrics):
+        count = origin.count if measured.once else measured.count
+        sources = find_sources(origin, count, expected.images, expected.path, say=say)
+        generation = replace(generation, sources=sources)
+    interest = heldout is not None or generation.sources is not None
+    named = _chosen(metrics, network, search=interest, sheet=sheet is not None)
+    search = "memorization" in named
     if search and expected.images is not None and expected.images.once:
         raise ValueError("a search for copies reads the reference several times: give a folder, zip, npz or array")
     if sheet is not None and expected.images is None:
@@ -228,11 +245,11 @@ def evaluate(
         )  # fmt: skip
         if sheet is not None and copies.sheet is not None:
             sheet(copies.sheet)
-    sources = _sources(generation, ours, theirs) if search else None
     known_classes = _classes(measured, ours)
     pair = Pair(
         samples=ours, reference=theirs, network=network, settings=settings, metrics=named, copies=copies,
-        sources=sources, classes=(known_classes, _classes(expected.images, theirs)),
+        sources=_sources(generation, ours, theirs) if search else None,
+        classes=(known_classes, _classes(expected.images, theirs)),
     )  # fmt: skip
     values: list[Value] = []
     taken: list[str] = []

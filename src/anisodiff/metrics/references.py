@@ -44,7 +44,8 @@ def as_reference(source: Source | ImageStatistics | Reference, fit: Fit | None =
         return source
     content = source if isinstance(source, ImageStatistics) else image_set(source, fit=fit)
     split = content.split if isinstance(content, ImageStatistics) else ""
-    return Reference(name=content.name, split=split, content=content)
+    path = Path(source) if isinstance(source, str | Path) else None
+    return Reference(name=content.name, split=split, content=content, path=path)
 
 
 def _run_of(model: Path) -> tuple[Path, run_folder.RunDescription | None]:
