@@ -13,6 +13,7 @@ from torch import Tensor
 
 from anisodiff.generation import Generator
 from anisodiff.models.base import Model
+from anisodiff.tensors import interpolate
 
 _POINTS, _FIRST = 4000, 1e-6
 
@@ -29,10 +30,7 @@ def _curve(model: Model) -> tuple[Tensor, Tensor]:
 
 def _read(x: float, xs: Tensor, ys: Tensor) -> float:
     """y at x by linear interpolation; the first of several x that are equal counts."""
-    right = min(max(int(torch.searchsorted(xs, x)), 1), len(xs) - 1)
-    left, gap = float(xs[right - 1]), float(xs[right] - xs[right - 1])
-    weight = min(max((x - left) / gap, 0.0), 1.0) if gap > 0 else 1.0
-    return float(torch.lerp(ys[right - 1], ys[right], weight))
+    return float(interpolate(torch.tensor(x, dtype=xs.dtype), xs, ys))
 
 
 def strength_of_t(model: Model, t: float) -> float:

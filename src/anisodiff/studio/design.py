@@ -38,6 +38,7 @@ from anisodiff.schedules import Constant, transition
 from anisodiff.stencils import STENCILS
 from anisodiff.studio.pictures import strip
 from anisodiff.studio.queue import Job
+from anisodiff.tensors import interpolate
 
 COEFFICIENTS = ("diffusivity", "intensity", "drift_anisotropy", "noise_anisotropy")
 SIZES = (32, 48, 64, 96, 128)
@@ -212,17 +213,11 @@ def matched(found: Trajectory, wanted: Sequence[float | None]) -> list[float]:
     curve = [(level, t) for level, t in zip(found.level, found.times) if level is not None]
     if not curve:
         return [0.0 for _ in wanted]
-    levels = torch.cummax(torch.tensor([level for level, _ in curve], dtype=torch.float64), 0).values
-    times = []
-    for level in wanted:
-        if level is None:
-            times.append(0.0)
-            continue
-        right = int(torch.searchsorted(levels, level).clamp(1, len(levels) - 1)) if len(levels) > 1 else 0
-        left = max(right - 1, 0)
-        gap = float(levels[right] - levels[left])
-        part = min(max((level - float(levels[left])) / gap, 0.0), 1.0) if gap > 0 else 1.0
-        times.append(curve[left][1] + part * (curve[right][1] - curve[left][1]))
+    levels, ends = torch.tensor(curve if len(curve) > 1 else 2 * curve, dtype=torch.float64).unbind(1)
+    levels = torch.cummax(levels, 0).values.contiguous()
+    level = torch.tensor([0.0 if one is None else one for one in wanted], dtype=torch.float64)
+    at_level = interpolate(level, levels, ends.contiguous()).tolist()
+    times = [0.0 if one is None else time for one, time in zip(wanted, at_level)]
     return [max(times[: k + 1]) for k in range(len(times))]
 
 
