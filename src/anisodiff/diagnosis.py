@@ -227,7 +227,7 @@ def _information(
 
     add_runs(sums, x, [centered1, centered2])
     information, mismatch = bits()
-    rng, chance = np.random.default_rng((seed, permutations)), []  # a stream apart from that of the states
+    rng, chance = np.random.default_rng((seed % 2**63, permutations)), []  # a stream apart from that of the states
     for _ in range(permutations):
         one, two = (v[torch.from_numpy(rng.permutation(count)).to(v.device)] for v in (centered1, centered2))
         sums.replace("cross with image", (one + two) * x)  # power and data stay what they were

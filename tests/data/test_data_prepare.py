@@ -77,10 +77,9 @@ def test_second_call_does_nothing_and_other_inputs_are_refused(tmp_path: Path) -
     assert open_dataset(tmp_path / "out", verify=True).size == (8, 8)
     assert leftovers(tmp_path) == []
     with pytest.raises(ValueError, match="is no prepared dataset: expected a new or empty folder"):
-        prepare(root, pictures(tmp_path / "others", 1))
-    for inside in (root, root / "out"):
-        with pytest.raises(ValueError, match="choose a folder outside"):
-            prepare(root, inside)
+        prepare(root, root)
+    assert prepare(root, root / "out", size=8).made
+    assert not prepare(root, root / "out", size=8).made  # its files are no pictures
     one = prepare(pictures(tmp_path / "single", 1), tmp_path / "one")
     assert one.message.startswith("prepared 1 image 3×16×16 from folder ")
     assert "single, 1 file;" in one.message

@@ -99,15 +99,16 @@ def test_a_grid_over_evaluations_trains_once(command, tmp_path):
 
 def test_without_a_feature_network_points_are_sorted_by_pixels(command, tmp_path):
     words = ["sweep", "heat", *COMMON, "--grid", "steps=2,3", "--images", 8, "--network", "none"]
-    code, _, err = command(*words, "--metric", "sliced_wasserstein")
+    code, _, err = command(*words)
     assert code == 0, err
     head = (tmp_path / "out" / "results" / "sweep.md").read_text().split("\n|")[1]
     assert [cell.strip() for cell in head.split("|")[1:5]] == [
         "sliced_wasserstein", "spectrum_error", "edges", "images seen"
     ]  # fmt: skip
     first = (tmp_path / "out" / "results" / "sweep.md").read_bytes()
-    assert "choose sliced_wasserstein, spectrum_error or edges" in command("sweep")[2]
-    assert command("sweep", "--metric", "sliced_wasserstein")[0] == 0
+    assert "choose sliced_wasserstein, spectrum_error or edges" in command("sweep", "--metric", "fid")[2]
+    assert "valid: sliced_wasserstein, spectrum_error, edges" in command("sweep", "--metric", "sliced")[2]
+    assert command("sweep")[0] == 0
     assert (tmp_path / "out" / "results" / "sweep.md").read_bytes() == first
 
 

@@ -45,7 +45,7 @@ def test_what_would_fail_after_training_is_said_before(command, tmp_path):
     for more in (("--track", 1), ("--edit", "photo0.png", "--dry-run")):
         none = command("compare", "ve", *SHORT, "--network", "none", *more)
         refused(none, "--track and --edit measure FID, which needs a feature network: got --network none")
-    none = command("sweep", "ve", "--grid", "lr=1e-3,1e-4", *SHORT, "--network", "none")
+    none = command("sweep", "ve", "--grid", "lr=1e-3,1e-4", *SHORT, "--network", "none", "--metric", "fid")
     refused(
         none,
         "--metric fid needs a feature network, got --network none; choose sliced_wasserstein, spectrum_error or ",

@@ -158,6 +158,9 @@ found["codes"] += [
 ]
 found["errors"] = [said("hub:me/none"), said("hub:me/other"), said("hub:me/damaged"), said("hub:me/outside")]
 found["pinned"] = repr(anisodiff.load("hub:me/faces@" + again.saved.path.name, "cpu"))
+import huggingface_hub
+huggingface_hub.constants.HF_HUB_OFFLINE = True
+found["offline"] = said("hub:me/faces")
 print(json.dumps(found))
 """
 
@@ -188,6 +191,7 @@ def test_the_hub_over_http(run, tmp_path):
         commits = server.repositories["me/faces"]
     assert found["codes"] == [0, 0, 0, 0], done.stderr[-3000:]
     assert found["equal"]
+    assert found["offline"] is None  # from the cache
     assert found["class"].startswith("Generator(hub:me/faces: process ve")
     assert found["address"] == f"{server.address}/me/faces"
     assert "hub:me/faces@" in found["pinned"]

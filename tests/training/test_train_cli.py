@@ -11,6 +11,7 @@ from PIL import Image
 from anisodiff.networks import NCSNppConfig
 from anisodiff.samplers import Sampler
 from anisodiff.training import Plan, TrainConfig, find, load_model, read_log
+from anisodiff.training.run_folder import read_run
 from tests.support.published_ncsnpp import forward, published_file
 from tests.training.conftest import NETWORK, SMALL, folder
 
@@ -43,7 +44,7 @@ def test_own_images_are_trained_on_with_the_network_of_the_start(train_command, 
     for changes, reason in (
         (
             ["network.name=small"],
-            "its images are 32 pixels wide, these 16; set size=32, or prepare them in that size",
+            "its network is for 32×32, and these images are 16×16; set size=32, or prepare them in that size",
         ),
         (["network.nf=16"], "its network differs: "),
         (["process.preset=flow-matching"], "does not predict what that of flow-matching predicts"),
@@ -211,7 +212,6 @@ def test_data_prepare(train_command, tmp_path):
         (["photo"], "photo is neither a path nor a dataset; valid: cifar10"),
         (["photos", "more"], "photos is a path: expected no second one"),
         (["photos", "--split", "test"], "--split is for sets given by name"),
-        (["photos", "-o", "photos/set"], "photos/set lies among the images in photos"),
         (["photos", "--max-skipped", 0], "1 image cannot be used, expected at most 0"),
     ):
         told = train_command("data", "prepare", "-o", "other", *words)
@@ -270,6 +270,22 @@ def test_a_process_given_as_a_key_is_picked_for_as_one_given_by_name(train_comma
         dry = train_command(words[0], *named, *words[1:], settings=key)
         configs.append(json.loads(dry.stdout[dry.stdout.index("{\n") :])["config"])
     assert configs[0] == configs[1] == configs[2]
+
+
+def test_a_file_with_some_keys_keeps_its_dataset_and_its_held_out_images(train_command, tmp_path):
+    folder(tmp_path / "photos", side=16)
+    some = "process: ve\ndataset: cifar10\nsize: 8\n"
+    (tmp_path / "named.yaml").write_text(some)
+    told = train_command("train", "--config", "named.yaml", "--data", "photos", "-o", "run", "--device", "cpu")
+    assert "photos is no complete CIFAR-10" in str(told.exception)
+    train_command("data", "prepare", "photos", "-o", "aside", "--size", 8)
+    train_command("data", "prepare", "photos", "-o", "set", "--size", 8)
+    (tmp_path / "held.yaml").write_text("process: ve\ndata: set\nheldout: aside\n")
+    ran = train_command(
+        "train", "--config", "held.yaml", "-o", "run", "--images", 8, "--device", "cpu", settings=SMALL
+    )
+    assert ran.exit_code == 0, ran.output
+    assert read_run(tmp_path / "run").heldout == tmp_path / "aside"
 
 
 def test_a_mistake_is_told_before_the_images_are_prepared(train_command, tmp_path):

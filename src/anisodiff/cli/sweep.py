@@ -22,7 +22,8 @@ def sweep(
     halving: int = typer.Option(
         None, "--halving", help="Continue the best 1 in N with N times the budget."),
     min_budget: str = typer.Option(None, "--min-budget", help="Set the first round of --halving: 60s, 20000images."),
-    metric: str = typer.Option("fid", "--metric", help="Sort the table and halve by this metric."),
+    metric: str | None = typer.Option(
+        None, "--metric", help="Sort the table and halve by this metric; default: fid, or the first of pixels."),
     n: int = typer.Option(5000, "--n", "--count", help="Set the number of samples to measure."),
     steps: str = study.STEPS,
     prior: str = typer.Option("auto", "--prior", help="Choose the prior; the first of several decides."),
@@ -57,7 +58,8 @@ def sweep(
     if not name and dry_run:
         raise ValueError("--dry-run: name the run to sweep over, such as ve")
     held = experiments.read_study(out, "sweep") if not name else None
-    experiments.check_metric(metric, held["fixed"].get("compared_by") if held else experiments.compared_by(network))
+    by = held["fixed"].get("compared_by") if held else experiments.compared_by(network)
+    metric = experiments.choose_metric(metric, by)
     if held is not None:
         page = experiments.write_sweep(out, held, held["fixed"]["rounds"], held["fixed"]["prior"], metric)
         study.print_result(page, [], as_json)

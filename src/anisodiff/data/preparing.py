@@ -77,7 +77,6 @@ def prepare(
     same inputs again do nothing. ``remedy``: what to advise where ``out_dir`` holds another dataset.
     """
     source = source if isinstance(source, Source) else open_source(source)
-    source.check_outside(Path(out_dir))
     why = ""
     if size is None or channels is None:
         picked = guess(source)

@@ -34,15 +34,19 @@ def parse_axis(text: str) -> tuple[str, tuple[str, ...]]:
     return key.strip(), tuple(values)
 
 
-def check_metric(name: str, by: str) -> None:
-    """Refuse a metric that is not measured where runs are compared ``by`` features, or by pixels."""
+def choose_metric(name: str | None, by: str) -> str:
+    """The metric, or the usual one; one that is not measured ``by`` features, or by pixels, is refused."""
+    if name is None:
+        return OF_PIXELS[0] if by == "pixels" else "fid"
     if name not in (*METRICS, *OF_PIXELS):
-        raise ValueError(f"unknown --metric {name!r}; {notation.nearest(name, METRICS)}")
+        measured = OF_PIXELS if by == "pixels" else METRICS
+        raise ValueError(f"unknown --metric {name!r}; {notation.nearest(name, measured)}")
     if by == "pixels" and name not in OF_PIXELS:
         fitting = notation.alternatives(OF_PIXELS)
         raise ValueError(f"--metric {name} needs a feature network, got --network none; choose {fitting}")
     if by == "features" and name not in METRICS:
         raise ValueError(f"--metric {name} is measured with --network none alone")
+    return name
 
 
 def points(base: str, axes: Sequence[tuple[str, tuple[str, ...]]]) -> list[tuple[Run, dict[str, str]]]:

@@ -46,12 +46,12 @@ def one_line(error: Exception, longest: int = 200) -> str:
 
 def existing(path: str | Path, what: str) -> Path:
     """The path, if it is a folder or a regular file; ``what`` was expected there."""
-    if _URL.match(str(path)):
-        raise ValueError("URLs are not downloaded: download the file, then give its path")
-    path = Path(path)
+    text, path = str(path), Path(path)
     try:
         path.stat()
     except OSError as error:
+        if _URL.match(text):
+            raise ValueError("URLs are not downloaded: download the file, then give its path") from None
         raise ValueError(
             f"cannot read {path} ({error.strerror}): expected {what}; check the path and its permissions"
         ) from error

@@ -4,6 +4,7 @@ A name with this prefix that the user gives is the only thing that reaches for t
 manifest lists are downloaded, into the cache of huggingface_hub, and are then checked as every checkpoint is.
 """
 
+import contextlib
 import re
 from collections.abc import Callable, Collection, Iterable
 from pathlib import Path, PurePath
@@ -67,13 +68,10 @@ def fetch(path: str | Path) -> Path:
     hub = need("huggingface_hub", str(path), "hub")
     sizes: dict[str, int] = {}
 
-    def look() -> str | None:
-        try:
+    def look() -> None:
+        with contextlib.suppress(Exception):  # offline, or none is there: the download answers, or its cache
             about = hub.HfApi().model_info(name, revision=revision, files_metadata=True)
-        except Exception:  # offline, or there is none: the download answers, from its cache or with the reason
-            return revision
-        sizes.update((file.rfilename, file.size or 0) for file in about.siblings)
-        return str(about.sha)
+            sizes.update((file.rfilename, file.size or 0) for file in about.siblings or [])
 
     def download(files: Collection[str], at: str | None, most: int) -> Path:
         if sum(sizes.get(file, 0) for file in files) > most:
@@ -83,7 +81,8 @@ def fetch(path: str | Path) -> Path:
         return Path(found)
 
     def both() -> Path:
-        folder = download(["manifest.json"], look(), LARGEST)
+        look()
+        folder = download(["manifest.json"], revision, LARGEST)  # by its name, which the cache keeps
         if not (folder / "manifest.json").is_file():
             raise ValueError(f"{path} holds no model of anisodiff: manifest.json is missing")
         listed = require(_LISTED, read_json(folder / "manifest.json"), folder / "manifest.json")["files"]

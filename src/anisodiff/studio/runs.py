@@ -258,7 +258,7 @@ def _check_setting(key: str, value: Any) -> None:
     found = _KEY.fullmatch(key)
     if found is None or found["group"] not in _SETTINGS:
         raise ValueError(f"unknown setting {key!r}; {notation.nearest(key, _SETTINGS)}")
-    if key in ("network", "network.name") and value not in NETWORKS:
+    if key in ("network", "network.name") and (not isinstance(value, str) or value not in NETWORKS):
         raise ValueError(f"{key}: got {value!r}, expected {notation.alternatives(NETWORKS)}")
 
 

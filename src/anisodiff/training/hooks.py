@@ -143,7 +143,10 @@ def read_log(run: str | Path) -> list[dict[str, Any]]:
     """All complete lines of a run's log; a line cut off by a kill is omitted. What cannot be read is refused."""
     path = Path(run) / "log.jsonl"
     records = []
-    held = read_regular(path, LARGEST_BLOB) if path.exists() else b""
+    try:
+        held = read_regular(path, LARGEST_BLOB) if path.exists() else b""
+    except OSError as error:
+        raise ValueError(f"cannot read {path} ({error.strerror})") from error
     if held.count(b",") + 4 * (held.count(b"{") + held.count(b"[")) > MOST_VALUES:  # before they take memory
         raise ValueError(f"{path} holds more than {MOST_VALUES:,} values, the most that is read of a log")
     for line in io.BytesIO(held):

@@ -88,11 +88,11 @@ def has_checkpoints(output: Path) -> bool:
 
 def job_of(request: Request) -> Job:
     """The config and the data of a request."""
-    changes, run = dict(request.changes), request.description
+    changes, run, heldout = dict(request.changes), request.description, None
     if not request.dry:
         read_log(request.output)  # a log that cannot be continued is refused before hours of preparing
     if run is not None and run.changes is not None:  # the rest is picked
-        changes = {**run.changes, **changes}
+        changes, heldout = {**run.changes, **changes}, run.heldout if request.data is None else None
         request = replace(
             request, data=request.data or run.data, start=request.start or run.start,
             holdout=request.holdout or run.holdout,
@@ -108,7 +108,7 @@ def job_of(request: Request) -> Job:
         if request.process:
             changes.setdefault("process.preset", request.process)
     request = replace(request, changes=changes)
-    job = _picked(request) if run is None else _described(run, request)
+    job = _picked(request, heldout) if run is None else _described(run, request)
     if job.dataset is None:
         return job
     return job._replace(run=replace(job.run, config=with_classes(job.run.config, job.dataset)))
@@ -164,8 +164,8 @@ def _changed(config: TrainConfig, request: Request) -> TrainConfig:
     return replace(made, warm_up=request.saved.config.warm_up)
 
 
-def _picked(request: Request) -> Job:
-    """For one's own images: choose what was not given, and print the choice."""
+def _picked(request: Request, heldout: Path | None = None) -> Job:
+    """For one's own images: choose what was not given, and print the choice; ``heldout``: of the file's images."""
     data, changes, machine = request.data, request.changes, Machine.of(request.device)
     process = request.process or _preset(changes) or DEFAULT_PROCESS
     if data is None:
@@ -174,7 +174,8 @@ def _picked(request: Request) -> Job:
                 raise ValueError(f"{request.output} holds no run; give --data PATH or a recipe to start one")
             raise ValueError(f"no data for {request.file or process}: give --data PATH with your own images")
         return Job(RunDescription(config=for_images(50_000, 3, (32, 32), machine, process, changes)[0]), None)
-    opened = _opened(data, request, labels=changes.get("classes") not in (None, "none", []))
+    name = "" if request.python else str(changes.get("dataset") or "")
+    opened = _opened(data, request, name, labels=changes.get("classes") not in (None, "none", []))
     if request.start is not None and not request.start.is_file() and not {"network", "network.name"} & set(changes):
         held = ("size", "channels") if isinstance(opened, Dataset) else ()  # it keeps them
         changes = {**{k: v for k, v in network_keys(request.start, process).items() if k not in held}, **changes}
@@ -186,7 +187,9 @@ def _picked(request: Request) -> Job:
             kept = {"size": open_dataset(data).size, "channels": open_dataset(data).channels}
         aside = aside_of(request.holdout, request.output, len(opened)) or 0
         config, words = for_source(opened, machine, process, {**changes, **kept}, aside)
-    run = RunDescription(config=config, data=_path(request), start=request.start, holdout=request.holdout)
+    run = RunDescription(
+        config=config, data=_path(request), heldout=heldout, start=request.start, holdout=request.holdout
+    )
     job = _prepared(run, opened, request)
     if job.dataset is not None and not isinstance(opened, Dataset) and not request.dry:
         config, words = for_dataset(job.dataset, machine, process, changes, class_folders(opened))
@@ -211,7 +214,8 @@ def _opened(data: Path | Source, request: Request, name: str = "", *, labels: bo
         return data
     if not is_dataset(data):
         source = named_source(name, data) if name else open_source(data, labels=labels)
-        source.check_outside(request.output)
+        if not request.begun:
+            source.check_outside(request.output)
         return source
     return source_of(data, request.output) if is_cut(data, request.output, request.holdout) else open_dataset(data)
 

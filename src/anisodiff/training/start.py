@@ -137,10 +137,11 @@ def _require_same_network(path: str | Path, saved: Mapping[str, Any], new: Mappi
         )
     different = [key for key in new if key not in free and old.get(key) != new[key]]
     if "image_size" in different and "image_size" in old:
-        sides = old["image_size"], new["image_size"]
+        sides, latents = (old["image_size"], new["image_size"]), bool(plan.config.latent)
+        remedy = f"; set size={sides[0]}, or prepare them in that size"
         raise ValueError(
-            f"cannot start from {path}: its images are {sides[0]} pixels wide, these {sides[1]}; set "
-            f"size={sides[0]}, or prepare them in that size"
+            f"cannot start from {path}: its network is for {sides[0]}×{sides[0]}, and these "
+            f"{'latents' if latents else 'images'} are {sides[1]}×{sides[1]}{'' if latents else remedy}"
         )
     if different:
         each = "; ".join(f"{key} is {old.get(key)!r} there and {new[key]!r} here" for key in different)
