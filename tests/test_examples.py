@@ -134,11 +134,11 @@ def test_the_program_for_own_images_runs_in_small(monkeypatch, tmp_path, capsys)
 @pytest.fixture(scope="module")
 def small(tmp_path_factory):
     """A model of 32², as the shipped one, but small: one step of training."""
-    photos = tmp_path_factory.mktemp("photos")
+    photos, output = tmp_path_factory.mktemp("photos"), tmp_path_factory.mktemp("run")
     for k in range(4):
         Image.fromarray((255 * torch.rand(32, 32, 3)).byte().numpy()).save(photos / f"{k}.png")
-    words = {"images": 4, "batch": 4, "calibration": 16, "network": NETWORK, "size": 32, "device": "cpu"}
-    return anisodiff.train(photos, "ve", **words)
+    words = {"process": "ve", "images": 4, "batch": 4, "calibration": 16, "network": NETWORK, "size": 32}
+    return anisodiff.train(photos, output, **words, device="cpu")
 
 
 @pytest.mark.parametrize("page", ["editing", "generating", "samplers"])

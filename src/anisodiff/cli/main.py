@@ -16,7 +16,7 @@ from anisodiff.notation import nearest
 from anisodiff.runtime.errors import in_one_line
 from anisodiff.version import __version__
 
-_NO_WHOLE_NUMBER = re.compile(r"Input should be a valid integer|'(?P<given>[^']*)' is not a valid integer")
+_NO_WHOLE_NUMBER = re.compile(r"Input should be a valid integer|'(?P<given>[^']*)' is not a valid int")
 UsageError: Any = typer.BadParameter.__base__  # of the click that typer uses, its own or the installed one
 
 
