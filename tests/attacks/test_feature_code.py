@@ -189,3 +189,12 @@ def test_nothing_is_downloaded_unasked(tmp_path, command, monkeypatch):
     assert "--download" in err.splitlines()[-1]
     with pytest.raises(AssertionError, match="it went online"):
         command("evaluate", "images", "-r", "images", "--device", "cpu", "--metrics", "fid", "--download")
+
+
+def test_a_damaged_network_is_refused_before_torch_gives_it_memory(tmp_path):
+    content = bytearray(scripted(Holder(), tmp_path / "good.pt").read_bytes())
+    place = content.index(b"\x80\x02")  # the head of data.pkl
+    content[place : place + 8] = b"\x80\x02}r\x00\x00\x00\x20"  # a memo of 2^29 entries
+    (tmp_path / "bad.pt").write_bytes(content)
+    with pytest.raises(ValueError, match=r"not a TorchScript file \(.*\.pkl is damaged\)"):
+        torchscript(tmp_path / "bad.pt")

@@ -6,6 +6,7 @@ A TorchScript file is a program: `torchscript` runs it. `inception` reads only t
 """
 
 import warnings
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -84,6 +85,9 @@ def _load_script(path: Path) -> torch.jit.ScriptModule:
         raise ValueError(f"{path}: no such file")
     load: Callable[..., torch.jit.ScriptModule] = torch.jit.load
     try:
+        with zipfile.ZipFile(path) as archive:  # torch compares no checksum, and damage can cost it gigabytes
+            if damaged := archive.testzip():
+                raise ValueError(f"{damaged} is damaged")
         with warnings.catch_warnings():  # newer torch announces another format; the published file has this one
             warnings.simplefilter("ignore", DeprecationWarning)
             return load(str(path), map_location="cpu").eval()
