@@ -65,6 +65,7 @@ ifdef LOCKED  # Python 3.11 on Linux, as continuous integration has it
 	$(BIN)/python -m pip install --quiet --require-hashes --no-deps --requirement requirements-dev.lock
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
 else
+	$(if $(TORCH_INDEX),$(BIN)/python -m pip install --quiet --index-url $(TORCH_INDEX) torch)
 	$(BIN)/python -m pip install --quiet --editable ".[dev]"
 endif
 	touch $@

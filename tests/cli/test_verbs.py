@@ -70,9 +70,15 @@ def test_forward_and_diagnose_take_the_process_of_a_run(command, tmp_path):
         code, _, err = command("forward", "--size", "8", "--config", name, "--states", "a.npz")
         assert code == 0, err
         assert np.load("a.npz")["times"][-1] == 1.0
-    code, out, err = command("diagnose", "run", "--size", "8", "--config", "run", "--json")
+    code, out, err = command("diagnose", "run", "--config", "run", "--json")  # at its size
     assert code == 0, err
     assert json.loads(out)["process"]["T"] == 1.0
+    assert json.loads(out)["size"] == [8, 8]
+    (tmp_path / "run" / "log.jsonl").touch()  # now it is a run that has begun, and its pictures are grids
+    for words in (["diagnose", "run"], ["train", "--data", "run", "-o", "new"]):
+        code, _, err = command(*words)
+        assert code == 2
+        assert "run is a run, and its pictures are grids of samples: give the images it was trained on" in err
     code, _, err = command("forward", "--size", "8", "--config", ".")
     assert code == 2
     assert "holds no run: expected config.yaml, which `anisodiff train` writes" in err

@@ -235,7 +235,7 @@ def test_in_pieces_with_seeds_shared_runs_checkpoints_and_failures(command, calm
     assert "- Given checkpoints, trained with another budget: given." in page
     assert "FID over images seen" not in page
     assert "ode, prior gaussian, NFE 1: failed: " in page  # it takes two a step
-    assert "10 samples heat" in page
+    assert "10 samples of heat" in page
 
 
 def test_checkpoints_of_one_run_make_a_curve(command, calm, tmp_path):

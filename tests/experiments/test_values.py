@@ -84,7 +84,7 @@ def test_the_main_table(study):
     seconds = trained["seconds"]
     expected = ["ve", "24", "6", f"{seconds:.4g}", f"{1e3 * seconds / 24:.4g}", f"**{fid:.4g}**", str(STEPS)]
     assert [*expected, f"{1e3 * held['sampling']['seconds_per_image']:.4g}"] == cells
-    assert "12 samples ve (" in page
+    assert "12 samples of ve (" in page
 
 
 def test_a_run_that_saw_no_images_has_no_time_per_image(study, command, tmp_path):

@@ -132,7 +132,7 @@ def test_the_default_number_is_said_and_can_be_changed(
     code, out, err = run("run", "--steps", 2, "--metrics", "spectrum", "--device", "cpu")
     assert code == 0, err
     assert "9 samples are the default on this device (cpu): change it with --n" in err
-    assert out.splitlines()[-1].startswith("9 samples run (")
+    assert out.splitlines()[-1].startswith("9 samples of run (")
     assert [line.split("|")[1].strip() for line in out.splitlines()[2:4]] == [
         "spectrum_error",
         "spectrum_error_heldout",

@@ -111,7 +111,7 @@ def test_inception_score_only_with_logits_and_labeled(
         v.name.startswith("is[")
         for v in evaluate(samples, reference, network=pooled, context=Context(cache=tmp_path, say=said.append)).values
     )
-    assert "no Inception score: quadrants has no logits (it needs a classifier)" in said
+    assert not any("Inception score" in line for line in said)  # nobody asked for it
     with pytest.raises(ValueError, match="is does not apply: quadrants has no logits"):
         evaluate(samples, reference, network=pooled, metrics=("is",), context=Context(cache=tmp_path))
 

@@ -58,7 +58,7 @@ def test_batches_do_not_matter_and_progress_is_told(pooled: FeatureNetwork) -> N
     torch.testing.assert_close(a.pixels.spectrum.power, b.pixels.spectrum.power)
     for name in ("orientation", "coherence", "magnitude"):
         torch.testing.assert_close(getattr(a.pixels.edges, name), getattr(b.pixels.edges, name))
-    assert told == [("samples array", done, 20) for done in (0, 6, 12, 18, 20)]
+    assert told == [("samples of array", done, 20) for done in (0, 6, 12, 18, 20)]
     assert a.fingerprint == b.fingerprint == fingerprint(images)
     assert a.size == (16, 16)
 

@@ -90,7 +90,7 @@ def test_table_and_line_carry_everything() -> None:
         "|--------|-------|-------|------|",
         "| fid    | 2.5   | ± 0.1 | n    |",
     ]
-    for part in ("50000 samples run-a", "cifar10/train", "inception-2015-12-05 (dddddddd)", "tf1_bilinear 299"):
+    for part in ("50000 samples of run-a", "cifar10/train", "inception-2015-12-05 (dddddddd)", "tf1_bilinear 299"):
         assert part in table
     for part in ("NFE 35", "prior gaussian", "seed 0", "anisodiff 0.1.0", "TF32 off"):
         assert part in table

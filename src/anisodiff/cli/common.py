@@ -66,6 +66,22 @@ def latent_keys(name: str) -> dict[str, Any]:
     return {"latent": {} if name == "none" else describe(name, online=True).as_keys()}
 
 
+def is_run(config: Path) -> bool:
+    """Whether it is a run's folder, or a config.yaml of one, and not the keys of a process alone."""
+    from anisodiff.io.records import read_config
+
+    return config.is_dir() or "process" in read_config(config)
+
+
+def size_of(config: Path | None, size: int | None, default: int) -> int:
+    """The size that was given, or that of the run whose process is taken, or the usual one."""
+    if size is not None or config is None or not is_run(config):
+        return default if size is None else size
+    from anisodiff.training.run_folder import read_run
+
+    return max(read_run(config).config.size)
+
+
 def _process_of_run(path: Path) -> dict[str, Any]:
     """The preset and keys of a run, as it was trained, where it has been."""
     from anisodiff.io.checkpoint import described
@@ -85,9 +101,7 @@ def pick_process(name: str, config: Path | None, overrides: list[str], size: int
 
     keys: dict[str, Any] = {}
     if config is not None:
-        keys = {} if config.is_dir() else read_config(config)
-        if config.is_dir() or "process" in keys:  # a run: its folder, or its config.yaml
-            keys = _process_of_run(config)
+        keys = _process_of_run(config) if is_run(config) else read_config(config)
         keys = check_keys(keys, ("preset", *process_keys()), f"config {config}")
         if "preset" in keys:
             base = str(keys.pop("preset"))

@@ -90,7 +90,9 @@ def diagnose(
     process: str = common.PROCESS,
     config: Path = common.CONFIG,
     overrides: list[str] = common.SET,
-    size: int = typer.Option(32, "--size", min=3, help="Crop and resize to SIZE x SIZE pixels."),
+    size: int | None = typer.Option(
+        None, "--size", min=3, help="Crop and resize to N×N pixels; default: the run's, or 32."
+    ),
     latent: str | None = typer.Option(None, "--latent", help="Diagnose in latent space: FOLDER or OWNER/NAME."),
     most: int = typer.Option(500, "--images", min=2, help="Use at most this many images."),
     output: Path = common.output(None, "Write a plot: .png, .pdf or .svg."),
@@ -110,7 +112,7 @@ def diagnose(
 
     common.check_suffix("--output", output, *FIGURES)
     where = pick_device(device)
-    images = _images(folder, size, most).to(where)
+    images = _images(folder, common.size_of(config, size, 32), most).to(where)
     if latent is not None:
         images = _states(images, latent)
     title, shown = common.pick_process(process, config, overrides, max(images.shape[-2:]))

@@ -22,7 +22,13 @@ def forward(
     process: str = common.PROCESS,
     config: Path = common.CONFIG,
     overrides: list[str] = common.SET,
-    size: int = typer.Option(128, "--size", min=3, max=2048, help="Crop and resize to SIZE x SIZE pixels."),
+    size: int | None = typer.Option(
+        None,
+        "--size",
+        min=3,
+        max=2048,
+        help="Crop and resize to N×N pixels; default: the run's, or 128.",
+    ),
     times: str = typer.Option(None, "--times", help="Show these times in [0, T], e.g. 0,0.5,1; default six."),
     output: Path = common.output(Path("forward.png"), "Write the figure: .png, .pdf or .svg."),
     animation: Path = typer.Option(None, "--animation", help="Write an animation: .gif, or .png for APNG."),
@@ -60,6 +66,7 @@ def forward(
         figures.save_figure(figures.transitions_figure(), output)
         common.wrote(output)
         return
+    size = common.size_of(config, size, 128)
     picture = (load_photo(photo, size) if photo else sample_photo(size)).to(where)
     if gallery or design:
         draw = figures.gallery_figure if gallery else figures.design_figure

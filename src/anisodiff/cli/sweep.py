@@ -23,7 +23,7 @@ def sweep(
         None, "--halving", help="Continue the best 1 in N with N times the budget."),
     min_budget: str = typer.Option(None, "--min-budget", help="Set the first round of --halving: 60s, 20000images."),
     metric: str | None = typer.Option(
-        None, "--metric", help="Sort the table and halve by this metric; default: fid, or the first of pixels."),
+        None, "--metric", help="Sort and halve by this metric; default: fid if it is there."),
     n: int = typer.Option(5000, "--n", "--count", help="Set the number of samples to measure."),
     steps: str = study.STEPS,
     prior: str = typer.Option("auto", "--prior", help="Choose the prior; the first of several decides."),

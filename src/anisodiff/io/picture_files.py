@@ -72,9 +72,17 @@ class PictureFiles:
                 yield Item(name=name, open=lambda name=name: open_image(read_member(archive, name, LARGEST_BLOB)))  # type: ignore[misc]
 
 
+_RUN = ("config.yaml", "log.jsonl")
+
+
 def list_pictures(path: str | Path, under: str = "") -> PictureFiles:
     """The pictures of a folder or zip; ``under`` keeps those of one subfolder."""
     path = existing(path, "a folder or zip of images")
+    if all((path / name).exists() for name in _RUN):
+        raise ValueError(
+            f"{path} is a run, and its pictures are grids of samples: give the images it was trained on, {path}/data "
+            "where it has prepared them"
+        )
     entries = sorted((_in_folder if path.is_dir() else _in_zip)(path, under))
     if not entries:
         below = f" below {under}" if under else ""

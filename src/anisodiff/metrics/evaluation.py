@@ -217,7 +217,8 @@ def evaluate(
             if images is None or images.classes is None:
                 leave_out("class-fid", WORDS["class-fid"], f"the classes of {role} are not known")
     if "is" in named and network(torch.zeros(1, 3, *size, dtype=torch.uint8))[1] is None:
-        leave_out("is", "Inception score", f"{network.name} has no logits (it needs a classifier)")
+        if metrics is not None:
+            leave_out("is", "Inception score", f"{network.name} has no logits (it needs a classifier)")
         named = tuple(m for m in named if m != "is")
 
     keep = settings.inspected if search else 0

@@ -141,7 +141,8 @@ class Protocol:
             model = f"model {self.samples} ({self.samples_fingerprint[:8]}, {self.size}; prior {self.prior})"
             return f"{model} on {compared}", *bits, f"anisodiff {self.version}"
         return (
-            f"{self.samples_count} samples {self.samples} ({self.samples_fingerprint[:8]}, {self.size}; "
+            f"{notation.counted(self.samples_count, 'sample')} of {self.samples} "
+            f"({self.samples_fingerprint[:8]}, {self.size}; "
             f"NFE {_short('', self.nfe)}, prior {_short('', self.prior)}, seed {_short('', self.seed)}{classes}) "
             f"against {compared}",
             "no feature network" if self.network == NO_NETWORK else network,

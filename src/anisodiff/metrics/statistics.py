@@ -149,7 +149,7 @@ def image_statistics(
     sizes: list[int] = []
     kept: list[Tensor] = []
     theta: Tensor | None = None
-    size, done, stage = (0, 0), 0, stage or f"samples {images.name}"
+    size, done, stage = (0, 0), 0, stage or f"samples of {images.name}"
     context.progress(stage, 0, total)  # so that the first batch counts for the remaining time
     for order, batch in enumerate(read_batches(images, batch_size, limit=limit)):
         done += len(batch)

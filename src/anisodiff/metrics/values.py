@@ -15,6 +15,7 @@ from anisodiff.metrics.memorization import Memorization, binomial_error, source_
 from anisodiff.metrics.pixel_metrics import sliced_wasserstein, spectrum_error
 from anisodiff.metrics.protocol import ENOUGH, Settings, Value, few_samples_note
 from anisodiff.metrics.statistics import ImageStatistics
+from anisodiff.notation import counted
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -96,7 +97,7 @@ def _kid(pair: Pair) -> list[Value]:
     ours, theirs = (side.by_digest(side.features) for side in (pair.samples, pair.reference))
     settings = pair.settings
     found = kernel_distance(ours, theirs, generator=settings.generator(), block=settings.kid_block)
-    note = _notes(f"{found.blocks} blocks of {found.block}", _few(pair))
+    note = _notes(f"{counted(found.blocks, 'block')} of {found.block}", _few(pair))
     return [Value(name="kid", value=found.value, error=found.standard_error, note=note)]
 
 

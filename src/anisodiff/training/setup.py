@@ -252,6 +252,7 @@ def refuse_other(run: Path, saved: Mapping[str, Any], wanted: Mapping[str, Any])
             f"from its weights with --from {run}"
         )
     before, now = (_preset(record["config"]) for record in (saved, wanted))
+    different.sort(key=lambda line: line.startswith(("process.", "network.")))  # these may follow from the others
     why = f"another run: {'; '.join(different)}"
     if before != now and any(line.startswith("process.") for line in different):
         why = f"a run of {before}, not of {now}"
