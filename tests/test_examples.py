@@ -175,3 +175,18 @@ def test_lines_of_prose_are_short(page):
     text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
     prose = [line for line in text.splitlines() if not line.startswith(("|", "    ", "!["))]
     assert [line for line in prose if len(line) > 100] == []
+
+
+def test_the_figure_of_the_results_shows_the_numbers_of_the_pages(tmp_path):
+    figure = runpy.run_path(str(ROOT / "docs" / "results_figures.py"))["main"](tmp_path / "summary.png")
+    assert Image.open(tmp_path / "summary.png").size == Image.open(ROOT / "docs/results/summary.png").size
+    pages = ["results/README.md", "results/details.md", "results/structure-texture.md"]
+    said = set(
+        re.findall(r"\d+(?:\.\d)?", "".join((ROOT / "docs" / page).read_text(encoding="utf-8") for page in pages))
+    )
+    *panels, cartoons = figure.axes
+    for axes in panels:
+        shown = {f"{y:.1f}" for line in axes.get_lines() for y in line.get_ydata()}
+        assert len(shown) > 6
+        assert shown <= said, shown - said
+    assert {f"{min(line.get_ydata()):.0f}" for line in cartoons.get_lines()} <= said  # the page has the best strength
