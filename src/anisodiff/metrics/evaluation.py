@@ -1,7 +1,7 @@
 """From two sets of images to a report: every metric, each number with its protocol."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Unpack
@@ -26,7 +26,7 @@ from anisodiff.metrics.samples import (
     is_model,
     read_samples,
 )
-from anisodiff.metrics.statistics import Context, ImageStatistics, image_statistics
+from anisodiff.metrics.statistics import Context, ImageStatistics, Say, image_statistics
 from anisodiff.metrics.values import MEASURE, METRICS, OF_FEATURES, OF_MODELS, ONLY_NAMED, Pair, obstacle
 from anisodiff.notation import counted, whole
 from anisodiff.version import __version__
@@ -35,17 +35,42 @@ WORDS = {
     "fid": "FID", "kid": "KID", "prdc": "precision and recall", "edges": "edge statistics",
     "memorization": "search for copies", "class-fid": "FID of the classes",
 }  # fmt: skip
+Compared = Source | ImageStatistics | Reference
+"""What samples may be compared with."""
 
 
-def _opened(
-    source: Source | ImageStatistics | Reference, batch_size: int, size: tuple[int, int]
-) -> tuple[Reference, tuple[int, int]]:
-    """A set to compare with, and its height and width; images of a path are brought to ``size``."""
-    reference = as_reference(source, Fit(size=size, channels=3))
-    if isinstance(reference.content, ImageStatistics):
-        return reference, reference.content.size
-    size, images = peek(replace(reference.content, name=reference.name), batch_size)
-    return replace(reference, content=images), size
+@dataclass(frozen=True, kw_only=True)
+class _Sets:
+    """The sets that are compared, opened and of one size, but not read yet."""
+
+    samples: ImageSet
+    size: tuple[int, int]
+    reference: Reference
+    heldout: Reference | None
+
+    @staticmethod
+    def open(samples: ImageSet, reference: Compared, heldout: Compared | None, batch_size: int) -> "_Sets":
+        """Open all; images of a path are brought to the size of the samples, and others of another size refused."""
+        size, samples = peek(samples, batch_size)
+
+        def opened(role: str, source: Compared) -> Reference:
+            known = as_reference(source, Fit(size=size, channels=3))
+            if isinstance(known.content, ImageStatistics):
+                found = known.content.size
+            else:
+                found, images = peek(replace(known.content, name=known.name), batch_size)
+                known = replace(known, content=images)
+            if found != size:
+                ours, theirs = (f"{h}×{w}" for h, w in (size, found))
+                raise ValueError(
+                    f"samples are {ours}, {role} {known.name} is {theirs}: another resolution is refused"
+                )
+            return known
+
+        return _Sets(
+            samples=samples, size=size, reference=opened("the reference", reference),
+            heldout=None if heldout is None else opened("the held-out set", heldout),
+        )  # fmt: skip
 
 
 def _statistics(
@@ -78,19 +103,30 @@ def uses_features(metrics: tuple[str, ...] | None) -> bool:
 
 
 def _chosen(
-    metrics: tuple[str, ...] | None, network: FeatureNetwork, *, search: bool, sheet: bool
+    metrics: tuple[str, ...] | None, sets: _Sets, network: FeatureNetwork, *, search: bool, sheet: bool
 ) -> tuple[str, ...]:
     """The metrics to take: those named, or all; the search for copies only where there is something to learn."""
     if metrics is None:
-        possible = tuple(m for m in MEASURE if m not in ONLY_NAMED and (not network.empty or m not in OF_FEATURES))
-        return tuple(m for m in possible if search or sheet or m != "memorization")
-    if wrong := [m for m in check_metrics(metrics) if m in OF_MODELS]:
+        metrics = tuple(m for m in MEASURE if m not in ONLY_NAMED and (not network.empty or m not in OF_FEATURES))
+        metrics = tuple(m for m in metrics if search or sheet or m != "memorization")
+        return tuple(m for m in metrics if m != "is" or _has_logits(network, sets.size))
+    if wrong := [m for m in metrics if m in OF_MODELS]:
         raise ValueError(f"{wrong[0]} does not apply: it needs no samples; call metrics.bits_per_dimension")
     if network.empty and (wrong := [m for m in metrics if m in OF_FEATURES]):
         raise ValueError(f"{wrong[0]} does not apply: it needs a feature network")
     if sheet and "memorization" not in metrics:
         raise ValueError("a sheet belongs to the metric memorization; name it too")
+    if "class-fid" in metrics:
+        for role, images in (("the samples", sets.samples), ("the reference", sets.reference.images)):
+            if images is None or images.classes is None:
+                raise ValueError(f"class-fid does not apply: the classes of {role} are not known")
+    if "is" in metrics and not _has_logits(network, sets.size):
+        raise ValueError(f"is does not apply: {network.name} has no logits (it needs a classifier)")
     return metrics
+
+
+def _has_logits(network: FeatureNetwork, size: tuple[int, int]) -> bool:
+    return network(torch.zeros(1, 3, *size, dtype=torch.uint8))[1] is not None
 
 
 def _sources(generation: Generation, ours: ImageStatistics, theirs: ImageStatistics) -> torch.Tensor | None:
@@ -106,6 +142,25 @@ def _sources(generation: Generation, ours: ImageStatistics, theirs: ImageStatist
     return torch.tensor(generation.sources[: ours.count])
 
 
+def _copies(
+    sets: _Sets, ours: ImageStatistics, theirs: ImageStatistics, held: ImageStatistics | None,
+    settings: Settings, context: Context,
+) -> Memorization:  # fmt: skip
+    """Search the reference, and the held-out set, for the nearest images of the samples; draw the sheet."""
+    context.say(f"looking for copies of {sets.reference.name} among the samples")
+    kept: Gallery | None = None
+    if sets.heldout is not None and held is not None:
+        kept = Gallery(features=held.features, images=sets.heldout.images)
+    found = look_for_copies(
+        ours.kept, ours.features, Gallery(features=theirs.features, images=sets.reference.images),
+        generator=settings.generator(), batch_size=settings.batch_size,
+        heldout=kept,
+    )  # fmt: skip
+    if context.sheet is not None and found.sheet is not None:
+        context.sheet(found.sheet)
+    return found
+
+
 def _classes(images: ImageSet | None, found: ImageStatistics) -> Labeled | None:
     """The classes of the images that were measured; unknown where some could not be read, or there are too few."""
     known = None if images is None or images.skipped else images.classes
@@ -114,25 +169,39 @@ def _classes(images: ImageSet | None, found: ImageStatistics) -> Labeled | None:
     return Labeled(known.names, known.labels[: found.count])
 
 
-def _against_heldout(named: tuple[str, ...], pair: Pair, context: Context) -> list[Value]:
-    """The distances again, from the held-out set; what does not depend on it or does not apply is left out."""
-    values: list[Value] = []
+def _values(
+    named: Sequence[str], pair: Pair, *, of: str = "", strict: bool = False, say: Say
+) -> tuple[list[Value], list[str]]:
+    """The metrics of two sets, and the names of those that apply; ``strict``: one that does not is an error."""
+    values, taken = list[Value](), list[str]()
     for name in named:
-        if name in ("is", "memorization"):
-            continue
-        if reason := obstacle(name, pair):
-            context.say(f"no {WORDS[name]} for the held-out set: {reason}")
+        if not (reason := obstacle(name, pair)):
+            values += MEASURE[name](pair)
+            taken.append(name)
+        elif strict:
+            raise ValueError(f"{name} does not apply: {reason}")
         else:
-            values += [replace(v, name=f"{v.name}{HELDOUT}") for v in MEASURE[name](pair)]
-    return values
+            say(f"no {WORDS[name]}{of}: {reason}")
+    return values, taken
+
+
+def _from_model(
+    model: str | Path | Generator, n: int | None, config: SamplingConfig, context: Context
+) -> tuple[Samples, Path]:
+    """Samples that are generated when they are read, and the path of their model."""
+    if not isinstance(model, Generator):  # of several processes each has its device
+        device = "auto" if context.distributed is None else context.distributed.device
+        model = load(model, device, say=context.say)
+    path, count = Path(model.origin.path).resolve(), n or default_count(model.device)
+    return generate_samples(model, path.name, count, seed=0, config=config, context=context), path
 
 
 def evaluate(
     samples: Source | Samples | Generator,
-    reference: Source | ImageStatistics | Reference | None = None,
+    reference: Compared | None = None,
     *,
     network: FeatureNetwork | None = None,
-    heldout: Source | ImageStatistics | Reference | None = None,
+    heldout: Compared | None = None,
     metrics: str | Sequence[str] | None = None,
     n: int | None = None,
     generation: Generation | None = None,
@@ -157,21 +226,16 @@ def evaluate(
     each returns the whole report.
     """
     settings, context = settings or Settings(), context or Context()
-    say, sheet = context.say, context.sheet
+    say, batch_size = context.say, settings.batch_size
     metrics = None if metrics is None else check_metrics(metrics)
     n = None if n is None else whole(n, "n", 2)
-    if isinstance(samples, str | Path) and is_model(Path(samples)):
-        own = context.distributed  # of several processes each has its device
-        samples = load(samples, "auto" if own is None else own.device, say=say)
-    if isinstance(samples, Generator):
+    if isinstance(samples, Generator) or (isinstance(samples, str | Path) and is_model(Path(samples))):
         if generation is not None:
             raise ValueError("generation: it is known of a model; leave it out")
-        path = Path(samples.origin.path).resolve()
+        samples, model = _from_model(samples, n, SamplingConfig(**keys), context)
         if reference is None:
-            reference, kept = own_images(path)
+            reference, kept = own_images(model)
             heldout = kept if heldout is None else heldout
-        number = n or default_count(samples.device)
-        samples = generate_samples(samples, path.name, number, seed=0, config=SamplingConfig(**keys), context=context)
     elif keys:
         raise ValueError(f"{next(iter(keys))}: it is of a model, and the samples are images; leave it out")
     elif n is not None:
@@ -181,45 +245,23 @@ def evaluate(
     if isinstance(samples, str | Path) and generation is None:
         samples = read_samples(Path(samples), say)
     origin = samples.origin if isinstance(samples, Samples) else Origin(generation=generation or Generation())
-    given = samples.images if isinstance(samples, Samples) else image_set(samples)
+    images = samples.images if isinstance(samples, Samples) else image_set(samples)
     if network is None or not uses_features(metrics):
         network = no_network("cpu" if network is None else network.device)
-    size, measured = peek(given, settings.batch_size)
-    roles = {"the reference": reference} | ({} if heldout is None else {"the held-out set": heldout})
-    known = [(role, *_opened(source, settings.batch_size, size)) for role, source in roles.items()]
-    expected, others = known[0][1], None if heldout is None else known[1][1]
+    sets = _Sets.open(images, reference, heldout, batch_size)
+    measured, expected = sets.samples, sets.reference
     generation = origin.generation
     if expected.images is not None and expected.path is not None and (metrics is None or "memorization" in metrics):
         count = origin.count if measured.once else measured.count
         sources = find_sources(origin, count, expected.images, expected.path, say=say)
         generation = replace(generation, sources=sources)
     interest = heldout is not None or generation.sources is not None
-    named = _chosen(metrics, network, search=interest, sheet=sheet is not None)
+    named = _chosen(metrics, sets, network, search=interest, sheet=context.sheet is not None)
     search = "memorization" in named
     if search and expected.images is not None and expected.images.once:
         raise ValueError("a search for copies reads the reference several times: give a folder, zip, npz or array")
-    if sheet is not None and expected.images is None:
+    if context.sheet is not None and expected.images is None:
         raise ValueError(f"{expected.name}: a sheet needs the images, not their statistics")
-    for role, other, found in known:
-        if found != size:
-            (h, w), (height, width) = size, found
-            raise ValueError(
-                f"samples are {h}×{w}, {role} {other.name} is {height}×{width}: another resolution is refused"
-            )
-
-    def leave_out(name: str, what: str, reason: str) -> None:
-        if metrics is not None:
-            raise ValueError(f"{name} does not apply: {reason}")
-        say(f"no {what}: {reason}")
-
-    if "class-fid" in named:
-        for role, images in (("the samples", measured), ("the reference", expected.images)):
-            if images is None or images.classes is None:
-                leave_out("class-fid", WORDS["class-fid"], f"the classes of {role} are not known")
-    if "is" in named and network(torch.zeros(1, 3, *size, dtype=torch.uint8))[1] is None:
-        if metrics is not None:
-            leave_out("is", "Inception score", f"{network.name} has no logits (it needs a classifier)")
-        named = tuple(m for m in named if m != "is")
 
     keep = settings.inspected if search else 0
     of_samples = partial(image_statistics, measured, network, settings=settings, keep=keep, context=context)
@@ -228,42 +270,24 @@ def evaluate(
         theirs, ours = of_reference(), of_samples()
     else:  # what is wrong with the samples shows at once
         ours, theirs = of_samples(), of_reference()
-    held = None if others is None else _statistics(others, "held-out", network, settings, context)
+    held = None if sets.heldout is None else _statistics(sets.heldout, "held-out", network, settings, context)
     if measured.skipped and generation.sources is not None:
         say(f"recovery of sources is not measured: {counted(len(measured.skipped), 'sample')} cannot be decoded")
         generation = replace(generation, sources=None)
     if settings.limit is not None and ours.count < settings.limit:
         say(f"{measured.name}: {counted(ours.count, 'image')}, fewer than the {settings.limit} asked for")
-    copies: Memorization | None = None
-    if search:
-        held_gallery: Gallery | None = None
-        if others is not None and held is not None:
-            held_gallery = Gallery(features=held.features, images=others.images)
-        say(f"looking for copies of {expected.name} among the samples")
-        copies = look_for_copies(
-            ours.kept, ours.features, Gallery(features=theirs.features, images=expected.images),
-            generator=settings.generator(), batch_size=settings.batch_size, heldout=held_gallery,
-        )  # fmt: skip
-        if sheet is not None and copies.sheet is not None:
-            sheet(copies.sheet)
-    known_classes = _classes(measured, ours)
     pair = Pair(
-        samples=ours, reference=theirs, network=network, settings=settings, metrics=named, copies=copies,
+        samples=ours, reference=theirs, network=network, settings=settings, metrics=named,
+        copies=_copies(sets, ours, theirs, held, settings, context) if search else None,
         sources=_sources(generation, ours, theirs) if search else None,
-        classes=(known_classes, _classes(expected.images, theirs)),
+        classes=(_classes(measured, ours), _classes(expected.images, theirs)),
     )  # fmt: skip
-    values: list[Value] = []
-    taken: list[str] = []
-    for name in named:
-        if reason := obstacle(name, pair):
-            leave_out(name, WORDS[name], reason)
-        else:
-            values += MEASURE[name](pair)
-            taken.append(name)
-    if held is not None:
-        heldout_classes = None if others is None else _classes(others.images, held)
-        against = replace(pair, reference=held, classes=(known_classes, heldout_classes))
-        values += _against_heldout(named, against, context)
+    values, taken = _values(named, pair, strict=metrics is not None, say=say)
+    if sets.heldout is not None and held is not None:  # the distances again; others do not depend on the reference
+        against = replace(pair, reference=held, classes=(pair.classes[0], _classes(sets.heldout.images, held)))
+        distances = [name for name in named if name not in ("is", "memorization")]
+        found, _ = _values(distances, against, of=" for the held-out set", say=say)
+        values += [replace(value, name=f"{value.name}{HELDOUT}") for value in found]
     protocol = Protocol(
         samples=measured.name, samples_fingerprint=ours.fingerprint, samples_count=ours.count,
         reference=expected.name, reference_split=expected.split, reference_fingerprint=theirs.fingerprint,
