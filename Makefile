@@ -60,15 +60,14 @@ format: $(STAMP)
 
 $(STAMP): pyproject.toml constraints.txt requirements-dev.lock
 	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) torch
 ifdef LOCKED  # Python 3.11 on Linux, as continuous integration has it
-	$(BIN)/python -m pip install --quiet torch
 	$(BIN)/python -m pip install --quiet --require-hashes --no-deps --requirement requirements-dev.lock
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
 else
-	$(if $(TORCH_INDEX),$(BIN)/python -m pip install --quiet --index-url $(TORCH_INDEX) torch)
 	$(BIN)/python -m pip install --quiet --editable ".[dev]"
 endif
 	touch $@
 
 clean:
-	rm -rf $(VENV) demo dist
+	rm -rf $(VENV) build demo dist

@@ -74,6 +74,10 @@ def test_forward_and_diagnose_take_the_process_of_a_run(command, tmp_path):
     assert code == 0, err
     assert json.loads(out)["process"]["T"] == 1.0
     assert json.loads(out)["size"] == [8, 8]
+    (tmp_path / "part.yaml").write_text("process: heat\n")
+    code, out, err = command("diagnose", "run", "--config", "part.yaml", "--json")
+    assert code == 0, err
+    assert json.loads(out)["size"] == [32, 32]  # the file has none
     (tmp_path / "run" / "log.jsonl").touch()  # now it is a run that has begun, and its pictures are grids
     for words in (["diagnose", "run"], ["train", "--data", "run", "-o", "new"]):
         code, _, err = command(*words)

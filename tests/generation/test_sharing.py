@@ -217,3 +217,16 @@ def test_without_a_network_one_line_says_so(refused, monkeypatch, tmp_path):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "cache"))
     says = "hub:me/faces: no connection to the Hugging Face Hub, and it has not been downloaded before"
     refused("sample", "hub:me/faces", "--device", "cpu", says=says)
+
+
+def test_an_answer_of_the_hub_is_not_taken_for_no_connection():
+    class Answered(OSError):
+        response = "429"
+
+    class LocalEntryNotFoundError(OSError):
+        """As huggingface_hub wraps it."""
+
+    wrapped = LocalEntryNotFoundError("an error happened while trying to locate the files")
+    assert hub_names.explain(wrapped).startswith("no connection to the Hugging Face Hub")
+    wrapped.__cause__ = Answered("429 Too Many Requests")
+    assert hub_names.explain(wrapped) == "Answered: 429 Too Many Requests"

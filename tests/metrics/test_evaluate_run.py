@@ -72,11 +72,15 @@ def test_what_is_wrong_is_refused_before_sampling(
     save_folder(random_images(3), tmp_path / "damaged")
     for path in (tmp_path / "damaged").iterdir():
         path.write_bytes(path.read_bytes()[:60])
+    save_folder(random_images(15), tmp_path / "rotten")  # the first few are good
+    for path in sorted((tmp_path / "rotten").iterdir())[3:]:
+        path.write_bytes(path.read_bytes()[:60])
     (tmp_path / "empty").mkdir()
     for words, message in [
         (("-r", "damaged"), "no image can be used"),
         (("-r", "empty"), "empty holds no images"),
         (("--heldout", "damaged"), "no image can be used"),
+        (("--heldout", "rotten"), "and 8 more); repair or remove them"),
         (("--metrics", "class-fid"), "class-fid does not apply: the classes of the samples are not known"),
         (("--sampler", "heun"), "the sampler 'heun' needs"),
         (("--n", 10**12), "n: got 1000000000000 samples, expected at most 10,000,000"),

@@ -326,5 +326,15 @@ def test_a_run_keeps_its_process_when_its_preset_changes(train_command, tmp_path
     whole = train_command(*words, "--images", 24, settings=[*SMALL, "size=8"])  # the first command, repeated
     assert whole.exit_code == 0, whole.output
     assert_equal(tmp_path / "run", tmp_path / "calm")
-    refused = train_command("train", "--images", 32, "--set", "process.intensity=2", *cpu)
-    assert "another run: process.intensity was " in str(refused.exception)
+    for words_of_another, says in (
+        (("train", "--set", "process.intensity=2"), "another run: process.intensity was "),
+        (("train", "ve"), "run holds a run of heat, not of ve; choose another folder"),
+        (("train", "flow-matching"), "run holds a run of heat, not of flow-matching; choose another folder"),
+        (("train", "--data", "photos", "heat", "--resume", "never"), "run already holds a run; continue it with"),
+    ):
+        refused = train_command(*words_of_another, "--images", 32, *cpu)
+        assert says in str(refused.exception)
+    for more in (("--dry-run",), ("--dry-run", "--config", "run", "-o", "new")):  # as it was trained
+        told = train_command("train", *more, *cpu)
+        assert f"intensity: {before(8)['intensity']}" in told.output, told.output
+        assert "would be refused" not in told.output

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from anisodiff.generation.reverse import ReverseProcess
     from anisodiff.models.guidance import Guidance
     from anisodiff.processes import Process
+    from anisodiff.training.run_folder import RunDescription
 
 console = Console(stderr=True, markup=False, emoji=False)
 
@@ -66,31 +67,25 @@ def latent_keys(name: str) -> dict[str, Any]:
     return {"latent": {} if name == "none" else describe(name, online=True).as_keys()}
 
 
-def is_run(config: Path) -> bool:
-    """Whether it is a run's folder, or a config.yaml of one, and not the keys of a process alone."""
+def run_of(config: Path | None) -> "RunDescription | None":
+    """The run in a folder, or of its config.yaml, with the process it was trained with; None for other files."""
     from anisodiff.io.records import read_config
+    from anisodiff.training.model import read_trained
 
-    return config.is_dir() or "process" in read_config(config)
+    if config is None or not (config.is_dir() or "process" in read_config(config)):
+        return None
+    return read_trained(config)
 
 
-def size_of(config: Path | None, size: int | None, default: int) -> int:
-    """The size that was given, or that of the run whose process is taken, or the usual one."""
-    if size is not None or config is None or not is_run(config):
+def size_of(config: Path | None, size: int | None, default: int, *, of_images: bool = False) -> int:
+    """The size that was given, or that of the run whose process is taken, or the usual one.
+
+    Of a run on latents, that of the latents, unless ``of_images``.
+    """
+    run = run_of(config) if size is None else None
+    if run is None or "size" not in run.given:
         return default if size is None else size
-    from anisodiff.training.run_folder import read_run
-
-    return max(read_run(config).config.size)
-
-
-def _process_of_run(path: Path) -> dict[str, Any]:
-    """The preset and keys of a run, as it was trained, where it has been."""
-    from anisodiff.io.checkpoint import described
-    from anisodiff.training.model import as_trained
-    from anisodiff.training.run_folder import read_run
-
-    config = read_run(path).config
-    saved = described(path if path.is_dir() else path.parent)
-    return dict((config if saved is None else as_trained(config, saved)).process)
+    return max(run.config.size if of_images else run.config.state_shape[1:])
 
 
 def pick_process(name: str, config: Path | None, overrides: list[str], size: int) -> "tuple[str, Process]":
@@ -101,7 +96,8 @@ def pick_process(name: str, config: Path | None, overrides: list[str], size: int
 
     keys: dict[str, Any] = {}
     if config is not None:
-        keys = _process_of_run(config) if is_run(config) else read_config(config)
+        run = run_of(config)
+        keys = dict(run.config.process) if run is not None else read_config(config)
         keys = check_keys(keys, ("preset", *process_keys()), f"config {config}")
         if "preset" in keys:
             base = str(keys.pop("preset"))

@@ -112,7 +112,7 @@ def diagnose(
 
     common.check_suffix("--output", output, *FIGURES)
     where = pick_device(device)
-    images = _images(folder, common.size_of(config, size, 32), most).to(where)
+    images = _images(folder, common.size_of(config, size, 32, of_images=latent is not None), most).to(where)
     if latent is not None:
         images = _states(images, latent)
     title, shown = common.pick_process(process, config, overrides, max(images.shape[-2:]))

@@ -89,14 +89,14 @@ def train(
         from anisodiff.networks import own
         from anisodiff.runtime.devices import pick_device
         from anisodiff.training.job import Request, has_checkpoints, job_of, run_job, trust_files
-        from anisodiff.training.run_folder import read_run
+        from anisodiff.training.model import read_trained
         from anisodiff.training.trackers import parse
 
         tracked = None if track is None else parse(track)  # before hours of preparing
         _check_name(name, data, file)
         request = Request(
             output=output, data=data, recipe=name if name in RECIPES else "", process="" if name in RECIPES else name,
-            description=None if file is None else read_run(file), file=file, changes=changes, start=start,
+            description=None if file is None else read_trained(file), file=file, changes=changes, start=start,
             holdout=holdout, resume=resume == "auto", dry=dry_run, begun=has_checkpoints(output) and not dry_run,
             device=pick_device(device), say=common.say, tell=tell,
         )  # fmt: skip

@@ -41,8 +41,8 @@ def caption(shown: Process) -> str:
 
 
 def _rounded(text: str) -> str:
-    """``text`` with at most four digits of every number that has a point."""
-    return re.sub(r"\d+\.\d+(?:e[+-]?\d+)?", lambda number: f"{float(number[0]):.4g}", text)
+    """``text`` with numbers of three or more decimals to four digits."""
+    return re.sub(r"\d+\.\d{3,}(?:e[+-]?\d+)?", lambda number: f"{float(number[0]):.4g}", text)
 
 
 def canvas(width: float, height: float) -> Any:

@@ -68,9 +68,9 @@ def fetch(path: str | Path) -> Path:
     hub = need("huggingface_hub", str(path), "hub")
     sizes: dict[str, int] = {}
 
-    def look() -> None:
+    def look(at: str | None) -> None:
         with contextlib.suppress(Exception):  # offline, or none is there: the download answers, or its cache
-            about = hub.HfApi().model_info(name, revision=revision, files_metadata=True)
+            about = hub.HfApi().model_info(name, revision=at, files_metadata=True)
             sizes.update((file.rfilename, file.size or 0) for file in about.siblings or [])
 
     def download(files: Collection[str], at: str | None, most: int) -> Path:
@@ -81,7 +81,7 @@ def fetch(path: str | Path) -> Path:
         return Path(found)
 
     def both() -> Path:
-        look()
+        look(revision)
         folder = download(["manifest.json"], revision, LARGEST)  # by its name, which the cache keeps
         if not (folder / "manifest.json").is_file():
             raise ValueError(f"{path} holds no model of anisodiff: manifest.json is missing")
@@ -91,7 +91,8 @@ def fetch(path: str | Path) -> Path:
         for file in listed:
             if is_outside(file):
                 raise ValueError(f"{path}: manifest.json lists {file}, which is not inside")
-        return download(listed, folder.name, LARGEST_MODEL)  # the same commit, whatever has been pushed since
+        look(folder.name)  # the same commit, whatever has been pushed since
+        return download(listed, folder.name, LARGEST_MODEL)
 
     return _answered(path, both)
 
@@ -123,7 +124,15 @@ def _answered(path: str | Path, ask: Callable[[], T]) -> T:
 
 def explain(error: Exception) -> str:
     """Why the Hub has not answered: without a connection its clients raise many types."""
-    types = {type(one).__name__ for one in (error, error.__cause__, error.__context__)}
-    if types & {"LocalEntryNotFoundError", "ConnectError", "ConnectionError", "OfflineModeIsEnabled"}:
+    raised = (error, error.__cause__, error.__context__)
+    for one in raised:
+        if isinstance(one, Exception) and getattr(one, "response", None) is not None:  # it has answered
+            return f"{type(one).__name__}: {one_line(one)}"
+    if {type(one).__name__ for one in raised} & {
+        "LocalEntryNotFoundError",
+        "ConnectError",
+        "ConnectionError",
+        "OfflineModeIsEnabled",
+    }:
         return "no connection to the Hugging Face Hub, and it has not been downloaded before"
     return f"{type(error).__name__}: {one_line(error)}"

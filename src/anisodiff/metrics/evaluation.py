@@ -266,11 +266,14 @@ def evaluate(
     keep = settings.inspected if search else 0
     of_samples = partial(image_statistics, measured, network, settings=settings, keep=keep, context=context)
     of_reference = partial(_statistics, expected, "reference", network, settings, context)
-    if measured.once:  # a reference that cannot be read is refused before hours of sampling
-        theirs, ours = of_reference(), of_samples()
+
+    def of_heldout() -> ImageStatistics | None:
+        return None if sets.heldout is None else _statistics(sets.heldout, "held-out", network, settings, context)
+
+    if measured.once:  # a set that cannot be read is refused before hours of sampling
+        theirs, held, ours = of_reference(), of_heldout(), of_samples()
     else:  # what is wrong with the samples shows at once
-        ours, theirs = of_samples(), of_reference()
-    held = None if sets.heldout is None else _statistics(sets.heldout, "held-out", network, settings, context)
+        ours, theirs, held = of_samples(), of_reference(), of_heldout()
     if measured.skipped and generation.sources is not None:
         say(f"recovery of sources is not measured: {counted(len(measured.skipped), 'sample')} cannot be decoded")
         generation = replace(generation, sources=None)

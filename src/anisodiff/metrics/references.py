@@ -50,7 +50,7 @@ def as_reference(source: Source | ImageStatistics | Reference, fit: Fit | None =
 
 def _run_of(model: Path) -> tuple[Path, run_folder.RunDescription | None]:
     """The folder of a model's run, and the run where the folder describes one."""
-    folder = model.parent.parent if model.parent.name == "checkpoints" else model
+    folder = run_folder.folder_of_run(model)
     known = (folder / run_folder.NAME).is_file() or (folder / "checkpoints").is_dir()
     return folder, run_folder.read_run(folder) if known else None
 

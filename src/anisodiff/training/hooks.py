@@ -148,7 +148,10 @@ def read_log(run: str | Path) -> list[dict[str, Any]]:
     except OSError as error:
         raise ValueError(f"cannot read {path} ({error.strerror})") from error
     if held.count(b",") + 4 * (held.count(b"{") + held.count(b"[")) > MOST_VALUES:  # before they take memory
-        raise ValueError(f"{path} holds more than {MOST_VALUES:,} values, the most that is read of a log")
+        raise ValueError(
+            f"{path} holds more than {MOST_VALUES:,} values, the most that is read of a log; move it away: the run "
+            "then continues without it"
+        )
     for line in io.BytesIO(held):
         try:
             record = json.loads(line)

@@ -104,8 +104,12 @@ def job_of(request: Request) -> Job:
     if run is None and request.recipe:
         run = RunDescription(config=recipe(request.recipe))
     if run is None and continued is not None:  # keep what was picked
-        run = continued
+        run, begun = continued, continued.config.process["preset"]
         if request.process:
+            if request.begun and request.resume and request.process != begun:
+                raise ValueError(
+                    f"{request.output} holds a run of {begun}, not of {request.process}; choose another folder"
+                )
             changes.setdefault("process.preset", request.process)
     request = replace(request, changes=changes)
     job = _picked(request, heldout) if run is None else _described(run, request)
@@ -121,7 +125,7 @@ def _described(run: RunDescription, request: Request) -> Job:
         run = replace(run, data=_path(request), heldout=None)
     elif run.data is not None and not run.data.exists():
         raise ValueError(f"the images of {where} are not at {run.data}: {remedy}")
-    if request.begun and (saved := described(request.output)) is not None:
+    if (saved := described(request.output)) is not None:
         run = replace(run, config=as_trained(run.config, saved))
     config, start, holdout = _changed(run.config, request), request.start or run.start, request.holdout or run.holdout
     run, request = replace(run, config=config, start=start, holdout=holdout), replace(request, holdout=holdout)
@@ -146,7 +150,11 @@ def _described(run: RunDescription, request: Request) -> Job:
 
 def _refuse_other(config: TrainConfig, images: Dataset | Source, request: Request) -> None:
     """Refuse another run, or other images, than those in the folder, before anything is said or prepared."""
-    if request.resume and (saved := described(request.output)) is not None:
+    if not request.resume:
+        raise ValueError(
+            f"{request.output} already holds a run; continue it with --resume auto, or choose another folder"
+        )
+    if (saved := described(request.output)) is not None:
         dataset = images if isinstance(images, Dataset) else None
         wanted = describe(Plan.of(with_images_of(saved, config)), dataset)
         refuse_other(request.output, saved, wanted if dataset is not None else {**wanted, "data": saved["data"]})

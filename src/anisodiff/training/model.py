@@ -14,7 +14,7 @@ from anisodiff import registry
 from anisodiff.data import Dataset
 from anisodiff.data.latents import Latents
 from anisodiff.data.loader import key, permute
-from anisodiff.io.checkpoint import Checkpoint, find
+from anisodiff.io.checkpoint import Checkpoint, described, find
 from anisodiff.io.records import differences
 from anisodiff.models.base import Model
 from anisodiff.networks.base import NetworkSpec
@@ -23,6 +23,7 @@ from anisodiff.runtime.distributed import Distributed
 from anisodiff.statistics import SpectralStatistics
 from anisodiff.tensors import move_module, to_device_exactly
 from anisodiff.training.config import TrainConfig
+from anisodiff.training.run_folder import RunDescription, read_run
 
 _CALIBRATION = 3  # a stream of the data's keys: which images the statistics are estimated on
 
@@ -243,14 +244,17 @@ def as_trained(config: TrainConfig, saved: Mapping[str, Any]) -> TrainConfig:
 
     ``saved`` is the run's config.json. A config whose keys of the process differ from the run's is left as it is.
     """
-    trained = saved["process"]
-    if dict(saved["config"].get("process", {})) != dict(config.process):
+    if TrainConfig.from_dict({"process": saved["config"].get("process", {})}).process != config.process:
         return config
-    if not differences(trained, process_of(config).identity()):
-        return config
-    valid = registry.process_keys(str(config.process["preset"]))
-    keys = {key: value for key, value in trained.items() if key in valid}
-    return replace(config, process={**config.process, **keys})
+    today, valid = process_of(config).identity(), registry.process_keys(str(config.process["preset"]))
+    keys = {key: value for key, value in saved["process"].items() if key in valid and value != today.get(key)}
+    return replace(config, process={**config.process, **keys}) if keys else config
+
+
+def read_trained(path: Path) -> RunDescription:
+    """`read_run`, with the process that the run was trained with, where it has begun."""
+    run, saved = read_run(path), described(path if path.is_dir() else path.parent)
+    return run if saved is None else replace(run, config=as_trained(run.config, saved))
 
 
 def _plan_of(saved: Checkpoint) -> Plan:

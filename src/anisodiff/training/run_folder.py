@@ -97,10 +97,15 @@ def read_run(path: Path) -> RunDescription:
         raise ValueError(text if str(file) in text else f"{file}: {text}") from error
 
 
+def folder_of_run(model: Path) -> Path:
+    """The folder of a run, given by itself or by a checkpoint in it."""
+    return model.parent.parent if model.parent.name == "checkpoints" else model
+
+
 def images_of(path: Path) -> tuple[Path | None, Path | None]:
-    """The prepared images of a run and those held out, where it says which and they are there."""
+    """The prepared images of the run of a model and those held out, where it says which and they are there."""
     try:
-        run = read_run(path)
+        run = read_run(folder_of_run(path))
     except ValueError:
         return None, None
     data, heldout = (place if place is not None and is_dataset(place) else None for place in (run.data, run.heldout))

@@ -13,6 +13,7 @@ from anisodiff.networks.ncsnpp import NAME as NCSNPP
 from anisodiff.networks.published import widened
 from anisodiff.registry import TRAINED, model_of
 from anisodiff.statistics import SpectralStatistics
+from anisodiff.training.config import TrainConfig, completed
 from anisodiff.training.model import Plan, load_model, stripped
 from anisodiff.training.setup import completed_network, describe
 
@@ -45,9 +46,7 @@ def check_start(path: str | Path, plan: Plan) -> None:
     if Path(path).is_file():
         _from_published(Path(path), plan)
     else:
-        saved = find(path).meta
-        _require_same_model(path, saved, str(plan.config.process["preset"]))
-        _require_same_network(path, saved["network"], describe(plan, None)["network"], plan)
+        _require_same(path, find(path).meta, plan)
 
 
 def network_keys(path: str | Path, process: str) -> dict[str, Any]:
@@ -84,14 +83,9 @@ def _ncsnpp_config(plan: Plan, path: str | Path) -> NCSNppConfig:
 
 def _from_run(path: str | Path, plan: Plan, about: Mapping[str, Any]) -> InitialWeights:
     saved = find(path)
-    _require_same_model(path, saved.meta, str(plan.config.process["preset"]))
+    widens = _require_same(path, saved.meta, plan)
     begun = load_model(saved)
-    widens = _require_same_network(path, begun.meta["network"], about["network"], plan)
     ours, theirs = plan.config, begun.plan.config
-    for key in ("parameterization", "channel_pca"):
-        had, got = getattr(theirs, key), getattr(ours, key)
-        if had != got:
-            raise ValueError(f"cannot start from {path}: its network has {key} {had!r}, got {got!r}; set {key}={had}")
     network = stripped(saved.tensors("model"), "network.")
     latents = [{key: value for key, value in one.latent.items() if key != "autoencoder"} for one in (theirs, ours)]
     same_images = begun.meta["data"]["fingerprint"] == about["data"]["fingerprint"]  # wherever they lie
@@ -109,6 +103,18 @@ def _from_run(path: str | Path, plan: Plan, about: Mapping[str, Any]) -> Initial
         },
         words=f"starting from the weights of {path}, after {begun.meta['images']} images{also}",
     )
+
+
+def _require_same(path: str | Path, saved: Mapping[str, Any], plan: Plan) -> bool:
+    """Refuse weights that do not fit the run; whether its network has outputs, or classes, that the old one lacks."""
+    _require_same_model(path, saved, str(plan.config.process["preset"]))
+    more = _require_same_network(path, saved["network"], describe(plan, None)["network"], plan)
+    theirs = TrainConfig.from_dict(completed(saved["config"]))
+    for key in ("parameterization", "channel_pca"):
+        had, got = getattr(theirs, key), getattr(plan.config, key)
+        if had != got:
+            raise ValueError(f"cannot start from {path}: its network has {key} {had!r}, got {got!r}; set {key}={had}")
+    return more
 
 
 def _require_same_model(path: str | Path, saved: Mapping[str, Any], process: str) -> None:

@@ -59,7 +59,9 @@ class Trackers:
     ) -> None:
         self._say = say
         self._active: dict[str, Any] = {}
-        self._hook, threading.excepthook = threading.excepthook, self._in_thread
+        self._hook = threading.excepthook
+        if "tensorboard" in names:
+            threading.excepthook = self._in_thread
         for name in names:
             with self._optional(name):
                 tracker = _made(name, run, step, config)
