@@ -9,6 +9,7 @@ Runs, all with the same network, images and data:
     cartoon-3   the same with 3/10 of the smoothing;   blur: the same with isotropic smoothing
     cartoon-near  `cartoon`, trained mostly at the times that it passes from a cartoon on (noise level −2 ± 1.2)
     cartoon-0.1, cartoon-0.3  `cartoon` whose smoothing is finished at σ = 0.1 and 0.3
+    cartoon-late  `cartoon-0.1` with ∫α1 ∝ t⁴ instead of t²: the removed texture stays below the noise
     ve          SDEdit at every strength
     ve-conditional  `ve` whose network sees the Perona–Malik cartoon (process.condition): starts from noise, and from
                     the input with noise at every strength
@@ -57,12 +58,15 @@ from anisodiff.metrics import (
 )
 from anisodiff.metrics.paired import rms_distance
 from anisodiff.notation import setting
+from anisodiff.processes.presets import preset
 from anisodiff.runtime.devices import pick_device
 
 STRENGTHS = (0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 FEW = 8
 """NFE up to which `multistep` is tried beside the default sampler, which adds noise."""
-RUNS = ("cartoon", "cartoon-3", "blur", "ve", "ve-conditional", "cartoon-near", "cartoon-0.1", "cartoon-0.3")
+RUNS = ("cartoon", "cartoon-3", "blur", "ve", "ve-conditional")
+MORE = ("cartoon-near", "cartoon-0.1", "cartoon-0.3", "cartoon-late")
+"""These are trained only where --runs names them."""
 KINDS = ("perona-malik", "bilateral", "median", "strokes", "flat")
 SHOWN = 6
 
@@ -77,6 +81,16 @@ class Run:
     """SDEdit strengths; None: from the cartoon as it is, or from noise where the network sees it."""
     keys: dict[str, Any] = field(default_factory=dict)
     """Of its training alone."""
+    power: int = 2
+    """Of ∫α1 ∝ t^power, for `cartoon`."""
+
+    def process_at(self, size: int) -> dict[str, Any]:
+        """The process for images of ``size`` pixels."""
+        if self.power == 2:
+            return self.process
+        own = {key: value for key, value in self.process.items() if key != "preset"}
+        grown = str(preset("cartoon", size, **own)["diffusivity"]).replace("r=2", f"r={self.power}")
+        return {**self.process, "diffusivity": grown}
 
 
 def runs(options: argparse.Namespace) -> list[Run]:
@@ -93,6 +107,7 @@ def runs(options: argparse.Namespace) -> list[Run]:
         Run("cartoon-near", cartoon, (None,), {"level_mean": -2.0}),
         Run("cartoon-0.1", {**cartoon, "sigma_end": 0.1}, (None,)),
         Run("cartoon-0.3", {**cartoon, "sigma_end": 0.3}, (None,)),
+        Run("cartoon-late", {**cartoon, "sigma_end": 0.1}, (None,), power=4),
     ]
     return [run for run in every if run.name in options.runs]
 
@@ -135,10 +150,11 @@ class Study:
         folder, first = self.out / "runs" / run.name, self.first
         here = folder.exists() and any(folder.iterdir())
         data = None if here else (self.options.data if folder == first else first / "data")
-        keys: dict[str, Any] = {} if here else {"process": run.process, **self.options.keys, **run.keys}
         cut = {} if here or folder != first else {"holdout": str(self.options.holdout)}
+        keys: dict[str, Any] = {}
         if not here:
-            keys.setdefault("images", self.options.images)
+            size = 0 if run.power == 2 else max(open_dataset(data).size)
+            keys = {"images": self.options.images, "process": run.process_at(size), **self.options.keys, **run.keys}
             keys["seed"] = self.options.seed
         model = anisodiff.train(
             data, folder, device=self.options.device, stop=lambda: not self.on_time(), **cut, **keys
@@ -383,7 +399,7 @@ def main() -> None:
     words.add_argument("--smoothing", type=float, default=10.0, help="∫α1 of the cartoons, in pixels²; 40 at 64²")
     words.add_argument("--nfe", type=int, nargs="+", default=[2, 4, 8, 20, 50])
     words.add_argument("--kinds", nargs="+", choices=KINDS, default=KINDS, help="of input")
-    words.add_argument("--runs", nargs="+", choices=RUNS, default=RUNS[:5], help="models")
+    words.add_argument("--runs", nargs="+", choices=(*RUNS, *MORE), default=RUNS, help="models")
     words.add_argument("--strengths", type=float, nargs="+", default=STRENGTHS, help="of VE-SDEdit")
     words.add_argument("--set", nargs="*", default=[], help="KEY=VALUE of all trainings")
     words.add_argument("--inception", type=Path, help="Inception's weights, for FID and KID")

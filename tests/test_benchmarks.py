@@ -18,9 +18,11 @@ import anisodiff
 from anisodiff.data import prepare
 from anisodiff.dct import dct2, idct2
 from anisodiff.experiments import check_names, parse_run
+from anisodiff.processes.presets import preset
 from anisodiff.registry import build_sampler
 from anisodiff.training import Plan
 from anisodiff.training.recipes import recipe
+from anisodiff.training.run_folder import read_run
 from tests.support.exact_bound import SIZE, ExactModel, exact_prior
 from tests.support.oracles import F64, generator, keys
 
@@ -125,10 +127,15 @@ def test_study_two_compares_recipes():
 def test_structure_and_texture(script, tmp_path):
     """The whole study in its smallest form; a second call finds all of it; other settings are refused."""
     words = ["--tiny", "--out", str(tmp_path), "--device", "cpu", "--kinds", "median", "--strengths", "0.5", "0.8"]
+    models = {"cartoon", "cartoon-late", "blur", "ve", "ve-conditional"}
+    words += ["--runs", *sorted(models)]
     printed = script("structure_texture.py", *words)
+    late, size = read_run(tmp_path / "runs" / "cartoon-late").config.process, 16
+    assert late["diffusivity"].endswith(", r=4)")
+    usual = preset("cartoon", size, smoothing=late["smoothing"], sigma_end=0.1)["diffusivity"]
+    assert usual == late["diffusivity"].replace("r=4", "r=2")
     assert f"wrote {tmp_path / 'README.md'}" in printed
     rows = json.loads((tmp_path / "results.json").read_text())["rows"]
-    models = {"cartoon", "cartoon-3", "blur", "ve", "ve-conditional"}
     assert {row["run"] for row in rows} == models | {"input", "photograph"}
     assert len(rows) == 2 + (2 + 1) * (3 + 2 + 3)  # NFE 2 by two samplers, 10 by one; one, two and three starts
     assert not any(row.get("refused") for row in rows)
