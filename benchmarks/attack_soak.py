@@ -231,7 +231,7 @@ KILLED = {
     "prepare": "data prepare photos -o out --size 8",
     "compare": f"compare ve heat --images 16 -o out SMALL {STUDIED}",
 }
-TIMES = ("log.jsonl", "tfevents", ".lock", "page", "train.json", "fresh.json", "made.json", ".npz", "gaussian-2.json")
+TIMES = ("log.jsonl", "tfevents", ".lock", "page", "train.json", "made.json", ".npz", "gaussian-2.json")
 """Files that hold measured times or dates; their presence is compared, not their bytes."""
 
 

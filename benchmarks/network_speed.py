@@ -114,7 +114,6 @@ def measure(
     """``began``: when the process was started, on the clock of `time.time`."""
     import torch
 
-    from anisodiff.experiments.speeds import count
     from anisodiff.generation.loaded_model import for_inference
     from anisodiff.runtime.distributed import Distributed
     from anisodiff.training import Plan
@@ -152,17 +151,27 @@ def measure(
     x, level = images[:1].expand(count_of, -1, -1, -1).contiguous(), torch.zeros(count_of, device=where)
     with torch.no_grad():
         sampling = count_of * rate(lambda: sampled(x, level), where, seconds)
-    work, parameters = count(replace(plan, config=replace(config, recompute=False)))
+    work, parameters = count(plan)
     passes = 4 if config.recompute else 3
-    known = work is not None and cuda
     name = torch.cuda.get_device_name(where) if cuda else f"{platform.machine()} CPU"
     return Row(
         device=f"{name}, Python {platform.python_version()}, torch {torch.__version__}",
         network=text, size=config.size[0], batch=config.batch, compiled=compiled and cuda, recompute=config.recompute,
         parameters=parameters, first_step=first, stages=clock.stages, training=training, sampling=sampling,
-        training_share=training * passes * work / peak if known else None,
-        sampling_share=sampling * work / peak if known else None, gib=gib, kernels=kernels,
+        training_share=training * passes * work / peak if cuda else None,
+        sampling_share=sampling * work / peak if cuda else None, gib=gib, kernels=kernels,
     )  # fmt: skip
+
+
+def count(plan: Any) -> tuple[int, int]:
+    """Operations of a forward pass of one image, and parameters; without memory for either."""
+    import torch
+    from torch.utils.flop_counter import FlopCounterMode
+
+    with torch.device("meta"), torch.no_grad(), FlopCounterMode(display=False) as counter:
+        network = plan.network.build()
+        network(torch.empty(1, plan.inputs, *plan.config.state_shape[1:]), torch.empty(1), None, None)
+    return counter.get_total_flops(), sum(p.numel() for p in network.parameters())
 
 
 class _Steps:

@@ -311,6 +311,15 @@ def test_windows_have_mixed_sizes_and_depend_on_name_and_seed(script, tmp_path):
     assert cut("2.zip", *words) == first != cut("3.zip", *words, "--seed", "1")
 
 
+def test_operations_of_a_network_are_counted_without_memory(script):
+    from network_speed import count
+
+    small, large = (count(Plan.of(recipe(name))) for name in ("cifar10-ve-small", "lsun256-ve"))
+    assert (small[1], large[1]) == (6_807_363, 65_574_421)
+    assert small[0] == pytest.approx(3.30e9, rel=0.01)  # the convolutions, two operations each
+    assert large[0] > 100 * small[0]
+
+
 def png(pixels: np.ndarray) -> bytes:
     file = io.BytesIO()
     Image.fromarray(pixels).save(file, "png")

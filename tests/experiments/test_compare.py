@@ -10,6 +10,7 @@ import pytest
 from PIL import Image
 
 from anisodiff.experiments import Deadline, read_study, write_page
+from anisodiff.studio.pages import curves_of
 from anisodiff.training import newest
 from tests.experiments.conftest import COMMON, NETWORK, SETTINGS
 
@@ -110,6 +111,18 @@ def test_the_results_are_small_and_complete(calm):
     size = sum(path.stat().st_size for path in (calm / "results").rglob("*"))
     assert size < 1_000_000
     assert not (calm / "work" / "ve" / "track" / "1" / "checkpoints").exists()  # tidied up after it was measured
+
+
+def test_the_curves_of_the_figures_are_kept_for_the_studio(calm):
+    curves = {curve["title"]: curve for curve in curves_of(calm / "results" / "page.md")}
+    assert list(curves) == [
+        "FID over NFE, prior gaussian", "FID over NFE, prior simulate", "FID over training time",
+        "FID over images seen",
+    ]  # fmt: skip
+    found = {row["name"]: row["results"][0] for row in rows(calm)}
+    for line in curves["FID over images seen"]["lines"]:
+        tracks = [found[line["name"]][f"track-{point}"] for point in (1, 2)]
+        assert line["points"] == [[track["images"], track["fid"]] for track in tracks]
 
 
 def test_points_on_the_way_stand_in_a_table(calm):

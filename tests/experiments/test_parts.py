@@ -36,22 +36,22 @@ from tests.training.conftest import tiny
 CPU = Machine.of("cpu")
 
 
-def record(images, rate):
-    return {"step": images // 4, "images": images, "images_per_second": rate}
+def record(images, rate, **more):
+    return {"step": images // 4, "images": images, "images_per_second": rate, **more}
 
 
 def test_the_first_stretch_after_a_start_is_charged_like_the_next():
     meter = Meter([record(40, 1.0)])
     assert meter.seconds(40) == 0  # nothing is known yet
-    meter.add(record(80, 20.0), fresh=False)
+    meter.add(record(80, 20.0))
     assert meter.seconds(80) == pytest.approx(80 / 20)
     assert meter.seconds(90) == pytest.approx(90 / 20)
-    meter.add(record(120, 0.5), fresh=True)  # continued: compiled again
+    meter.add(again := record(120, 0.5, first_step_seconds=60.0))  # continued: compiled again
     assert meter.seconds(120) == pytest.approx(120 / 20)  # at the last rate
-    meter.add(record(160, 10.0), fresh=False)
+    meter.add(record(160, 10.0))
     assert meter.seconds(160) == pytest.approx(80 / 20 + 80 / 10)
-    again = Meter([record(40, 1.0), record(80, 20.0), record(120, 0.5), record(160, 10.0)], fresh=[10, 30])
-    assert again.seconds(160) == meter.seconds(160)
+    read = Meter([record(40, 1.0), record(80, 20.0), again, record(160, 10.0)])
+    assert read.seconds(160) == meter.seconds(160)
 
 
 def study_of(dataset, deadline, say=lambda _: None, pinned=(), **settings):

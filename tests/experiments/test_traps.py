@@ -12,15 +12,13 @@ from PIL import Image
 
 from anisodiff.cli.feature_network import Choice
 from anisodiff.cli.study import StudyOptions, open_data
-from anisodiff.experiments import Budget, Deadline, Study, StudySettings
-from anisodiff.experiments.compare import make_room
+from anisodiff.experiments import Deadline
 from anisodiff.experiments.layout import Place
 from anisodiff.experiments.results import Row
 from anisodiff.experiments.sweep import score_of
 from anisodiff.experiments.training import keep_start
 from anisodiff.training import Snapshot, Store, TrainConfig, newest
 from tests.experiments.conftest import COMMON
-from tests.training.conftest import tiny
 
 SHORT = (*COMMON, "--images", 8)
 
@@ -258,15 +256,3 @@ def test_a_point_that_failed_with_one_seed_does_not_go_on(tmp_path):
     assert score_of(row(good, good), "gaussian", "fid") == 7.0
     assert score_of(row(good, {"train": {"failed": "it diverged"}}), "gaussian", "fid") is None
     assert score_of(row(good, {**good, "gaussian-3": {"failed": "it diverged"}}), "gaussian", "fid") is None
-
-
-def test_rounds_share_what_is_compiled(prepared, monkeypatch):
-    resets = []
-    monkeypatch.setattr(torch.compiler, "reset", lambda: resets.append(1))
-    study = Study(
-        settings=StudySettings(budget=Budget(images=8)), dataset=prepared, device=torch.device("cuda"),
-        deadline=Deadline(), evaluator=None, say=None, progress=None,
-    )  # fmt: skip
-    for number in range(8):  # a round each; torch would give up at the ninth
-        make_room(replace(study), tiny(compile=True, batch=4 * number + 4))
-    assert len(resets) == 1

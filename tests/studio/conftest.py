@@ -83,17 +83,9 @@ def page(results: Path) -> Path:
         "- a note\n  of two lines\n",
         encoding="utf-8",
     )
-    report = lambda fid: {"report": {"values": [{"name": "fid", "value": fid}]}}  # noqa: E731
-    rows = [
-        {
-            "name": name,
-            "label": name,
-            "seeds": [0],
-            "results": [{"gaussian-10": report(fid), "gaussian-50": report(fid / 2)}],
-        }
-        for name, fid in (("ve", 41.0), ("heat", 62.0))
-    ]
-    (results / "page.json").write_text(json.dumps({"study": {"runs": {}}, "rows": rows}), encoding="utf-8")
+    lines = [{"name": name, "points": [[10, fid], [50, fid / 2]]} for name, fid in (("ve", 41.0), ("heat", 62.0))]
+    curve = {"title": "FID over NFE, prior gaussian", "x": "NFE", "y": "FID", "lines": lines}
+    (results / "page.json").write_text(json.dumps({"curves": [curve]}), encoding="utf-8")
     return results / "page.md"
 
 

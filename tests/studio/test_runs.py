@@ -38,7 +38,7 @@ def test_a_page_becomes_blocks(tmp_path):
 
 def test_numbers_of_another_shape_give_no_curves(tmp_path):
     path = page(tmp_path)
-    for text in ("{}", '{"rows": 1}', '{"rows": [{"name": 1}]}'):
+    for text in ("{}", '{"curves": 1}', '{"curves": [{"title": 1}]}'):
         path.with_suffix(".json").write_text(text)
         assert curves_of(path) == []
 

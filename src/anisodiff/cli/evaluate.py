@@ -134,11 +134,7 @@ def evaluate(
     distributed = Distributed(pick_device(device))
     where, pictures = distributed.device, list["Image"]()
     measured, generated = BATCHES.get(where.type, BATCHES["cpu"])
-
-    def say(line: str) -> None:
-        if distributed.leads:
-            common.console.print(line, highlight=False, markup=False, soft_wrap=True)
-
+    say: Callable[[str], None] = common.say if distributed.leads else lambda _: None
     if distributed.leads and uses_features(wanted):
         choice = choice.with_consent()
     with stages(common.console, shown=distributed.leads) as progress:

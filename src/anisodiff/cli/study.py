@@ -89,11 +89,6 @@ class StudyOptions:
         )  # fmt: skip
 
 
-def say(line: str) -> None:
-    """Print a message on standard error: results go to standard output."""
-    common.console.print(line, highlight=False, markup=False, soft_wrap=True)
-
-
 def deadline_of(options: StudyOptions) -> "Deadline":
     """The deadline of ``--for``, from now on."""
     from anisodiff.experiments import Deadline
@@ -122,7 +117,7 @@ def open_data(
         return {key: getattr(seen if left[key] else asked, key) for key in left}
 
     if options.data is None and dry and named:
-        say(f"no --data: {_ASSUMED:,} images are assumed for the reference")
+        common.say(f"no --data: {_ASSUMED:,} images are assumed for the reference")
         return _unprepared(Path(named[0].dataset), _ASSUMED, **shape(named[0]))
     if options.data is None:
         raise ValueError("say what to train on: --data PATH, a prepared dataset, an archive, or a folder of images")
@@ -139,7 +134,7 @@ def open_data(
     with common.progress("preparing the images") as tick:
         made = prepare(source, _place(options), **shape(seen), progress=tick)
     picked = f"; picked {seen.words(**left)}" if isinstance(seen, Guess) and any(left.values()) else ""
-    say(made.message + picked)
+    common.say(made.message + picked)
     return made.dataset
 
 
@@ -221,7 +216,7 @@ def opened(
         if options.measures and not dry and experiments.missing(study, entries):
             options = replace(options, network=options.network.with_consent())
         if needed and dry and experiments.missing(study, entries):
-            say(f"to measure: {needed}")
+            common.say(f"to measure: {needed}")
         with stages(common.console) as progress:
             study = _study(options, settings, dataset, deadline, progress, hold)
             yield OpenStudy(study=study, entries=entries, configs=configs)
@@ -243,8 +238,8 @@ def _study(
 
     @lru_cache(maxsize=1)
     def evaluator() -> "Evaluator":
-        network = network_for(("fid",), options.network, device=where, say=say)
-        text, context = options.reference or str(dataset.path), Context(say=say, progress=progress)
+        network = network_for(("fid",), options.network, device=where, say=common.say)
+        text, context = options.reference or str(dataset.path), Context(say=common.say, progress=progress)
         found = open_reference(
             text, fit=fit_like(dataset.meta, dataset.size, dataset.channels), network=network, context=context
         )
@@ -253,7 +248,7 @@ def _study(
         return made
 
     return Study(
-        settings=settings, dataset=dataset, device=where, evaluator=evaluator, deadline=deadline, say=say,
+        settings=settings, dataset=dataset, device=where, evaluator=evaluator, deadline=deadline, say=common.say,
         progress=progress, pinned=tuple(common.settings(options.overrides)),
     )  # fmt: skip
 

@@ -9,7 +9,7 @@ interruptions, and calibration, which comes before the first step, costs nothing
 
 import math
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -60,19 +60,19 @@ class Budget:
 
 
 class Meter:
-    """Training time from the records of a log; ``fresh``: steps of the first record after every start."""
+    """Training time from the records of a log."""
 
-    def __init__(self, records: Iterable[Mapping[str, Any]] = (), fresh: Collection[int] = ()) -> None:
+    def __init__(self, records: Iterable[Mapping[str, Any]] = ()) -> None:
         self._charged, self._waiting, self._images, self._rate = 0.0, 0, 0, 0.0
         for record in records:
             if record.get("images") is not None and (record.get("images_per_second") or 0) > 0:
-                self.add(record, fresh=record["step"] in fresh)
+                self.add(record)
 
-    def add(self, record: Mapping[str, Any], *, fresh: bool) -> None:
-        """Add a record; the first of all is always fresh."""
+    def add(self, record: Mapping[str, Any]) -> None:
+        """Add a record; the first after a start, and the first of all, wait for the rate of the next."""
         count = int(record["images"]) - self._images
         self._images = int(record["images"])
-        if fresh or (not self._rate and not self._waiting):
+        if "first_step_seconds" in record or (not self._rate and not self._waiting):
             self._waiting += count
             return
         self._rate = float(record["images_per_second"])

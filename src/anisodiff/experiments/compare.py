@@ -8,8 +8,6 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
-import torch
-
 from anisodiff.experiments.edits import Paintings, file_of, make_edits, measure_edits
 from anisodiff.experiments.layout import MADE, RESULT, TRAINED, read_json, save_arrays
 from anisodiff.experiments.sampling import SHOWN, Chunks, Column, Failed, SampleWriter
@@ -19,11 +17,9 @@ from anisodiff.generation import load
 from anisodiff.io.records import write_json
 from anisodiff.metrics import Generation
 from anisodiff.metrics.samples import classes_of
-from anisodiff.training import Plan, TrainConfig, newest
+from anisodiff.training import Plan, newest
 from anisodiff.training.setup import describe
 from anisodiff.training.start import load_start
-
-_VARIANTS = 6  # networks that stay compiled at a time: beyond eight, torch gives up compiling
 
 
 def run_study(study: Study, found: Sequence[SeededRun], stages: Sequence[str] = STAGES) -> bool:
@@ -73,19 +69,7 @@ def _train(study: Study, entry: SeededRun) -> bool:
         if read_json(place.trained, TRAINED) is None:
             write_json(place.trained, given_training(Path(entry.run.base)))
         return True
-    make_room(study, config)
     return train_under(config, place, study, start=entry.run.start)
-
-
-def make_room(study: Study, config: TrainConfig) -> None:
-    """Networks of one shape are compiled once; before there are too many shapes, forget them."""
-    if not config.compile or study.device.type != "cuda":
-        return
-    shape = f"{Plan.of(config).network} {config.batch} {config.precision} {config.recompute}"
-    if shape not in study.compiled and len(study.compiled) >= _VARIANTS:
-        torch.compiler.reset()
-        study.compiled.clear()
-    study.compiled.add(shape)
 
 
 class RunEvaluation:

@@ -69,7 +69,6 @@ class Line:
     samples: int
     nfe: tuple[int, ...]
     priors: tuple[str, ...]
-    timed_process: bool = True
     seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PARTS, 0.0))
 
     def cells(self) -> list[str]:
@@ -120,8 +119,6 @@ class Forecast:
         where = self.device if self.cores is None else f"{self.device}, {self.cores} core{'s'[: self.cores > 1]}"
         shown = f"{hours:.2g}" if hours < 10 else f"{hours:,.0f}"
         notes = [f"halving: {', '.join(self.rounds)}"] if len(self.rounds) > 1 else []
-        if untimed := [line.run for line in self.lines if not line.timed_process]:
-            notes.append(f"forward process not timed, counted as that of another run: {', '.join(untimed)}")
         return [*notes, f"in all {about(self.total)} on {where}: {parts}", f"cost: {shown} {unit}"]
 
     def as_dict(self) -> dict[str, Any]:
@@ -137,7 +134,8 @@ def forecast(study: Study, rounds: Sequence[Round], speeds: Speeds, measuring: M
     for one in rounds:
         staged = replace(study, settings=replace(study.settings, budget=one.budget))
         costs = []
-        for entry in one.entries:
+        for number, entry in enumerate(one.entries):
+            study.progress("timing a few steps", number, len(one.entries))
             config = entry.config or TrainConfig.from_dict(find(entry.run.base).meta["config"])
             line = lines.setdefault(entry.run.name, _line(staged, entry, config, speeds.of(config)))
             costs.append((line, _cost(staged, one, entry, speeds.of(config), measuring)))
@@ -170,7 +168,6 @@ def _line(study: Study, entry: SeededRun, config: TrainConfig, speed: Speed) -> 
         run=label_of({"text": run.text, "run": run.name}), process=str(config.process["preset"]),
         network=str(config.network["name"]), parameters=speed.parameters, training=training, images=images,
         samples=run.n or settings.n, nfe=run.steps or settings.steps, priors=entry.priors(settings),
-        timed_process=speed.timed_process,
     )  # fmt: skip
 
 

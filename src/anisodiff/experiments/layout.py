@@ -19,7 +19,7 @@ import numpy as np
 from anisodiff.generation.protocol import seeds_shape
 from anisodiff.io import records, schema
 from anisodiff.io.atomic import replacing
-from anisodiff.io.schema import Shape, anything, either, fields, number, of, optional, rows, table, text, whole
+from anisodiff.io.schema import Shape, anything, either, fields, number, of, optional, table, text, whole
 from anisodiff.metrics.protocol import Report
 
 _DESCRIBED = fields(
@@ -57,7 +57,6 @@ MADE = fields(
     seeds=seeds_shape, nfe=optional(whole(0)), seed=whole(0), note=optional(text), leakage=optional(anything)
 )
 """How samples are made."""
-FRESH = fields(steps=rows(whole(0)))
 
 
 def read_json(path: Path, shape: Shape) -> dict[str, Any] | None:
@@ -103,11 +102,6 @@ class Place:
     def weights(self) -> Path:
         """Half-precision weights, where they are kept."""
         return self.trained.parent / "weights"
-
-    @property
-    def fresh(self) -> Path:
-        """Steps of the first log record after every start."""
-        return self.run.parent / "fresh.json"
 
     def track(self, number: int) -> Path:
         """EMA weights of one FID evaluation during training."""

@@ -34,7 +34,8 @@ def write_page(out: Path, study: dict[str, Any], names: Sequence[str] | None = N
     rows = read_rows(out, study, names=names)
     results = out / "results"
     priors = list(dict.fromkeys(prior for row in rows for prior, _ in row.columns))
-    figures = plots.draw_all(rows, priors, out)
+    panels = plots.panels_of(rows, priors)
+    figures = plots.draw_all(panels, rows, priors, out)
     pixels, n = of_pixels(study), int(study["fixed"]["n"])
     leading = {name: name for name in OF_PIXELS} if pixels else {"fid": "FID"}
     table = _main_table(rows, priors, leading)
@@ -64,7 +65,9 @@ def write_page(out: Path, study: dict[str, Any], names: Sequence[str] | None = N
     path = results / "page.md"
     with replacing(path) as temporary:
         temporary.write_text(legible("\n\n".join(parts)) + "\n", encoding="utf-8")
-    write_json(results / "page.json", {"study": study, "rows": [_plain(row) for row in rows]})
+    curves = [panel.as_dict() for shown in panels.values() for panel in shown]
+    curves = [curve for curve in curves if curve["lines"]]
+    write_json(results / "page.json", {"study": study, "rows": [_plain(row) for row in rows], "curves": curves})
     shown = [*few, *_caveats(rows, priors, marked="≈" in str(table))]
     wide = len(leading) + 2  # columns of a prior
     compared = [5 + wide * k + j for k in range(len(priors)) for j in range(len(leading))]

@@ -1,6 +1,7 @@
 """Figures of a study: curves with one line per run, and sheets of pictures side by side."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,20 +21,47 @@ BESIDE, GAP = 4, 10
 LARGEST_SHOWN = 1 << 27
 """Bytes of a file of results: 32 images of 1024×1024 have 100 million."""
 Pixels = NDArray[np.uint8]
-Curves = Sequence[tuple[str, Sequence[tuple[float, Number]]]]
 
 
-def draw_all(rows: Sequence[Row], priors: Sequence[str], out: Path) -> dict[str, str]:
+@dataclass(frozen=True, kw_only=True)
+class Panel:
+    """Lines of points (x, y), drawn in a figure and kept in page.json; ``marks``: words at points of the figure."""
+
+    title: str
+    x: str
+    y: str = "FID"
+    lines: Sequence[tuple[str, Sequence[tuple[float, Number]]]]
+    log: bool = False
+    marks: Sequence[tuple[str, tuple[float, float]]] = ()
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values: the means of lines with several points."""
+        several = [(name, points) for name, points in self.lines if len(points) > 1]
+        lines = [{"name": name, "points": [[x, y.mean] for x, y in points]} for name, points in several]
+        return {"title": self.title, "x": self.x, "y": self.y, "lines": lines}
+
+
+def panels_of(rows: Sequence[Row], priors: Sequence[str]) -> dict[str, list[Panel]]:
+    """Figure → its panels, as far as there are results."""
+    several = any(len({steps for _, steps in row.columns}) > 1 for row in rows)
+    found = {
+        "nfe": [_nfe(rows, prior) for prior in priors if several],
+        "training": [_training(rows, "seconds", "training time, s"), _training(rows, "images", "images seen")],
+        "images": [_images(rows, prior) for prior in priors],
+        "edits": [_edits(rows)],
+    }
+    drawn = {name: [one for one in shown if any(points for _, points in one.lines)] for name, shown in found.items()}
+    return {name: shown for name, shown in drawn.items() if shown}
+
+
+def draw_all(
+    panels: Mapping[str, Sequence[Panel]], rows: Sequence[Row], priors: Sequence[str], out: Path
+) -> dict[str, str]:
     """Every figure that has results, in results/figures; name → path relative to the page."""
     folder, found = out / "results" / "figures", dict[str, str]()
-    drawn = {
-        "training": _training(rows), "images": _images(rows, priors), "nfe": _nfe(rows, priors),
-        "edits": _edits(rows),
-    }  # fmt: skip
-    for name, figure in drawn.items():
-        if figure is not None:
-            save_figure(figure, folder / f"{name}.png")
-            found[name] = f"figures/{name}.png"
+    for name, shown in panels.items():
+        save_figure(_draw(shown), folder / f"{name}.png")
+        found[name] = f"figures/{name}.png"
     for name, sheet in {"sheets": _sheets(rows, priors), "edit-sheets": _edit_sheets(rows, out)}.items():
         if sheet is not None:
             with replacing(folder / f"{name}.png") as temporary:
@@ -49,86 +77,64 @@ def tidy(axes: Any, **settings: Any) -> None:
     axes.grid(alpha=0.2)
 
 
-def _lines(axes: Any, curves: Curves) -> bool:
-    """A line with error bars for each; whether there is any."""
-    drawn = False
-    for number, (label, points) in enumerate(curves):
-        if points:
-            x, y = [p for p, _ in points], [n.mean for _, n in points]
-            bars = [n.half_range for _, n in points] if any(n.count > 1 for _, n in points) else None
-            axes.errorbar(
-                x, y, yerr=bars, marker="o", ms=3.5, lw=1.3, color=f"C{number % 10}", label=label, capsize=2
-            )
-            drawn = True
-    if drawn:
+def _draw(panels: Sequence[Panel]) -> Any:
+    """Panels beside each other, with error bars."""
+    figure = canvas(5.2 * len(panels), 3.8)
+    figure.subplots(1, len(panels))
+    for axes, panel in zip(figure.axes, panels):
+        for number, (label, points) in enumerate(panel.lines):
+            if points:
+                x, y = [p for p, _ in points], [n.mean for _, n in points]
+                bars = [n.half_range for _, n in points] if any(n.count > 1 for _, n in points) else None
+                style = {"marker": "o", "ms": 3.5, "lw": 1.3, "color": f"C{number % 10}", "capsize": 2}
+                axes.errorbar(x, y, yerr=bars, label=label, **style)
         axes.legend(frameon=False, fontsize=8)
-    return drawn
-
-
-def _panels(panels: Sequence[tuple[dict[str, Any], Curves]]) -> Any:
-    """Curves beside each other, each panel with its settings; None where there are no points."""
-    figure = canvas(5.2 * max(len(panels), 1), 3.8)
-    drawn = False
-    for axes, (settings, curves) in zip(np.atleast_1d(figure.subplots(1, len(panels) or 1)), panels):
-        drawn = _lines(axes, curves) or drawn
-        tidy(axes, ylabel="FID", **settings)
-        if settings.get("xscale") == "log":
-            ticks = sorted({x for _, points in curves for x, _ in points})
+        tidy(axes, title=panel.title, xlabel=panel.x, ylabel=panel.y)
+        if panel.log:
+            axes.set_xscale("log")
+            ticks = sorted({x for _, points in panel.lines for x, _ in points})
             axes.set_xticks(ticks, [f"{x:g}" for x in ticks], fontsize=8)
             axes.minorticks_off()
     figure.tight_layout()
-    return figure if drawn else None
+    for axes, panel in zip(figure.axes, panels):
+        _mark(axes, panel.marks)
+    return figure
 
 
-def _curve(row: Row, points: Sequence[tuple[Number | None, Number | None]]) -> tuple[str, list[tuple[float, Number]]]:
-    return row.label, [(x.mean, y) for x, y in points if x is not None and y is not None]
+def _points(pairs: Iterable[tuple[Number | None, Number | None]]) -> list[tuple[float, Number]]:
+    return [(x.mean, y) for x, y in pairs if x is not None and y is not None]
 
 
-def _training(rows: Sequence[Row]) -> Any:
-    """FID over seconds, and over images."""
-    panels = []
-    for key, words in (("seconds", "training time, s"), ("images", "images seen")):
-        curves = []
-        for row in rows:
-            curves.append(_curve(row, [(row.fact(n, key), row.fact(n, "fid")) for n in row.files("track-")]))
-        panels.append(({"xlabel": words}, curves))
-    return _panels(panels)
+def _nfe(rows: Sequence[Row], prior: str) -> Panel:
+    lines = []
+    for row in rows:
+        columns = [f"{prior}-{steps}" for name, steps in row.columns if name == prior]
+        lines.append((row.label, _points((row.nfe(n), row.metric(n, "fid")) for n in columns)))
+    return Panel(title=f"FID over NFE, prior {prior}", x="NFE", lines=lines, log=True)
 
 
-def _images(rows: Sequence[Row], priors: Sequence[str]) -> Any:
-    """FID over images seen of given checkpoints, a panel a prior."""
-    found = {prior: curves for prior in priors if (curves := over_images(rows, prior))}
-    return _panels([
-        ({"xlabel": "images seen", "title": f"prior {prior}"}, [(run, list(c.items())) for run, c in curves.items()])
-        for prior, curves in found.items()
-    ])  # fmt: skip
+def _training(rows: Sequence[Row], key: str, x: str) -> Panel:
+    lines = [(r.label, _points((r.fact(n, key), r.fact(n, "fid")) for n in r.files("track-"))) for r in rows]
+    return Panel(title=f"FID over {x.removesuffix(', s')}", x=x, lines=lines)
 
 
-def _nfe(rows: Sequence[Row], priors: Sequence[str]) -> Any:
-    """FID over NFE, a panel a prior; only where a run has several."""
-    if not any(len({steps for _, steps in row.columns}) > 1 for row in rows):
-        return None
-    panels = []
-    for prior in priors:
-        columns = {row.name: [f"{p}-{steps}" for p, steps in row.columns if p == prior] for row in rows}
-        curves = [_curve(row, [(row.nfe(n), row.metric(n, "fid")) for n in columns[row.name]]) for row in rows]
-        panels.append(({"xscale": "log", "xlabel": "NFE", "title": f"prior {prior}"}, curves))
-    return _panels(panels)
+def _images(rows: Sequence[Row], prior: str) -> Panel:
+    """Of given checkpoints."""
+    lines = [(name, list(points.items())) for name, points in over_images(rows, prior).items()]
+    return Panel(title=f"FID over images seen, prior {prior}", x="images seen", lines=lines)
 
 
-def _edits(rows: Sequence[Row]) -> Any:
+def _edits(rows: Sequence[Row]) -> Panel:
     """Distance to photographs against distance to the painting, a point a strength."""
-    figure = canvas(5.6, 4.0)
-    axes, curves, marks = figure.subplots(), [], list[tuple[str, tuple[float, float]]]()
+    lines, marks = [], list[tuple[str, tuple[float, float]]]()
     for row in rows:
         points = [(row.fact(n, "rmse_painting"), row.fact(n, "fid"), n[5:]) for n in row.files("edit-")]
         marks += [(strength, (x.mean, y.mean)) for x, y, strength in points if x is not None and y is not None]
-        curves.append((row.label, [(x.mean, y) for x, y, _ in points if x is not None and y is not None]))
-    drawn = _lines(axes, curves)
-    tidy(axes, xlabel="less faithful →   RMSE to the painting", ylabel="less real →   FID to the photographs")
-    figure.tight_layout()
-    _mark(axes, marks)
-    return figure if drawn else None
+        lines.append((row.label, _points((x, y) for x, y, _ in points)))
+    return Panel(
+        title="Edits, one point per strength", x="less faithful →   RMSE to the painting",
+        y="less real →   FID to the photographs", lines=lines, marks=marks,
+    )  # fmt: skip
 
 
 def _mark(axes: Any, marks: Sequence[tuple[str, tuple[float, float]]]) -> None:

@@ -1,26 +1,20 @@
-"""How fast this device trains, samples and measures: a few timed steps, scaled to other networks by their arithmetic.
-
-    seconds per image = R · F / F₀       R timed with a network of F₀ operations, F those of another network
+"""How fast this device trains, samples and measures: a few steps are timed.
 
 An evaluation of the network counts as a third of a training step: the backward pass has twice the arithmetic of the
 forward pass.
 """
 
-import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.utils.flop_counter import FlopCounterMode
 
 from anisodiff.metrics import FeatureNetwork, Settings
 from anisodiff.training import Plan, TrainConfig
 from anisodiff.training.estimate import estimate
 
-ALLOWED = 6.0
-"""Seconds to spend on timing; the first network is timed in any case."""
 _SHOWN = 16
 _FEATURES = 2048  # of Inception
 _PUBLISHED = {"inception": 11.4e9, "dinov2": 162e9}
@@ -34,8 +28,6 @@ class Speed:
     parameters: int
     training: float
     """Seconds per image."""
-    timed_process: bool = True
-    """False: the forward process is counted as that of the run this one is scaled from."""
 
     @property
     def evaluation(self) -> float:
@@ -43,59 +35,18 @@ class Speed:
         return self.training / 3
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Timed:
-    speed: Speed
-    process: str
-    operations: float
-    took: float
-
-
 class Speeds:
     """Speeds of configs on ``device``; configs whose steps cost the same are timed once."""
 
-    def __init__(self, device: torch.device, clock: Callable[[], float] = time.perf_counter) -> None:
-        self.device, self._clock, self._begun = device, clock, clock()
-        self._timed: list[_Timed] = []
-        self._known: dict[str, Speed] = {}
+    def __init__(self, device: torch.device) -> None:
+        self.device, self._known = device, dict[str, Speed]()
 
     def of(self, config: TrainConfig) -> Speed:
-        plan = Plan.of(config)
-        key = _key(plan)
-        if key not in self._known:
-            operations, parameters = count(plan)
-            if operations is None or self._affordable(operations):
-                self._known[key] = self._time(plan, operations)
-            else:
-                self._known[key] = self._scale(plan, operations, parameters)
+        if (key := _key(Plan.of(config))) not in self._known:
+            few = torch.rand(_SHOWN, *config.state_shape, generator=torch.Generator().manual_seed(0))
+            cost = estimate(config, self.device, few)
+            self._known[key] = Speed(parameters=cost.parameters, training=cost.seconds_per_thousand / 1000)
         return self._known[key]
-
-    def _affordable(self, operations: float) -> bool:
-        if not self._timed:
-            return True
-        near = self._nearest(operations, self._timed)
-        return self._clock() - self._begun + near.took * max(1.0, operations / near.operations) < ALLOWED
-
-    def _time(self, plan: Plan, operations: float | None) -> Speed:
-        begin, source, config = self._clock(), torch.Generator().manual_seed(0), plan.config
-        cost = estimate(config, self.device, torch.rand(_SHOWN, *config.state_shape, generator=source))
-        speed = Speed(parameters=cost.parameters, training=cost.seconds_per_thousand / 1000)
-        if operations is not None:
-            took, process = self._clock() - begin, str(plan.process.identity())
-            self._timed.append(_Timed(speed=speed, process=process, operations=operations, took=took))
-        return speed
-
-    def _scale(self, plan: Plan, operations: float, parameters: int) -> Speed:
-        """By the arithmetic of the network, from a run with the same forward process where one was timed."""
-        same = [one for one in self._timed if one.process == str(plan.process.identity())]
-        near = self._nearest(operations, same or self._timed)
-        training = near.speed.training * operations / near.operations
-        return Speed(parameters=parameters, training=training, timed_process=bool(same))
-
-    @staticmethod
-    def _nearest(operations: float, timed: list[_Timed]) -> _Timed:
-        """The run whose network has the most similar arithmetic."""
-        return min(timed, key=lambda one: abs(math.log(one.operations / operations)))
 
 
 def _key(plan: Plan) -> str:
@@ -104,19 +55,6 @@ def _key(plan: Plan) -> str:
     batch = config.batch // config.accumulation
     settings = (config.state_shape, batch, config.precision, config.compile, config.recompute, config.learns)
     return f"{network.name} {dict(network.arguments)} {settings} {plan.process.identity()}"
-
-
-def count(plan: Plan) -> tuple[float | None, int]:
-    """Operations of a forward pass of one image (None where they cannot be counted), and trained parameters."""
-    config = plan.config
-    try:
-        with torch.device("meta"), torch.no_grad(), FlopCounterMode(display=False) as counter:
-            network = plan.network.build()
-            network(torch.empty(1, plan.inputs, *config.state_shape[1:]), torch.empty(1), None, None)
-    except Exception:  # a network of the user's own may read values, which this device does not have
-        return None, 0
-    parameters = sum(p.numel() for p in network.parameters() if p.requires_grad)
-    return counter.get_total_flops() * (4 / 3 if config.recompute else 1), parameters
 
 
 @dataclass(frozen=True, kw_only=True)

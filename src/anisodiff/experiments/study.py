@@ -1,7 +1,7 @@
 """A study: its settings, its runs with their seeds, and the resources they share."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -188,5 +188,3 @@ class Study:
     progress: StageProgress
     pinned: Sequence[str] = ()
     """Fields of the config that the user has set."""
-    compiled: set[str] = field(default_factory=set)
-    """Shapes of compiled networks; the rounds of a sweep, which are copies of a study, share it."""

@@ -2,7 +2,7 @@
 
 import gc
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from anisodiff.data import Dataset
 from anisodiff.experiments.budget import Meter
-from anisodiff.experiments.layout import FRESH, TRAINED, Place, read_json
+from anisodiff.experiments.layout import TRAINED, Place, read_json
 from anisodiff.experiments.study import Study
 from anisodiff.io.checkpoint import find
 from anisodiff.io.records import write_json
@@ -48,16 +48,13 @@ class _Watch:
     enough: bool = False
     meter: Meter | None = None
     _since: int = 0
-    _logged: bool = False
-    _fresh: list[int] = field(default_factory=list)
 
     def stop(self) -> bool:
         deadline = self.study.deadline
         if self.meter is None:
             deadline.start = deadline.now() - self.begun
             # by now the trainer has cut the log back to where it continues
-            self._fresh = list((read_json(self.place.fresh, FRESH) or {}).get("steps", []))
-            self.meter = Meter(read_log(self.place.run), self._fresh)
+            self.meter = Meter(read_log(self.place.run))
         self._since += 1
         images = self.meter.images + self._since * self.config.batch
         seconds, budget = self.meter.seconds(images), self.study.settings.budget
@@ -72,13 +69,9 @@ class _Watch:
         return f"stopped: saving at step {step}; the same command continues it"
 
     def on_log(self, record: dict[str, Any]) -> None:
-        """The first record after a start holds compilation."""
         assert self.meter is not None
-        if not self._logged:
-            self._fresh.append(record["step"])
-            write_json(self.place.fresh, {"steps": self._fresh})
-        self.meter.add(record, fresh=not self._logged)
-        self._logged, self._since = True, 0
+        self.meter.add(record)
+        self._since = 0
 
     def on_interval(self, model: Model, step: int, prior: Mapping[str, Tensor] | None) -> None:
         """Keep the EMA weights whenever another part of the budget is used up."""
@@ -140,7 +133,7 @@ def train_under(config: TrainConfig, place: Place, study: Study, *, start: str |
             keep_start(config, dataset, place, start)
         except (ValueError, OSError) as error:  # the training itself is done
             say(f"{place.training}: no FID before training: {error}")
-    meter = watch.meter or Meter(read_log(place.run), (read_json(place.fresh, FRESH) or {}).get("steps", []))
+    meter = watch.meter or Meter(read_log(place.run))
     seconds = meter.seconds(outcome.images) or None  # a log of one interval has no rate
     if settings.keep_weights and newest(place.weights) is None:
         slim(place.run, place.weights)

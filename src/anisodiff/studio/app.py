@@ -5,6 +5,7 @@ import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,6 @@ from fastapi.responses import JSONResponse, Response, StreamingResponse
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
-from anisodiff.notation import alternatives
 from anisodiff.processes.config import KEYS
 from anisodiff.studio import design, generate, pages, requests, strokes
 from anisodiff.studio.guard import Access, Guard, TooLarge
@@ -94,6 +94,9 @@ class Studio:
                 yield {"kind": "error", "message": " ".join(str(error).split())}
                 return
             await asyncio.sleep(EVERY)
+
+
+Work = Callable[[Studio, Job, Any], None]
 
 
 async def _lines(events: AsyncIterator[Event]) -> AsyncIterator[bytes]:
@@ -201,94 +204,32 @@ def _add_work(app: FastAPI, held: list[Studio]) -> None:
     def picture(name: str) -> Response:
         return Response(held[0].pictures.file(name), media_type="image/png")
 
-    @app.post("/api/design")
-    async def show(asked: requests.Shown, request: Request) -> Response:
+    for name, (lane, body, work) in JOBS.items():
+        _add_job(app, held, f"/api/{name}", lane, body, work)
+
+
+def _add_job(app: FastAPI, held: list[Studio], address: str, lane: str, body: Any, work: Work) -> None:
+    @app.post(address)
+    async def answer(asked: body, request: Request) -> Response:
         studio = held[0]
+        return await studio.stream(request, getattr(studio, lane), lambda job: work(studio, job, asked))
 
-        def work(job: Job) -> None:
-            first, other = _settings(asked)
-            image = studio.pictures.get(asked.picture, (asked.size, asked.size))
-            photo = None if asked.picture == "photograph" else "picture.png"
-            design.show(job, first, other, image, asked.seed, photo)
 
-        return await studio.stream(request, studio.quick, work)
+def _show(studio: Studio, job: Job, asked: requests.Shown) -> None:
+    image = studio.pictures.get(asked.picture, (asked.size, asked.size))
+    photo = None if asked.picture == "photograph" else "picture.png"
+    design.show(job, *_settings(asked), image, asked.seed, photo)
 
-    @app.post("/api/diagnose")
-    async def diagnose(asked: requests.Shown, request: Request) -> Response:
-        studio = held[0]
 
-        def work(job: Job) -> None:
-            image = studio.pictures.get(asked.picture, (2 * asked.size, 2 * asked.size))
-            design.verdict(job, _settings(asked)[0], image, asked.seed)
+def _diagnose(studio: Studio, job: Job, asked: requests.Shown) -> None:
+    image = studio.pictures.get(asked.picture, (2 * asked.size, 2 * asked.size))
+    design.verdict(job, _settings(asked)[0], image, asked.seed)
 
-        return await studio.stream(request, studio.long, work)
 
-    @app.post("/api/export/{kind}")
-    async def export(kind: str, asked: requests.Shown, request: Request) -> Response:
-        studio = held[0]
-        if kind not in EXPORTS:
-            return _refused(f"unknown kind {kind!r}; expected {alternatives(EXPORTS)}", 404)
-
-        def work(job: Job) -> None:
-            image = studio.pictures.get(asked.picture, (asked.size, asked.size))
-            made = design.export(_settings(asked)[0], image, asked.seed, kind, job.check)
-            job.emit({"kind": "file", "type": EXPORTS[kind], "name": f"process.{kind}", "data": design.encoded(made)})
-
-        return await studio.stream(request, studio.long, work)
-
-    @app.post("/api/generate")
-    async def generated(asked: requests.Generated, request: Request) -> Response:
-        studio = held[0]
-
-        def work(job: Job) -> None:
-            generate.generate(
-                job, studio.models.get(asked.model), range(asked.seed, asked.seed + asked.n), asked.sampling(),
-                path=studio.models.path(asked.model), images=studio.models.images(asked.model, asked.prior),
-            )  # fmt: skip
-
-        return await studio.stream(request, studio.long, work)
-
-    @app.post("/api/strokes")
-    async def painted(asked: requests.Strokes, request: Request) -> Response:
-        studio = held[0]
-
-        def work(job: Job) -> None:
-            generator = studio.models.get(asked.model)
-            photo = studio.pictures.get(asked.picture, generator.size, generator.channels)
-            if asked.way == "kmeans":
-                strokes.kmeans(job, photo, colors=asked.colors, smooth=asked.smooth, position=asked.position)
-            elif asked.way == "photo":
-                generate.tell_state(job, "painting", photo)
-            else:
-                strokes.cartoon(job, photo, edge=asked.edge, amount=asked.amount)
-
-        return await studio.stream(request, studio.quick, work)
-
-    @app.post("/api/noised")
-    async def noised(asked: requests.Painted, request: Request) -> Response:
-        studio = held[0]
-
-        def work(job: Job) -> None:
-            generator = studio.models.get(asked.model)
-            painting = strokes.read_painting(asked.painting, generator)
-            strokes.show_noised(job, generator, painting, strength=asked.strength, seed=asked.seed)
-
-        return await studio.stream(request, studio.quick, work)
-
-    @app.post("/api/edit")
-    async def edited(asked: requests.Painted, request: Request) -> Response:
-        studio = held[0]
-
-        def work(job: Job) -> None:
-            generator = studio.models.get(asked.model)
-            painting = strokes.read_painting(asked.painting, generator)
-            strokes.paint(
-                job, generator, painting, strokes.read_mask(asked.mask, generator), asked.sampling(),
-                strength=asked.strength, seeds=list(range(asked.seed, asked.seed + asked.n)),
-                path=studio.models.path(asked.model),
-            )  # fmt: skip
-
-        return await studio.stream(request, studio.long, work)
+def _export(kind: str, studio: Studio, job: Job, asked: requests.Shown) -> None:
+    image = studio.pictures.get(asked.picture, (asked.size, asked.size))
+    made = design.export(_settings(asked)[0], image, asked.seed, kind, job.check)
+    job.emit({"kind": "file", "type": EXPORTS[kind], "name": f"process.{kind}", "data": design.encoded(made)})
 
 
 def _settings(asked: requests.Shown) -> tuple[design.Setting, design.Setting | None]:
@@ -296,6 +237,52 @@ def _settings(asked: requests.Shown) -> tuple[design.Setting, design.Setting | N
         design.Setting.of(one.preset, asked.size, dict(one.keys)) for one in (asked.a, asked.b) if one is not None
     )
     return first, other[0] if other else None
+
+
+def _generate(studio: Studio, job: Job, asked: requests.Generated) -> None:
+    generate.generate(
+        job, studio.models.get(asked.model), range(asked.seed, asked.seed + asked.n), asked.sampling(),
+        path=studio.models.path(asked.model), images=studio.models.images(asked.model, asked.prior),
+    )  # fmt: skip
+
+
+def _strokes(studio: Studio, job: Job, asked: requests.Strokes) -> None:
+    generator = studio.models.get(asked.model)
+    photo = studio.pictures.get(asked.picture, generator.size, generator.channels)
+    if asked.way == "kmeans":
+        strokes.kmeans(job, photo, colors=asked.colors, smooth=asked.smooth, position=asked.position)
+    elif asked.way == "photo":
+        generate.tell_state(job, "painting", photo)
+    else:
+        strokes.cartoon(job, photo, edge=asked.edge, amount=asked.amount)
+
+
+def _noised(studio: Studio, job: Job, asked: requests.Painted) -> None:
+    generator = studio.models.get(asked.model)
+    painting = strokes.read_painting(asked.painting, generator)
+    strokes.show_noised(job, generator, painting, strength=asked.strength, seed=asked.seed)
+
+
+def _edit(studio: Studio, job: Job, asked: requests.Painted) -> None:
+    generator = studio.models.get(asked.model)
+    painting = strokes.read_painting(asked.painting, generator)
+    strokes.paint(
+        job, generator, painting, strokes.read_mask(asked.mask, generator), asked.sampling(),
+        strength=asked.strength, seeds=list(range(asked.seed, asked.seed + asked.n)),
+        path=studio.models.path(asked.model),
+    )  # fmt: skip
+
+
+JOBS: dict[str, tuple[str, type[requests.Request], Work]] = {
+    "design": ("quick", requests.Shown, _show),
+    "diagnose": ("long", requests.Shown, _diagnose),
+    **{f"export/{kind}": ("long", requests.Shown, partial(_export, kind)) for kind in EXPORTS},
+    "generate": ("long", requests.Generated, _generate),
+    "strokes": ("quick", requests.Strokes, _strokes),
+    "noised": ("quick", requests.Painted, _noised),
+    "edit": ("long", requests.Painted, _edit),
+}
+"""Name → queue, what the page asks, and the work."""
 
 
 def _add_runs(app: FastAPI, held: list[Studio]) -> None:

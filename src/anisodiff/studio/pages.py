@@ -1,30 +1,26 @@
-"""Pages of results as data: the blocks of a Markdown file, its figures, and curves from the numbers beside it.
+"""Pages of results as data: the blocks of a Markdown file, its figures, and the curves beside it.
 
 A page is known by its place below a folder that the server was started with. Its figures are those that it names
 itself: a request can name nothing else.
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from anisodiff.experiments.results import Row, over_images
 from anisodiff.io import schema
 from anisodiff.io.archives import read_regular
 from anisodiff.io.records import read_json
 
 LARGEST_PAGE, LARGEST_FIGURE = 4 << 20, 16 << 20
 FIGURE_TYPES = {".png": "image/png", ".jpg": "image/jpeg", ".jpeg": "image/jpeg"}
-_ROWS = schema.fields(
-    rows=schema.rows(
-        schema.fields(
-            name=schema.text, label=schema.text, seeds=schema.rows(schema.whole(0)),
-            results=schema.rows(schema.table(schema.anything)),
-        )
+_LINE = schema.fields(name=schema.text, points=schema.rows(schema.rows(schema.number, 2)))
+_CURVES = schema.fields(
+    curves=schema.optional(
+        schema.rows(schema.fields(title=schema.text, x=schema.text, y=schema.text, lines=schema.rows(_LINE)))
     )
-)  # fmt: skip
-"""page.json, as far as curves need it; columns of other versions are left out one by one."""
+)
 _IMAGE = re.compile(r"^!\[([^\]]*)\]\(([^)\s]+)\)\s*$")
 _ITEM = re.compile(r"^(\s*)(?:[-*]|\d+\.)\s+(.*)$")
 Block = dict[str, Any]
@@ -116,65 +112,12 @@ def figure_of(root: Path, page: Path, source: str) -> tuple[bytes, str]:
 
 
 def curves_of(path: Path) -> list[dict[str, Any]]:
-    """Curves from the numbers beside a page: FID over NFE, over training, and of edits; none where there are none."""
+    """The curves of the JSON beside a page; none where there are none."""
     numbers = path.with_suffix(".json")
     if not numbers.is_file():
         return []
     held = read_json(numbers)
     try:
-        schema.require(_ROWS, held, numbers)
+        return schema.require(_CURVES, held, numbers).get("curves") or []
     except ValueError:
         return []
-    rows = [
-        Row(name=r["name"], label=r["label"], seeds=tuple(r["seeds"]), results=tuple(r["results"]), places=())
-        for r in held["rows"]
-    ]
-    found = [*_over_nfe(rows), *_over_training(rows, held.get("study")), *_of_edits(rows)]
-    drawn = [{**curve, "lines": [line for line in curve["lines"] if len(line["points"]) > 1]} for curve in found]
-    return [curve for curve in drawn if curve["lines"]]
-
-
-def _over_nfe(rows: Sequence[Row]) -> Iterator[dict[str, Any]]:
-    for prior in dict.fromkeys(prior for row in rows for prior, _ in row.columns):
-        lines = [
-            _line(row.label, [(n, row.metric(f"{prior}-{n}", "fid")) for p, n in row.columns if p == prior])
-            for row in rows
-        ]
-        yield {"title": f"FID over NFE, prior {prior}", "x": "NFE", "y": "FID", "lines": lines}
-
-
-def _over_training(rows: Sequence[Row], study: Any) -> Iterator[dict[str, Any]]:
-    lines = []
-    for row in rows:
-        points = [(row.fact(name, "images"), row.fact(name, "fid")) for name in row.files("track-")]
-        lines.append(_line(row.label, [(images.mean, fid) for images, fid in points if images is not None]))
-    yield {"title": "FID over training", "x": "images seen", "y": "FID", "lines": lines}
-    described = study.get("runs", {}) if isinstance(study, Mapping) else {}
-    named = [
-        Row(name=row.name, label=row.label, seeds=row.seeds, results=row.results, places=(),
-            of=str((described.get(row.name) or {}).get("of") or "") or _trained_as(row))
-        for row in rows
-    ]  # fmt: skip
-    for prior in dict.fromkeys(prior for row in rows for prior, _ in row.columns):
-        found = over_images(named, prior)
-        lines = [_line(name, list(points.items())) for name, points in found.items()]
-        yield {"title": f"FID over images seen, prior {prior}", "x": "images seen", "y": "FID", "lines": lines}
-
-
-def _trained_as(row: Row) -> str:
-    """NAME of a checkpoint that is called NAME-IMAGES after the images it has seen; empty for others."""
-    name, dash, images = row.name.rpartition("-")
-    seen = row.fact("train", "images")
-    return name if dash and images.isdecimal() and seen is not None and int(images) == round(seen.mean) else ""
-
-
-def _of_edits(rows: Sequence[Row]) -> Iterator[dict[str, Any]]:
-    lines = []
-    for row in rows:
-        names = row.files("edit-")
-        lines.append(_line(row.label, [(float(name.removeprefix("edit-")), row.fact(name, "fid")) for name in names]))
-    yield {"title": "Edits: FID to photographs over strength", "x": "strength", "y": "FID", "lines": lines}
-
-
-def _line(name: str, points: Sequence[tuple[float, Any]]) -> dict[str, Any]:
-    return {"name": name, "points": [[x, number.mean] for x, number in points if number is not None]}
