@@ -17,7 +17,7 @@ from PIL import Image
 
 from anisodiff.data import FashionMnist, idx, open_dataset
 from anisodiff.data.cifar10 import read_batch
-from anisodiff.experiments import plots
+from anisodiff.experiments import layout, plots
 from anisodiff.io import arrays, images, pickles, torchscript
 from anisodiff.io.archives import blobs
 from anisodiff.io.arrays import read_npz, read_pixels
@@ -127,6 +127,10 @@ def test_a_result_as_wide_as_a_street(tmp_path, monkeypatch):
     np.savez(tmp_path / "a.npz", images=np.zeros((200, 3, 4, 5), np.uint8))
     assert len(plots._read(tmp_path / "a.npz")) == plots.ACROSS
     monkeypatch.setattr(plots, "LARGEST_SHOWN", 1000)
+    monkeypatch.setattr(layout, "LARGEST_SHOWN", 1000)
+    images = np.zeros((200, 3, 4, 5), np.uint8)
+    assert len(layout.shown(images, 32)) == 16  # what is written can be read
+    assert len(layout.shown(np.zeros((2, 3, 40, 50), np.uint8), 32)) == 1
     with pytest.raises(ValueError, match="more than 1,000 bytes"):
         plots._read(tmp_path / "a.npz")
 

@@ -22,7 +22,7 @@ from anisodiff.editing import edit, strokes, t_of_strength
 from anisodiff.editing.inputs import read_pictures
 from anisodiff.experiments.budget import Deadline
 from anisodiff.experiments.evaluator import Evaluator
-from anisodiff.experiments.layout import Place, read_json, save_arrays
+from anisodiff.experiments.layout import Place, read_json, save_arrays, shown
 from anisodiff.experiments.sampling import Chunks, Failed, SampleWriter
 from anisodiff.generation.priors import open_pool
 from anisodiff.io.arrays import read_pixels
@@ -144,7 +144,11 @@ class Paintings:
         """The first photographs and paintings, for the page."""
         path = self.out / "results" / "edit.npz"
         if not path.is_file():
-            save_arrays(path, photos=_bytes(self.photos[:SHOWN]), paintings=_bytes(self.images[:SHOWN]))
+            save_arrays(
+                path,
+                photos=shown(_bytes(self.photos[:SHOWN]), SHOWN),
+                paintings=shown(_bytes(self.images[:SHOWN]), SHOWN),
+            )
 
 
 def _bytes(images: Tensor) -> NDArray[np.uint8]:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from anisodiff.generation.protocol import seeds_shape
 from anisodiff.io import records, schema
@@ -62,6 +63,15 @@ MADE = fields(
 def read_json(path: Path, shape: Shape) -> dict[str, Any] | None:
     """The saved values; None where there is no file."""
     return schema.require(shape, records.read_json(path), path) if path.is_file() else None
+
+
+LARGEST_SHOWN = 1 << 27
+"""Bytes of a file of images for the page: 32 images of 1024×1024 have 100 million."""
+
+
+def shown(images: NDArray[np.uint8], most: int) -> NDArray[np.uint8]:
+    """The first images that the page shows: at most ``most``, and as many as a file may hold."""
+    return images[: max(1, min(most, LARGEST_SHOWN // images[0].nbytes))]
 
 
 def save_arrays(path: Path, *, compress: bool = False, **arrays: Any) -> None:

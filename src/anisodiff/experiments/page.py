@@ -114,6 +114,7 @@ def _main_table(rows: Sequence[Row], priors: Sequence[str], leading: Mapping[str
     for prior in priors:
         head += [*(f"{title}, {prior}" for title in leading.values()), "nfe", "sampling, ms/image"]
     table = [head]
+    lowest = {(p, m): best([row.metric(row.main(p) or "", m) for row in rows]) for p in priors for m in leading}
     for row in rows:
         images, steps, seconds = (row.fact("train", key) for key in ("images", "steps", "seconds"))
         given = " (given)" if _given(row) else ""
@@ -123,8 +124,7 @@ def _main_table(rows: Sequence[Row], priors: Sequence[str], leading: Mapping[str
         for prior in priors:
             column = row.main(prior) or ""
             for name in leading:
-                lowest = best([other.metric(other.main(prior) or "", name) for other in rows])
-                line.append(cell(row.metric(column, name), lowest))
+                line.append(cell(row.metric(column, name), lowest[prior, name]))
             line += [text(row.nfe(column), ".0f")]
             line += [text(row.fact(column, "sampling", "seconds_per_image"), factor=1e3)]
         table.append(line)

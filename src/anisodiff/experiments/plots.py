@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 
 from anisodiff.experiments.edits import SHOWN as EDITED
+from anisodiff.experiments.layout import LARGEST_SHOWN
 from anisodiff.experiments.results import Number, Row, over_images
 from anisodiff.io.arrays import read_pixels
 from anisodiff.io.atomic import replacing
@@ -18,8 +19,6 @@ from anisodiff.io.grids import enlarged, tiled
 
 ACROSS, SIDE, CAPTION = 16, 64, 14
 BESIDE, GAP = 4, 10
-LARGEST_SHOWN = 1 << 27
-"""Bytes of a file of results: 32 images of 1024×1024 have 100 million."""
 Pixels = NDArray[np.uint8]
 
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from anisodiff.experiments.budget import Deadline
-from anisodiff.experiments.layout import MADE, read_json, save_arrays
+from anisodiff.experiments.layout import MADE, read_json, save_arrays, shown
 from anisodiff.generation import Generator
 from anisodiff.generation.protocol import describe, differences
 from anisodiff.io.arrays import read_npz, read_pixels
@@ -85,12 +85,13 @@ class Chunks:
             yield tuple(stored[key] for key in keys)
 
     def first(self, n: int) -> NDArray[np.uint8]:
+        """The images that the page shows."""
         held: list[NDArray[np.uint8]] = []
         for (images,) in self.read("images"):
             held.append(images)
             if sum(map(len, held)) >= n:
                 break
-        return np.concatenate(held)[:n]
+        return shown(np.concatenate(held), n)
 
     def seconds_per_image(self) -> float:
         """Without first batches, unless there are no others."""
