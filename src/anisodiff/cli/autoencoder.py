@@ -68,9 +68,8 @@ def train(
         outcome = train_autoencoder(
             dataset, output, config, device=pick_device(device), say=common.say, progress=partial(tell, "training")
         )
-    done = outcome.step * config.batch
     loss = "" if outcome.loss is None else f", loss {outcome.loss:.4f}"
-    typer.echo(f"{'finished' if outcome.finished else 'stopped'} after {done:,} images{loss}")
+    typer.echo(f"{'finished' if outcome.finished else 'stopped'} after {outcome.images:,} images{loss}")
     common.wrote(output)
     if not outcome.finished:
         raise typer.Exit(130)

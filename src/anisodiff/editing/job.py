@@ -19,10 +19,10 @@ import torch
 from torch import Tensor
 
 from anisodiff.editing.inputs import Picture
-from anisodiff.editing.results import Job, Outcome, Task, batch_size, save_image, save_means
+from anisodiff.editing.results import Job, Task, batch_size, save_image, save_means
 from anisodiff.editing.sdedit import edit, from_cartoon, restore
 from anisodiff.editing.strength import noise_level, strength_of_t
-from anisodiff.generation import Generator, SamplingConfig
+from anisodiff.generation import Generator, SamplingConfig, SamplingOutcome
 from anisodiff.generation.protocol import conditions_of
 from anisodiff.generation.reverse import Callback, check_seeds
 from anisodiff.io import records
@@ -86,7 +86,7 @@ def write_edits(
     mask: Tensor | None = None,
     say: Callable[[str], None] = lambda _: None,
     progress: Progress = no_progress,
-) -> Outcome:
+) -> SamplingOutcome:
     """Every picture at every time with every seed, into a folder; ``progress`` counts NFE."""
     out = Path(out)
     if not config.cartoon:

@@ -30,6 +30,7 @@ from anisodiff.generation.reverse import (
     Seeds,
     batches,
     check_seeds,
+    counting,
     keys_of,
     seeds_of,
 )  # fmt: skip
@@ -119,17 +120,16 @@ class Generator(LoadedModel, Shareable):
         ``condition``: for a model trained with one, an image [C, H, W] for every seed. ``keys``: of the config. On
         CUDA the last batch is padded, so that all run through the same kernels.
         """
-        config, checked, done = replace(config, **keys), check_seeds(seeds), 0
+        config, checked = replace(config, **keys), check_seeds(seeds)
         with bar(f"{counted(len(checked), 'image')}, network evaluations", progress) as tick:
             prior = self.prior(config.prior) if isinstance(config.prior, str) else config.prior
             reverse = self.reverse_process(config)
             total = len(checked) * reverse.nfe
             tick(0, total)
+            count = counting(tick, reverse.nfe, total)
 
             def watch(step: SamplingStep) -> None:
-                nonlocal done
-                tick(done * reverse.nfe + len(step.seeds) * reverse.nfe * step.number // step.of, total)
-                done += len(step.seeds) if step.number == step.of else 0
+                count(step)
                 if callback is not None:
                     callback(step)
 

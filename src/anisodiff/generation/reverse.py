@@ -19,6 +19,7 @@ from anisodiff.latent.codec import Codec
 from anisodiff.models.base import Model
 from anisodiff.models.guidance import Guidance
 from anisodiff.noise import KeyedNoise, combine
+from anisodiff.runtime.progress import Progress
 from anisodiff.samplers import Sampler, SampleResult
 
 MOST_SEEDS, LIMIT = 10_000_000, 2**62
@@ -97,6 +98,19 @@ class SamplingStep(NamedTuple):
 
 
 Callback = Callable[[SamplingStep], None]
+
+
+def counting(progress: Progress, nfe: int, total: int, start: int = 0) -> Callback:
+    """Reports ``start`` and the NFE of all batches since, ``nfe`` for each sample of a batch, of ``total``."""
+    done = start
+
+    def count(step: SamplingStep) -> None:
+        nonlocal done
+        now = done + len(step.seeds) * nfe * step.number // step.of
+        progress(now, total)
+        done = now if step.number == step.of else done
+
+    return count
 
 
 @dataclass(frozen=True, kw_only=True)

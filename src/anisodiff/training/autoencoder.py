@@ -25,7 +25,7 @@ from anisodiff.latent.autoencoder import CONFIG, WEIGHTS
 from anisodiff.noise import KeyedNoise, combine
 from anisodiff.training.adam import load_moments, moments
 from anisodiff.training.ema import Constant
-from anisodiff.training.hooks import on_signals
+from anisodiff.training.hooks import TrainingOutcome, on_signals
 from anisodiff.version import __version__
 
 _NOISE = 5  # a stream of the run's keys
@@ -88,16 +88,6 @@ class AutoencoderConfig:
         }  # fmt: skip
 
 
-@dataclass(frozen=True, kw_only=True)
-class AutoencoderOutcome:
-    """How a training ended; one that is not ``finished`` was asked to stop and can be continued."""
-
-    step: int
-    finished: bool
-    loss: float | None
-    """Of the last step; None where there was nothing left to do."""
-
-
 def train_autoencoder(
     dataset: Dataset,
     output: Path,
@@ -107,7 +97,7 @@ def train_autoencoder(
     say: Callable[[str], None] = lambda _: None,
     progress: Callable[[int, int | None, str], None] = lambda done, total, note: None,
     stop: Callable[[], bool] = lambda: False,
-) -> AutoencoderOutcome:
+) -> TrainingOutcome:
     """Train on ``dataset``, or continue; ``output`` is then a folder that --latent takes."""
     kind = need("diffusers", "an autoencoder", "diffusers").AutoencoderKL
     arguments = config.network(dataset.channels, dataset.size)
@@ -132,8 +122,11 @@ def train_autoencoder(
                         run.save()
             finally:
                 getattr(batches, "close", lambda: None)()
-        run.save()
-    return AutoencoderOutcome(step=run.step, finished=run.step >= config.steps, loss=loss)
+        checkpoint = run.save()
+    return TrainingOutcome(
+        step=run.step, images=run.step * config.batch, finished=run.step >= config.steps, skipped=0, loss=loss,
+        checkpoint=checkpoint,
+    )  # fmt: skip
 
 
 class _Run:
@@ -202,15 +195,16 @@ class _Run:
                 self.average[name].lerp_(p, keep)
         return found
 
-    def save(self) -> None:
+    def save(self) -> Path:
         """A checkpoint, and the averaged weights as diffusers reads them."""
         weights = {name: p.detach() for name, p in self.weights.items()}
         state = {"weights": weights, "optimizer": moments(self.adam, self.weights)}
         meta = {**self.about, "step": self.step, "images": self.step * self.config.batch}
-        self.store.save(Snapshot(step=self.step, meta=meta, model=self.average, state=state))
+        saved = self.store.save(Snapshot(step=self.step, meta=meta, model=self.average, state=state))
         config = {"_class_name": "AutoencoderKL", **{k: v for k, v in self.network.config.items() if k[0] != "_"}}
         for name, write in ((WEIGHTS, put_tensors), (CONFIG, put_json)):
             hidden = self.output / f".{name}"
             hidden.unlink(missing_ok=True)  # of a run that was killed here
             write(hidden, self.average if name == WEIGHTS else config)
             hidden.replace(self.output / name)
+        return saved
