@@ -35,17 +35,13 @@ def train(
     from functools import partial
 
     from anisodiff.data import guess, is_dataset, open_dataset, open_source, prepare
-    from anisodiff.notation import nearest
+    from anisodiff.processes.config import check_keys
     from anisodiff.runtime.devices import pick_device
     from anisodiff.runtime.progress import stages
     from anisodiff.training.autoencoder import AutoencoderConfig, train_autoencoder
 
     keys = common.settings(overrides) | ({} if images is None else {"images": images})
-    known = tuple(AutoencoderConfig.__dataclass_fields__)
-    for key in keys:
-        if key not in known:
-            raise ValueError(f"autoencoder: unknown key {key!r}; {nearest(key, known)}")
-    config = AutoencoderConfig(**keys)
+    config = AutoencoderConfig(**check_keys(keys, tuple(AutoencoderConfig.__dataclass_fields__), "autoencoder"))
     if size is not None and is_dataset(data):
         raise ValueError(f"--size: {data} is prepared already; leave it out, or give the images themselves")
 
