@@ -52,17 +52,7 @@ class EditConfig:
     """A description of how the paintings were made; None: the pictures as they are."""
 
     def __post_init__(self) -> None:
-        if not self.seeds:
-            raise ValueError("candidates: got 0, expected 1 or more for every picture")
         check_seeds(self.seeds)
-        if not self.times:
-            raise ValueError("times: got none, expected one at least")
-        if self.repeats < 1:
-            raise ValueError(f"repeats: got {self.repeats}, expected 1 or more")
-        if self.restore and (self.repeats > 1 or self.strokes is not None):
-            raise ValueError("restoring starts from the picture itself: omit --repeats and --strokes")
-        if self.cartoon and (self.repeats > 1 or self.restore):
-            raise ValueError("a cartoon is where an edit starts: omit --repeats and --restore")
 
     def apply(
         self, generator: Generator, images: Tensor, t: float, seeds: Sequence[int], mask: Tensor | None = None,
@@ -70,8 +60,6 @@ class EditConfig:
     ) -> Tensor:  # fmt: skip
         """Results [B, C, H, W] of ``images`` [B, C, H, W], one for every seed."""
         if self.cartoon:
-            if mask is not None:
-                raise ValueError("a cartoon is edited as a whole: omit --mask")
             return from_cartoon(generator, images, self.sampling, seeds=seeds, t=t, callback=callback)
         how: Callable[..., Tensor] = restore if self.restore else partial(edit, repeats=self.repeats)
         return how(generator, images, self.sampling, seeds=seeds, t=t, mask=mask, callback=callback)

@@ -49,8 +49,6 @@ class SolveConfig:
     def __post_init__(self) -> None:
         if not 0 <= self.noise < 10:
             raise ValueError(f"noise: got {self.noise:g}, expected a standard deviation from 0 to 10, such as 0.02")
-        if not self.seeds:
-            raise ValueError("candidates: got 0, expected 1 or more for every picture")
         check_seeds(self.seeds)
         read_method(self.method)
 
