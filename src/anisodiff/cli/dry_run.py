@@ -16,13 +16,11 @@ from anisodiff.io.checkpoint import find
 from anisodiff.io.tensor_files import sha256
 from anisodiff.latent.autoencoder import WEIGHTS
 from anisodiff.notation import counted
-from anisodiff.registry import is_ncsnpp
 from anisodiff.runtime.durations import about
 from anisodiff.training.config import TrainConfig
 from anisodiff.training.estimate import Estimate, encoding_seconds, estimate
 from anisodiff.training.job import Job, Request, has_checkpoints, job_of
 from anisodiff.training.model import Plan, process_of
-from anisodiff.training.recipes import RECIPES, SIZES
 from anisodiff.training.run_folder import RunDescription
 from anisodiff.training.setup import (
     check_data,
@@ -33,9 +31,6 @@ from anisodiff.training.setup import (
     other_size,
     with_images_of,
 )  # fmt: skip
-
-_LONG = 14 * 86400.0
-"""Seconds: a run that takes longer gets advice."""
 
 
 def measured(job: Job, request: Request) -> tuple[Estimate, list[str]]:
@@ -125,7 +120,7 @@ def show(run: RunDescription, request: Request, cost: Estimate, said: list[str],
 def _lines(config: TrainConfig, request: Request, cost: Estimate) -> list[str]:
     measured = "measured" if cost.measured_bytes else "estimated"
     before = "not timed here, and not in the whole run" if cost.seconds_before is None else about(cost.seconds_before)
-    lines = [
+    return [
         f"parameters: {cost.parameters:,}",
         f"memory: {cost.bytes / 2**30:.2f} GiB {measured}, of which {cost.state_bytes / 2**30:.2f} GiB state",
         f"time per thousand images on {request.device.type}: {about(cost.seconds_per_thousand)}, {cost.how}",
@@ -134,16 +129,3 @@ def _lines(config: TrainConfig, request: Request, cost: Estimate) -> list[str]:
         f"the whole run: {counted(config.steps, 'step', ',')}, {counted(config.images_seen, 'image', ',')}, "
         f"{about(cost.seconds_in_all)}",
     ]
-    if cost.seconds_in_all > _LONG:
-        lines.append(f"shorter: {', or '.join(_shorter(config, request))}")
-    return lines
-
-
-def _shorter(config: TrainConfig, request: Request) -> list[str]:
-    """What would make the run shorter."""
-    name = str(config.network["name"])
-    recipe = request.recipe.removesuffix(f"-{name}")
-    smaller = SIZES[SIZES.index(name) + 1 if name in SIZES else 1 :]
-    ways = ["--images N", *[f"the recipe {recipe}-{size}" for size in smaller if f"{recipe}-{size}" in RECIPES][:1]]
-    ways += ["a smaller --set network.name"] * (is_ncsnpp(name) and name != SIZES[-1])
-    return ways + ["a GPU"] * (request.device.type != "cuda")
