@@ -29,6 +29,7 @@ from anisodiff.generation.reverse import (
     SamplingStep,
     Seeds,
     batches,
+    check_batch,
     check_seeds,
     counting,
     keys_of,
@@ -169,11 +170,7 @@ class Generator(LoadedModel, Shareable):
         """
         config, checked = replace(config, **keys), seeds_of(seeds, len(states))
         reverse = self.reverse_process(config, t)
-        expected = (len(checked), *self.state_shape)
-        if tuple(states.shape) != expected:
-            raise ValueError(f"states: got {list(states.shape)}, expected {list(expected)}, one for every seed")
-        if not bool(states.isfinite().all()):
-            raise ValueError("states: they hold NaN or infinite values; expected numbers")
+        check_batch("states", states, (len(checked), *self.state_shape))
         plain = states.as_subclass(Tensor)
 
         def start(rows: Tensor) -> Tensor:

@@ -21,7 +21,7 @@ from anisodiff.generation.priors import (
     conditional_prior,
     open_pool,
 )  # fmt: skip
-from anisodiff.generation.reverse import ReverseProcess, SamplingStep
+from anisodiff.generation.reverse import ReverseProcess, SamplingStep, check_batch
 from anisodiff.latent.codec import Codec, codec_of
 from anisodiff.models.base import Model
 from anisodiff.models.guidance import Guidance
@@ -258,9 +258,8 @@ class LoadedModel:
             raise ValueError(
                 "this model makes images from cartoons: anisodiff edit MODEL CARTOON.png --cartoon, or condition=…"
             )
-        expected = (count, self.channels, *self.size)
-        if condition is not None and tuple(condition.shape) != expected:
-            raise ValueError(f"condition: got {list(condition.shape)}, expected {list(expected)}, one for every seed")
+        if condition is not None:
+            check_batch("condition", condition, (count, self.channels, *self.size))
 
 
 def _precision(name: str) -> str:

@@ -86,6 +86,20 @@ def seeds_of(seeds: Seeds, count: int) -> tuple[int, ...]:
     return check_seeds(range(int(first), int(first) + count) if one else first)
 
 
+def check_batch(what: str, x: Tensor, expected: tuple[int, ...], *, unit: bool = False) -> None:
+    """Refuse a batch of another shape, or with values that are no numbers or, for ``unit``, not in [0, 1]."""
+    if x.dim() != len(expected):
+        shape = ", ".join(map(str, ("B", *expected[1:])))
+        raise ValueError(f"{what}: got {list(x.shape)}, expected a batch [{shape}]")
+    if tuple(x.shape) != expected:
+        raise ValueError(f"{what}: got {list(x.shape)}, expected {list(expected)}, one for every seed")
+    if not bool(x.isfinite().all()):
+        raise ValueError(f"{what}: they hold NaN or infinite values; expected numbers{' in [0, 1]' * unit}")
+    if unit and not bool(((x >= 0) & (x <= 1)).all()):
+        low, high = float(x.min()), float(x.max())
+        raise ValueError(f"{what}: got values from {low:.3g} to {high:.3g}, expected [0, 1]; divide bytes by 255")
+
+
 class SamplingStep(NamedTuple):
     """The argument of a callback: the start (number 0), every step, and the images (number = of, t = 0)."""
 
