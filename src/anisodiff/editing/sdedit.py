@@ -133,15 +133,13 @@ def edit(
 
 
 @torch.no_grad()
-def noised(
-    generator: Generator, images: Tensor, *, seeds: Seeds, t: float | None = None, strength: float | None = None
-) -> Tensor:
-    """States from which `edit` starts without a mask, of the same images, seeds and time."""
+def noised(generator: Generator, images: Tensor, *, seeds: Seeds, strength: float) -> Tensor:
+    """States from which `edit` starts without a mask, of the same images, seeds and strength."""
     seed_list = seeds_of(seeds, len(images))
     check_batch("images", images, (len(seed_list), generator.channels, *generator.size), unit=True)
     keys = torch.tensor(seed_list, dtype=torch.int64, device=generator.device)
     x, noise = images.to(generator.device, generator.plan.dtype), KeyedNoise(combine(FORWARD, keys, 0))
-    return generator.process.draw(generator.encode(x), time_of(generator, t, strength), noise)
+    return generator.process.draw(generator.encode(x), time_of(generator, None, strength), noise)
 
 
 def _forward(

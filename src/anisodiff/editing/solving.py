@@ -74,11 +74,11 @@ def read_method(text: str) -> Method:
     return method
 
 
-def degrade(operator: LinearOperator, images: Tensor, noise: float, seed: int = 0) -> Tensor:
-    """y = A x + σ n of images [B, C, H, W]; n depends on the picture and the ``seed``, not on its place."""
+def degrade(operator: LinearOperator, images: Tensor, noise: float) -> Tensor:
+    """y = A x + σ n of images [B, C, H, W]; n depends on the picture, not on its place."""
     keys = [int.from_bytes(hashlib.sha256(x.numpy().tobytes()).digest()[:7]) for x in images.float().cpu()]
     y = operator.apply(images)
-    source = KeyedNoise(combine(MEASURE, torch.tensor(keys, dtype=torch.int64), seed).to(y.device))
+    source = KeyedNoise(combine(MEASURE, torch.tensor(keys, dtype=torch.int64), 0).to(y.device))
     return y if noise == 0 else operator.restrict(y + noise * white(y, source))
 
 
