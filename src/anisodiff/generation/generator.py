@@ -19,7 +19,7 @@ from anisodiff.generation.classes import Classes
 from anisodiff.generation.config import SamplingConfig, SamplingKeys
 from anisodiff.generation.images import Images
 from anisodiff.generation.inversion import flow_sampler, invert_flow, slerp
-from anisodiff.generation.loaded_model import CheckpointOrigin, LoadedModel
+from anisodiff.generation.loaded_model import CheckpointOrigin
 from anisodiff.generation.priors import PriorImages
 from anisodiff.generation.reverse import (
     PATH,
@@ -53,7 +53,7 @@ from anisodiff.training.model import Trained, load_model
 from anisodiff.training.run_folder import images_of
 
 
-class Generator(LoadedModel, Shareable):
+class Generator(Shareable):
     """Samples from a checkpoint; returned by `anisodiff.load` and `anisodiff.train`."""
 
     outcome: TrainingOutcome | None = None
