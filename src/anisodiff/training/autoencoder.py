@@ -24,7 +24,7 @@ from anisodiff.io.tensor_files import put_json, put_tensors
 from anisodiff.latent.autoencoder import CONFIG, WEIGHTS
 from anisodiff.noise import KeyedNoise, combine
 from anisodiff.training.adam import load_moments, moments
-from anisodiff.training.ema import Constant
+from anisodiff.training.ema import EMA, Constant
 from anisodiff.training.hooks import TrainingOutcome, on_signals
 from anisodiff.version import __version__
 
@@ -138,9 +138,9 @@ class _Run:
     ) -> None:  # fmt: skip
         self.network, self.config, self.output, self.device, self.say = network, config, output, device, say
         self.weights: dict[str, Tensor] = dict(network.named_parameters())
-        self.average = {name: value.detach().clone() for name, value in self.weights.items()}
+        self.ema = EMA(self.weights, (Constant(config.ema),))
         self.adam = torch.optim.Adam(self.weights.values(), lr=config.lr, betas=(0.9, 0.99))
-        self.profile, self.store, self.step = Constant(config.ema), Store(output), 0
+        self.store, self.step = Store(output), 0
         about = {
             "version": __version__, "config": {"autoencoder": dataclasses.asdict(config)}, "process": {},
             "network": {"name": "AutoencoderKL", **dict(network.config)},
@@ -159,11 +159,11 @@ class _Run:
         if changed or saved.meta["data"]["fingerprint"] != self.about["data"]["fingerprint"]:
             what = f"another {', '.join(changed)}" if changed else "other images"
             raise ValueError(f"{self.output} holds an autoencoder of {what}; choose another folder")
-        weights, average = saved.tensors("state/weights"), saved.tensors("model")
+        weights = saved.tensors("state/weights")
         with torch.no_grad():
             for name, p in self.weights.items():
                 p.copy_(weights[name])
-                self.average[name].copy_(average[name])
+            self.ema.load(0, saved.tensors("model"))
             load_moments(self.adam, self.weights, saved.tensors("state/optimizer"))
         self.step = saved.step
         self.say(f"continuing from {saved.path.name}: {self.step * self.config.batch} images seen")
@@ -189,22 +189,19 @@ class _Run:
             raise ValueError(f"the loss is not finite at step {self.step}; try a smaller lr, in a new folder")
         self.adam.step()
         self.step += 1
-        with torch.no_grad():
-            keep = 1 - self.profile.beta(self.step)
-            for name, p in self.weights.items():
-                self.average[name].lerp_(p, keep)
+        self.ema.update(self.step, torch.ones((), device=self.device))
         return found
 
     def save(self) -> Path:
         """A checkpoint, and the averaged weights as diffusers reads them."""
-        weights = {name: p.detach() for name, p in self.weights.items()}
+        weights, average = {name: p.detach() for name, p in self.weights.items()}, self.ema.of(0)
         state = {"weights": weights, "optimizer": moments(self.adam, self.weights)}
         meta = {**self.about, "step": self.step, "images": self.step * self.config.batch}
-        saved = self.store.save(Snapshot(step=self.step, meta=meta, model=self.average, state=state))
+        saved = self.store.save(Snapshot(step=self.step, meta=meta, model=average, state=state))
         config = {"_class_name": "AutoencoderKL", **{k: v for k, v in self.network.config.items() if k[0] != "_"}}
         for name, write in ((WEIGHTS, put_tensors), (CONFIG, put_json)):
             hidden = self.output / f".{name}"
             hidden.unlink(missing_ok=True)  # of a run that was killed here
-            write(hidden, self.average if name == WEIGHTS else config)
+            write(hidden, average if name == WEIGHTS else config)
             hidden.replace(self.output / name)
         return saved

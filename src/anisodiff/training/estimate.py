@@ -213,7 +213,7 @@ def encoding_seconds(config: TrainConfig, device: torch.device) -> float:
         return time.perf_counter() - begin
 
     loads = ascending(config.size, 16)
-    return 2 * climb(loads, encode, _ENCODED, time.perf_counter).of(loads[-1].pixels) / loads[-1].count
+    return 2 * climb(loads, encode, _ENCODED).of(loads[-1].pixels) / loads[-1].count
 
 
 class _Enough(Exception):
