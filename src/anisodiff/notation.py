@@ -179,8 +179,7 @@ def read(text: str, kinds: Mapping[str, type], what: str) -> Any:
         hint = nearest(text.partition("(")[0], kinds)
         raise ValueError(f"{what}: cannot read {text!r}; write it like {_example(kinds)}; {hint}")
     word, inside = call.group(1), call.group(2)
-    if word not in kinds:
-        raise ValueError(f"unknown {what} {word!r}; {nearest(word, kinds)}")
+    check_choice(word, kinds, what)
     kind = kinds[word]
     names = [f.name for f in dataclasses.fields(kind)]
     given: dict[str, float | str] = {}

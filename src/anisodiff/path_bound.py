@@ -98,11 +98,11 @@ def noise_left(model: Model, t: Tensor) -> Tensor:
     return tables.at(tables.log_noise, *tables.locate(t)).double().exp().mean((-2, -1)).sqrt()
 
 
-def last_time(model: Model, t_min: float, levels: int = LEVELS) -> float:
+def last_time(model: Model, t_min: float) -> float:
     """The time at which the noise is one bin wide, ``t_min`` at the earliest."""
     t = t_min + (model.T - t_min) * torch.cat([torch.zeros(1), torch.logspace(-6, 0, 2000)]).double()
     parts = torch.cat([noise_left(model, part) for part in torch.split(t, 64)])
-    enough = parts >= 1 / (levels - 1)
+    enough = parts >= 1 / (LEVELS - 1)
     return float(t[int(enough.to(torch.int8).argmax())]) if bool(enough.any()) else t_min
 
 

@@ -2,7 +2,7 @@
 
 import functools
 import importlib.util
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, ParamSpec, TypeVar
 
 import torch
@@ -39,6 +39,14 @@ def to_device(x: Tensor, device: torch.device) -> Tensor:
 def to_device_exactly(x: Tensor, device: torch.device) -> Tensor:
     """``x`` on ``device`` without rounding: float64 stays on the CPU if the device has none."""
     return x.cpu() if x.dtype == torch.float64 and device.type in WITHOUT_FLOAT64 else x.to(device)
+
+
+def check_shapes(what: str, found: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> None:
+    """Refuse tensors that are missing, too many, or of another shape."""
+    got, wanted = ({name: list(value.shape) for name, value in group.items()} for group in (found, expected))
+    for name in sorted({*got, *wanted}):
+        if got.get(name) != wanted.get(name):
+            raise ValueError(f"{what}: {name} is {got.get(name, 'not there')}, expected {wanted.get(name, 'none')}")
 
 
 def move_module(module: M, device: torch.device) -> M:

@@ -1,6 +1,5 @@
 """A checkpoint, a run or a config from a stranger that names code: nothing is imported, nothing is called."""
 
-import hashlib
 import json
 import shutil
 import sys
@@ -12,6 +11,7 @@ import anisodiff
 from anisodiff.io.checkpoint import find
 from anisodiff.networks import own
 from anisodiff.training import train
+from tests.support.forged import forge_config
 from tests.training.conftest import dataset, tiny  # noqa: F401
 
 TRAP = "from pathlib import Path\nPath('ran').write_text('')\nclass Net: pass\n"
@@ -35,11 +35,7 @@ def rename(run, network) -> None:
     folder = find(run).path
     meta = json.loads((folder / "config.json").read_text())
     meta["config"]["network"] = meta["network"] = network
-    text = json.dumps(meta).encode()
-    (folder / "config.json").write_bytes(text)
-    manifest = json.loads((folder / "manifest.json").read_text())
-    manifest["files"]["config.json"] = hashlib.sha256(text).hexdigest()
-    (folder / "manifest.json").write_text(json.dumps(manifest))
+    forge_config(folder, meta)
     lines = yaml.safe_load((run / "config.yaml").read_text())
     (run / "config.yaml").write_text(yaml.safe_dump({**lines, "network": network}))
 

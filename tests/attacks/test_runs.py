@@ -15,6 +15,7 @@ from anisodiff.data.memory import in_memory
 from anisodiff.io.checkpoint import NotFinite, Snapshot, Store, folder_of, read
 from anisodiff.training import TrainConfig, train
 from anisodiff.training.hooks import Diverged, Hooks
+from tests.support.forged import forge
 
 TINY = TrainConfig(
     process={"preset": "ve"}, network={"name": "tiny", "nf": 4, "blocks": 1, "multipliers": [1]},
@@ -31,16 +32,8 @@ def images(tmp_path):
 
 def poison(folder) -> None:
     """NaN in the weights of a checkpoint, with checksums that fit."""
-    import hashlib
-    import json
-
-    file = folder / "model.safetensors"
-    data = bytearray(file.read_bytes())
-    data[-4:] = np.float32(np.nan).tobytes()
-    file.write_bytes(data)
-    manifest = json.loads((folder / "manifest.json").read_text())
-    manifest["files"]["model.safetensors"] = hashlib.sha256(data).hexdigest()
-    (folder / "manifest.json").write_text(json.dumps(manifest))
+    data = (folder / "model.safetensors").read_bytes()
+    forge(folder, "model.safetensors", data[:-4] + np.float32(np.nan).tobytes())
 
 
 def test_weights_that_are_not_finite_are_never_written(tmp_path):

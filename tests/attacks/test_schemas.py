@@ -1,7 +1,6 @@
 """Well-formed files of ours with a key less, or a value of another type: read, or refused in one line."""
 
 import copy
-import hashlib
 import json
 import shutil
 from dataclasses import dataclass
@@ -31,6 +30,7 @@ from anisodiff.training.config import completed
 from anisodiff.training.hooks import read_log
 from anisodiff.training.setup import describe
 from anisodiff.training.start import load_start
+from tests.support.forged import forge_config
 
 ODD = (None, True, -1, 10**30, 0.5, float("nan"), "x", [], [1], {}, {"a": 1})
 
@@ -125,10 +125,7 @@ def test_config_and_manifest_of_a_checkpoint(tmp_path):
         held = dict(values)
         if isinstance(held.get("config"), dict):
             held["config"] = {**rest, **held["config"]}
-        text = json.dumps(held).encode()
-        path.write_bytes(text)
-        files = {**manifest["files"], "config.json": hashlib.sha256(text).hexdigest()}
-        place.write_text(json.dumps({**manifest, "files": files}))
+        forge_config(tmp_path / "model", held)
 
     def read() -> None:
         load(tmp_path / "model", device="cpu")
@@ -142,16 +139,12 @@ def test_config_and_manifest_of_a_checkpoint(tmp_path):
 
 def test_the_network_of_a_checkpoint_to_start_from(tmp_path):
     shutil.copytree(shipped("cifar10-tiny"), tmp_path / "model")
-    path, place = tmp_path / "model" / "config.json", tmp_path / "model" / "manifest.json"
-    meta, manifest = json.loads(path.read_text()), json.loads(place.read_text())
+    meta = json.loads((tmp_path / "model" / "config.json").read_text())
     plan = Plan.of(TrainConfig.from_dict(completed(meta["config"])))
     about = {**describe(plan, None), "data": meta["data"]}
     assert load_start(tmp_path / "model", plan, about).tensors
     for bad in (None, "x", 0, True, [3], 1.5, 10**30, {}):
-        text = json.dumps({**meta, "network": {**meta["network"], "out_channels": bad}}).encode()
-        path.write_bytes(text)
-        files = {**manifest["files"], "config.json": hashlib.sha256(text).hexdigest()}
-        place.write_text(json.dumps({**manifest, "files": files}))
+        forge_config(tmp_path / "model", {**meta, "network": {**meta["network"], "out_channels": bad}})
         with pytest.raises(ValueError, match="out_channels"):
             load_start(tmp_path / "model", plan, about)
 

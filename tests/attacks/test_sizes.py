@@ -32,6 +32,7 @@ from anisodiff.networks import ncsnpp_config
 from anisodiff.networks.published import load_score_sde
 from anisodiff.pretrained import shipped
 from anisodiff.training import load_model
+from tests.support.forged import forge_config
 
 MB = 1 << 20
 
@@ -337,23 +338,13 @@ def test_a_config_is_bounded_and_compared_with_the_tensors_first(tmp_path):
     attacks2 = {"blocks": 200, "nf": 16000}
     for key, value in [*attacks.items(), *attacks2.items()]:
         held["config"]["network"] = {**network, key: value}
-        rewrite(tmp_path / "model", held)
+        forge_config(tmp_path / "model", held)
         with pytest.raises(ValueError, match=f"{key}: got|another network than model"):
             load_model(tmp_path / "model")
     held["config"] |= {"network": network, "size": [10**6, 10**6]}
-    rewrite(tmp_path / "model", held)
+    forge_config(tmp_path / "model", held)
     with pytest.raises(ValueError, match="size: got"):
         load_model(tmp_path / "model")
-
-
-def rewrite(folder, meta) -> None:
-    import hashlib
-
-    text = json.dumps(meta).encode()
-    (folder / "config.json").write_bytes(text)
-    manifest = json.loads((folder / "manifest.json").read_text())
-    manifest["files"]["config.json"] = hashlib.sha256(text).hexdigest()
-    (folder / "manifest.json").write_text(json.dumps(manifest))
 
 
 @pytest.mark.parametrize("text", ["!!bool maybe", '!!int ""', '!!float ""', "!!timestamp z"])

@@ -60,7 +60,7 @@ def test_forward_takes_presets_files_and_settings(command, tmp_path):
     assert np.array_equal(np.load("a.npz")["states"], np.load("b.npz")["states"])
 
 
-def test_forward_and_diagnose_take_the_process_of_a_run(command, tmp_path):
+def test_forward_and_diagnose_take_the_process_of_a_run(command, refused, tmp_path):
     (tmp_path / "run").mkdir()
     config = TrainConfig(process={"preset": "heat", "T": 1.0}, size=8)
     write_run(tmp_path / "run", RunDescription(config=config))
@@ -80,12 +80,10 @@ def test_forward_and_diagnose_take_the_process_of_a_run(command, tmp_path):
     assert json.loads(out)["size"] == [32, 32]  # the file has none
     (tmp_path / "run" / "log.jsonl").touch()  # now it is a run that has begun, and its pictures are grids
     for words in (["diagnose", "run"], ["train", "--data", "run", "-o", "new"]):
-        code, _, err = command(*words)
-        assert code == 2
-        assert "run is a run, and its pictures are grids of samples: give the images it was trained on" in err
-    code, _, err = command("forward", "--size", "8", "--config", ".")
-    assert code == 2
-    assert "holds no run: expected config.yaml, which `anisodiff train` writes" in err
+        says = "run is a run, and its pictures are grids of samples: give the images it was trained on"
+        refused(*words, says=says)
+    says = "holds no run: expected config.yaml, which `anisodiff train` writes"
+    refused("forward", "--size", "8", "--config", ".", says=says)
 
 
 @pytest.mark.parametrize("flag", ["--gallery", "--design", "--transitions"])
@@ -127,16 +125,15 @@ def test_diagnose_prints_a_table_and_json(command, tmp_path):
     assert numbers["found_by_chance"] == pytest.approx(1 / 12)
 
 
-def test_diagnose_takes_a_prepared_dataset(command, tmp_path):
+def test_diagnose_takes_a_prepared_dataset(command, refused, tmp_path):
     pixels = np.random.default_rng(0).integers(0, 255, (12, 3, 8, 8), dtype=np.uint8)
     np.save(tmp_path / "raw.npy", pixels)
     prepare(tmp_path / "raw.npy", tmp_path / "data", size=8, channels=3)
     code, out, _ = command("diagnose", tmp_path / "data", "--size", "8", "--process", "heat", "--json")
     assert code == 0
     assert json.loads(out)["images"] == 12
-    code, _, err = command("diagnose", tmp_path / "data", "--process", "heat")
-    assert code == 2
-    assert "was prepared as 8×8, got --size 32; set --size 8" in err
+    says = "was prepared as 8×8, got --size 32; set --size 8"
+    refused("diagnose", tmp_path / "data", "--process", "heat", says=says)
 
 
 MISTAKES = [
@@ -221,12 +218,10 @@ def test_the_module_runs_as_a_program():
     assert done.stdout.startswith("anisodiff 0.")
 
 
-def test_cuda_asked_for_without_one(command):
+def test_cuda_asked_for_without_one(refused):
     if torch.cuda.is_available():
         pytest.skip("there is a CUDA device")
-    code, _, err = command("forward", "--device", "cuda")
-    assert code == 2
-    assert "no CUDA device" in err
+    refused("forward", "--device", "cuda", says="no CUDA device")
 
 
 def test_an_interrupt_is_answered_in_one_line(monkeypatch, capsys):

@@ -3,25 +3,16 @@
 import json
 import shutil
 
-import numpy as np
 import pytest
 
-from anisodiff.data import Dataset, prepare
 from anisodiff.training import Hooks, train
 from anisodiff.training.preview import fit_prior
-from tests.training.conftest import pixels, tiny
+from tests.training.conftest import dataset as data  # noqa: F401
+from tests.training.conftest import tiny
 
 
 @pytest.fixture(scope="session")
-def data(tmp_path_factory) -> Dataset:
-    """Forty ramps of 8×8."""
-    folder = tmp_path_factory.mktemp("training")
-    np.save(folder / "raw.npy", pixels())
-    return prepare(folder / "raw.npy", folder / "data", size=8, channels=1).dataset
-
-
-@pytest.fixture(scope="session")
-def runs(data, tmp_path_factory):
+def runs(data, tmp_path_factory):  # noqa: F811
     """Run folders by the name of their process; each is trained when first asked for."""
     made = {}
 

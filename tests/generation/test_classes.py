@@ -185,9 +185,6 @@ def test_the_commands(command, run, tmp_path):
         ("never", ["--class", "cat", "--guidance", 2], "guidance: the model was trained with label_dropout=0"),
     ],
 )
-def test_refusals_in_one_line(command, run, tmp_path, model, words, said):
-    code, _, err = command("sample", run / model, "--n", 2, "--steps", 4, *words, *CPU)
-    assert code == 2
-    assert said in err
-    assert len(err.strip().splitlines()) == 1
+def test_refusals_in_one_line(refused, run, tmp_path, model, words, said):
+    refused("sample", run / model, "--n", 2, "--steps", 4, *words, *CPU, says=said)
     assert not (tmp_path / "samples").exists()

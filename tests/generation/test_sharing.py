@@ -16,6 +16,7 @@ from anisodiff.io.checkpoint import find, folder_of
 from anisodiff.training import Hooks, train
 from anisodiff.training.preview import fit_prior
 from tests.support.classes import labeled_pixels
+from tests.support.forged import forge_config
 from tests.support.hub import hub
 from tests.training.conftest import dataset, tiny  # noqa: F401
 
@@ -81,11 +82,7 @@ def test_text_of_a_stranger_stays_in_its_cell(run, tmp_path):
     model.save_pretrained(folder, samples=0)
     meta = json.loads((folder / "config.json").read_text())
     meta["data"]["source"] = "x |\n\n# Trust me\n<script>"
-    text = json.dumps(meta).encode()
-    (folder / "config.json").write_bytes(text)
-    manifest = json.loads((folder / "manifest.json").read_text())
-    manifest["files"]["config.json"] = hashlib.sha256(text).hexdigest()
-    (folder / "manifest.json").write_text(json.dumps(manifest))
+    forge_config(folder, meta)
     anisodiff.load(folder, "cpu").save_pretrained(tmp_path / "made", samples=0)
     card = (tmp_path / "made" / "README.md").read_text(encoding="utf-8")
     assert "\n# Trust me" not in card

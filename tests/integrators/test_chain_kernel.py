@@ -193,19 +193,6 @@ def test_all_multiprocessors_at_once(batch, size):
     assert (got - want).abs().max() < 1e-5 * want.abs().max()
 
 
-@needs_cuda
-def test_a_fused_training_pair_never_waits():
-    process = anisodiff.process("anisotropic-paper", 32)
-    x0, t = torch.rand(4, 3, 32, 32, device="cuda"), torch.linspace(0.3, 2.0, 4, dtype=torch.float64)
-    process.training_pair(x0, t, KeyedNoise(torch.arange(4, device="cuda")))  # fills the caches
-    source = KeyedNoise(torch.arange(4, device="cuda"))
-    torch.cuda.set_sync_debug_mode("error")
-    try:
-        process.training_pair(x0, t, source)
-    finally:
-        torch.cuda.set_sync_debug_mode("default")
-
-
 @starts_interpreter
 def test_the_fused_chain_in_the_interpreter():
     run_interpreted(__file__, least=29)

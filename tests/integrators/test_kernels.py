@@ -87,9 +87,12 @@ def test_cuda_and_cpu_draw_the_same_states(name, keys):
 
 
 @needs_cuda
-@pytest.mark.parametrize("step", ["exponential", "signal"])
-def test_drawing_on_cuda_never_waits(step):
-    process = anisodiff.process("anisotropic", 32, step=step)
+@pytest.mark.parametrize(
+    ("name", "keys"),
+    [("anisotropic", {"step": "exponential"}), ("anisotropic", {"step": "signal"}), ("anisotropic-paper", {})],
+)
+def test_drawing_on_cuda_never_waits(name, keys):
+    process = anisodiff.process(name, 32, **keys)
     x0, t = torch.rand(4, 3, 32, 32, device="cuda"), torch.linspace(0.3, 2.0, 4, dtype=torch.float64)
     process.training_pair(x0, t, KeyedNoise(torch.arange(4, device="cuda")))  # fills the caches
     source = KeyedNoise(torch.arange(4, device="cuda"))

@@ -16,12 +16,13 @@ from safetensors.torch import load_file
 
 from anisodiff.data.dataset import fingerprint, open_dataset
 from anisodiff.io.checkpoint import alone, folder_of
-from anisodiff.io.tensor_files import put_json, put_tensors
+from anisodiff.io.tensor_files import put_tensors
 from anisodiff.processes import presets
 from anisodiff.training import Damaged, Hooks, Plan, find, load_model, newest, read, read_log, train
 from anisodiff.training.setup import describe, differences
 from anisodiff.training.start import load_start
 from tests.support.children import in_child
+from tests.support.forged import forge_config
 from tests.training.conftest import SMALL, WINDOWS, assert_equal, folder, tiny
 
 
@@ -279,17 +280,14 @@ def test_a_start_that_lacks_a_key_is_used_or_refused_in_one_line(dataset, tmp_pa
     train(tiny(images=4), dataset, tmp_path / "start", track=())
     plan = Plan.of(tiny())
     place, about = find(tmp_path / "start").path, describe(plan, dataset)
-    whole, manifest = (json.loads((place / name).read_text()) for name in ("config.json", "manifest.json"))
+    whole = json.loads((place / "config.json").read_text())
     groups = {key: value for key, value in whole.items() if isinstance(value, dict)}
     paths = [*((key,) for key in whole), *((key, inner) for key, group in groups.items() for inner in group)]
     refused = set()
     for path in paths:
         lacking = json.loads(json.dumps(whole))
         (lacking if len(path) == 1 else lacking[path[0]]).pop(path[-1])
-        for name in ("config.json", "manifest.json"):
-            (place / name).unlink()
-        code = put_json(place / "config.json", lacking)
-        put_json(place / "manifest.json", {**manifest, "files": {**manifest["files"], "config.json": code}})
+        forge_config(place, lacking)
         try:
             load_start(tmp_path / "start", plan, about)
         except ValueError as error:

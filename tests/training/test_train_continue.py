@@ -257,7 +257,7 @@ def test_a_dry_run_says_what_would_become_of_the_run_there(train_command, tmp_pa
     for more, says in (
         ((), "this command would continue it"),
         (("--images", 8), "this command would continue it"),
-        (("--set", "lr=0.5"), "would be refused (lr was "),
+        (("--set", "lr=0.5"), "would be refused (run was begun with other settings: lr was "),
         (("--resume", "never"), "would be refused (--resume never"),
         (("--data", "others"), "holds another dataset (folder photos, 12 files)"),
     ):

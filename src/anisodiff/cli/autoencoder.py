@@ -35,17 +35,13 @@ def train(
     from functools import partial
 
     from anisodiff.data import guess, is_dataset, open_dataset, open_source, prepare
-    from anisodiff.notation import nearest
+    from anisodiff.processes.config import check_keys
     from anisodiff.runtime.devices import pick_device
     from anisodiff.runtime.progress import stages
     from anisodiff.training.autoencoder import AutoencoderConfig, train_autoencoder
 
     keys = common.settings(overrides) | ({} if images is None else {"images": images})
-    known = tuple(AutoencoderConfig.__dataclass_fields__)
-    for key in keys:
-        if key not in known:
-            raise ValueError(f"autoencoder: unknown key {key!r}; {nearest(key, known)}")
-    config = AutoencoderConfig(**keys)
+    config = AutoencoderConfig(**check_keys(keys, tuple(AutoencoderConfig.__dataclass_fields__), "autoencoder"))
     if size is not None and is_dataset(data):
         raise ValueError(f"--size: {data} is prepared already; leave it out, or give the images themselves")
 
@@ -68,9 +64,8 @@ def train(
         outcome = train_autoencoder(
             dataset, output, config, device=pick_device(device), say=common.say, progress=partial(tell, "training")
         )
-    done = outcome.step * config.batch
     loss = "" if outcome.loss is None else f", loss {outcome.loss:.4f}"
-    typer.echo(f"{'finished' if outcome.finished else 'stopped'} after {done:,} images{loss}")
+    typer.echo(f"{'finished' if outcome.finished else 'stopped'} after {outcome.images:,} images{loss}")
     common.wrote(output)
     if not outcome.finished:
         raise typer.Exit(130)

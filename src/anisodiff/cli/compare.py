@@ -106,8 +106,7 @@ def _listed(text: str | None, known: "Sequence[str]", option: str) -> tuple[str,
     """The names of ``a,b``, or all that are known."""
     found = tuple(known) if text is None else tuple(part.strip() for part in text.split(","))
     for part in found:
-        if part not in known:
-            raise ValueError(f"unknown {option} {part!r}; {notation.nearest(part, known)}")
+        notation.check_choice(part, known, option)
     return found
 
 

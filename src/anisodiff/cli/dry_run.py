@@ -11,31 +11,18 @@ import yaml
 from anisodiff.data import read_images
 from anisodiff.data.guessing import blurred
 from anisodiff.data.latents import open_latents
-from anisodiff.data.splitting import aside_of, check_run
+from anisodiff.data.splitting import aside_of
 from anisodiff.io.checkpoint import find
 from anisodiff.io.tensor_files import sha256
 from anisodiff.latent.autoencoder import WEIGHTS
 from anisodiff.notation import counted
-from anisodiff.registry import is_ncsnpp
 from anisodiff.runtime.durations import about
 from anisodiff.training.config import TrainConfig
 from anisodiff.training.estimate import Estimate, encoding_seconds, estimate
-from anisodiff.training.job import Job, Request, has_checkpoints, job_of
-from anisodiff.training.model import Plan, process_of
-from anisodiff.training.recipes import RECIPES, SIZES
+from anisodiff.training.job import Job, Request, check_same, has_checkpoints, job_of
+from anisodiff.training.model import process_of
 from anisodiff.training.run_folder import RunDescription
-from anisodiff.training.setup import (
-    check_data,
-    describe,
-    differences,
-    find_autoencoder,
-    notes,
-    other_size,
-    with_images_of,
-)  # fmt: skip
-
-_LONG = 14 * 86400.0
-"""Seconds: a run that takes longer gets advice."""
+from anisodiff.training.setup import check_data, find_autoencoder, notes, other_size
 
 
 def measured(job: Job, request: Request) -> tuple[Estimate, list[str]]:
@@ -88,25 +75,18 @@ def _encoding(job: Job, device: torch.device, count: int | None) -> tuple[float,
 
 def _foreseen(job: Job, request: Request) -> list[str]:
     """What the command without --dry-run would do with a run, or other images, in the output folder."""
-    output, there, wrong = request.output, has_checkpoints(request.output), ""
+    output, there = request.output, has_checkpoints(request.output)
+    line = f"{f'{output} holds a run: ' if there else ''}without --dry-run this command would"
     try:
-        different = ["--resume never"] if there and not request.resume else []
+        if there and not request.resume:
+            raise ValueError("--resume never: choose another --output")
         if there:
             job = job_of(replace(request, begun=True))
-            saved = find(output).meta
-            wanted = describe(Plan.of(with_images_of(saved, job.run.config)), job.dataset)
-            known = job.dataset is not None and job.source is None  # what is to be prepared is compared below
-            different += differences(saved, wanted if known else {**wanted, "data": saved["data"]})
-        if job.source is not None:
-            config = job.run.config
-            check_run(job.source, output, job.run.holdout, size=config.size, channels=config.channels)
-        wrong = f"({'; '.join(different)}): choose another --output" if different else ""
+            find(output)  # a damaged one is refused
+        check_same(job.run.config, job.source or job.dataset, replace(request, holdout=job.run.holdout))
     except ValueError as error:  # it names the remedy
-        wrong = f"({error})"
-    if not there and not wrong:
-        return []
-    holds = f"{output} holds a run: " if there else ""
-    return [f"{holds}without --dry-run this command would {f'be refused {wrong}' if wrong else 'continue it'}"]
+        return [f"{line} be refused ({error})"]
+    return [f"{line} continue it"] if there else []
 
 
 def show(run: RunDescription, request: Request, cost: Estimate, said: list[str], *, as_json: bool) -> None:
@@ -125,7 +105,7 @@ def show(run: RunDescription, request: Request, cost: Estimate, said: list[str],
 def _lines(config: TrainConfig, request: Request, cost: Estimate) -> list[str]:
     measured = "measured" if cost.measured_bytes else "estimated"
     before = "not timed here, and not in the whole run" if cost.seconds_before is None else about(cost.seconds_before)
-    lines = [
+    return [
         f"parameters: {cost.parameters:,}",
         f"memory: {cost.bytes / 2**30:.2f} GiB {measured}, of which {cost.state_bytes / 2**30:.2f} GiB state",
         f"time per thousand images on {request.device.type}: {about(cost.seconds_per_thousand)}, {cost.how}",
@@ -134,16 +114,3 @@ def _lines(config: TrainConfig, request: Request, cost: Estimate) -> list[str]:
         f"the whole run: {counted(config.steps, 'step', ',')}, {counted(config.images_seen, 'image', ',')}, "
         f"{about(cost.seconds_in_all)}",
     ]
-    if cost.seconds_in_all > _LONG:
-        lines.append(f"shorter: {', or '.join(_shorter(config, request))}")
-    return lines
-
-
-def _shorter(config: TrainConfig, request: Request) -> list[str]:
-    """What would make the run shorter."""
-    name = str(config.network["name"])
-    recipe = request.recipe.removesuffix(f"-{name}")
-    smaller = SIZES[SIZES.index(name) + 1 if name in SIZES else 1 :]
-    ways = ["--images N", *[f"the recipe {recipe}-{size}" for size in smaller if f"{recipe}-{size}" in RECIPES][:1]]
-    ways += ["a smaller --set network.name"] * (is_ncsnpp(name) and name != SIZES[-1])
-    return ways + ["a GPU"] * (request.device.type != "cuda")

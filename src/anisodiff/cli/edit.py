@@ -2,7 +2,8 @@
 
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -74,7 +75,7 @@ def edit(
     if cartoon and (restore or mask is not None or repeats > 1 or sweep is not None):
         raise ValueError("--cartoon starts from the image as it is: drop --restore, --mask, --repeats and --sweep")
     _check_files(out, figure, sweep, also, [*images, *([] if mask is None else [mask])])
-    say: Callable[[str], None] = lambda line: typer.echo(line, err=as_json)  # noqa: E731
+    say = partial(typer.echo, err=as_json)
     where, seeds = pick_device(device), tuple(range(seed, seed + candidates))
     editors = [
         open_editor(
@@ -114,13 +115,13 @@ def edit(
     if as_json:
         facts = {
             **done.protocol, "path": str(out), "results": main.measured(configs[0], out), "count": done.count,
-            "made": done.made, "nfe": done.nfe, "seconds": round(done.seconds, 3),
+            "made": done.made, "nfe": done.spent, "seconds": round(done.seconds, 3),
             "notes": main.notes, "sweep": None if swept is None else swept.as_dict(),
             "written": [str(path) for path in written],
         }  # fmt: skip
         typer.echo(json.dumps(facts, indent=2))
         return
-    typer.echo(f"{done.made} of {done.count} results made: {done.nfe} network evaluations, {done.seconds:.1f} s")
+    typer.echo(f"{done.made} of {done.count} results made: {done.spent} network evaluations, {done.seconds:.1f} s")
     common.wrote(*written)
 
 

@@ -70,8 +70,8 @@ class Choice:
 
     def __post_init__(self) -> None:
         name, suffix = self.name, Path(self.name).suffix.lower()
-        if self.given is not None and self.given not in INPUTS:
-            raise ValueError(f"unknown --input {self.given!r}; {notation.nearest(self.given, INPUTS)}")
+        if self.given is not None:
+            notation.check_choice(self.given, INPUTS, "--input")
         if self.weights is not None and name not in ("inception", "none"):
             raise ValueError(f"--inception or --weights belongs to --network inception; {name} is another network")
         if self.given is not None and name != "none" and suffix not in (".onnx", *TORCHSCRIPT):

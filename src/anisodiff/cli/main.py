@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from anisodiff.cli.names import KEYS_OF, LIST_OF_PROCESSES, LIST_OF_RECIPES, VALUE_OF
+from anisodiff.cli.names import LIST_OF_PROCESSES, LIST_OF_RECIPES, VALUE_OF
 from anisodiff.notation import nearest
+from anisodiff.registry import ELSEWHERE
 from anisodiff.runtime.errors import in_one_line
 from anisodiff.version import __version__
 
@@ -128,11 +129,23 @@ def _unknown_option(error: Any) -> str:
         return ""
     options = [word for option in context.command.params for word in option.opts if word.startswith("--")]
     known = {_letters(word): word for word in ("--help", *options)}
-    settings = KEYS_OF.get(context.command_path.partition(" ")[2], {})
+    settings = _settings(context.command_path.partition(" ")[2])
     known = {_letters(word): known.get(key, f"--set {key}=…") for word, key in settings.items()} | known
     close = difflib.get_close_matches(_letters(given), known, n=1)
     remedy = f"did you mean {known[close[0]]!r}?" if close else f"see {context.command_path} --help"
     return f"unknown option {given!r}; {remedy}"
+
+
+def _settings(command: str) -> dict[str, str]:
+    """The keys of the command's --set, by all their names."""
+    if command not in ("train", "compare", "sweep", "autoencoder train"):
+        return {}
+    from anisodiff.training.autoencoder import AutoencoderConfig
+    from anisodiff.training.config import FIELDS
+
+    keys = FIELDS if command != "autoencoder train" else (*AutoencoderConfig.__dataclass_fields__, "size")
+    others = {word: key for word, key in ELSEWHERE.items() if key.partition(".")[0] in keys}
+    return {key: key for key in keys} | others
 
 
 def _no_whole_number(error: Any) -> str | None:

@@ -1,6 +1,6 @@
 """Names that the command line lists and completes without loading torch. A test compares them with the tables."""
 
-from anisodiff.registry import DEFAULT_PROCESS, ELSEWHERE, TRAINED
+from anisodiff.registry import DEFAULT_PROCESS, TRAINED
 
 DATASETS = ("cifar10", "fashion-mnist", "celeba", "imagenet", "lsun")
 
@@ -15,23 +15,6 @@ RECIPES = tuple(
     for data, kinds in _FAMILIES.items()
     for size in kinds
 )
-
-_KEYS = """
-    process network dataset size channels parameterization learns channel_pca weighting times level_mean level_std
-    t_min batch accumulation lr betas eps warm_up clip ema flip dequantize seed images precision compile recompute
-    deterministic calibration log_every checkpoint_every sample_every classes label_dropout shard latent
-"""
-SETTINGS = {key: key for key in _KEYS.split()} | ELSEWHERE
-"""Keys of a run, and what other trainers call them."""
-AUTOENCODER_KEYS = (
-    "channels", "factor", "width", "layers", "beta", "batch", "lr", "warm_up", "ema", "images", "checkpoint_every",
-    "seed",
-)  # fmt: skip
-KEYS_OF = dict.fromkeys(("train", "compare", "sweep"), SETTINGS) | {
-    "autoencoder train": {key: key for key in AUTOENCODER_KEYS}
-    | {word: key for word, key in SETTINGS.items() if key in ("size", *AUTOENCODER_KEYS)}
-}
-"""Command → the keys of its --set, by all their names."""
 
 _VALUES = {
     "N": "batch candidates channels edit-n frames halving images max-skipped n port repeats samples seed size steps "

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -65,7 +66,7 @@ def solve(
     config = SolveConfig(
         noise=noise, seeds=tuple(range(seed, seed + candidates)), method=method, sampling=sampling, degrade=degrade
     )
-    say: Callable[[str], None] = lambda line: typer.echo(line, err=as_json)  # noqa: E731
+    say = partial(typer.echo, err=as_json)
     where = pick_device(device)
     problem = open_problem(
         load(checkpoint, where, trust_code=trust_code, say=say), images, operator, mask, config, say
@@ -81,11 +82,11 @@ def solve(
     if as_json:
         facts = {
             **done.protocol, "path": str(out), "scores": scores, "count": done.count, "made": done.made,
-            "nfe": done.nfe, "seconds": round(done.seconds, 3), "written": [str(path) for path in written],
+            "nfe": done.spent, "seconds": round(done.seconds, 3), "written": [str(path) for path in written],
         }  # fmt: skip
         typer.echo(json.dumps(facts, indent=2))
         return
-    typer.echo(f"{done.made} of {done.count} results made: {done.nfe} network evaluations, {done.seconds:.1f} s")
+    typer.echo(f"{done.made} of {done.count} results made: {done.spent} network evaluations, {done.seconds:.1f} s")
     if scores:
         _show(scores, len(problem.pictures), len(config.seeds))
     common.wrote(*written)

@@ -64,8 +64,7 @@ def train(
     On several GPUs: accelerate launch -m anisodiff train …, or torchrun --nproc-per-node 8 -m anisodiff train …
     """
     began = time.perf_counter()
-    if resume not in ("auto", "never"):
-        raise ValueError(f"unknown --resume {resume!r}; {notation.nearest(resume, ('auto', 'never'))}")
+    notation.check_choice(resume, ("auto", "never"), "--resume")
     leads = os.environ.get("RANK", "0") == "0"  # only the first of several processes prints
     common.console.quiet = not leads
     changes = ({} if network is None else {"network": network}) | common.settings(overrides)

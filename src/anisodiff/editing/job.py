@@ -19,10 +19,10 @@ import torch
 from torch import Tensor
 
 from anisodiff.editing.inputs import Picture
-from anisodiff.editing.results import Job, Outcome, Task, batch_size, save_image, save_means
+from anisodiff.editing.results import Job, Task, batch_size, save_image, save_means
 from anisodiff.editing.sdedit import edit, from_cartoon, restore
 from anisodiff.editing.strength import noise_level, strength_of_t
-from anisodiff.generation import Generator, SamplingConfig
+from anisodiff.generation import Generator, SamplingConfig, SamplingOutcome
 from anisodiff.generation.protocol import conditions_of
 from anisodiff.generation.reverse import Callback, check_seeds
 from anisodiff.io import records
@@ -52,17 +52,7 @@ class EditConfig:
     """A description of how the paintings were made; None: the pictures as they are."""
 
     def __post_init__(self) -> None:
-        if not self.seeds:
-            raise ValueError("candidates: got 0, expected 1 or more for every picture")
         check_seeds(self.seeds)
-        if not self.times:
-            raise ValueError("times: got none, expected one at least")
-        if self.repeats < 1:
-            raise ValueError(f"repeats: got {self.repeats}, expected 1 or more")
-        if self.restore and (self.repeats > 1 or self.strokes is not None):
-            raise ValueError("restoring starts from the picture itself: omit --repeats and --strokes")
-        if self.cartoon and (self.repeats > 1 or self.restore):
-            raise ValueError("a cartoon is where an edit starts: omit --repeats and --restore")
 
     def apply(
         self, generator: Generator, images: Tensor, t: float, seeds: Sequence[int], mask: Tensor | None = None,
@@ -70,8 +60,6 @@ class EditConfig:
     ) -> Tensor:  # fmt: skip
         """Results [B, C, H, W] of ``images`` [B, C, H, W], one for every seed."""
         if self.cartoon:
-            if mask is not None:
-                raise ValueError("a cartoon is edited as a whole: omit --mask")
             return from_cartoon(generator, images, self.sampling, seeds=seeds, t=t, callback=callback)
         how: Callable[..., Tensor] = restore if self.restore else partial(edit, repeats=self.repeats)
         return how(generator, images, self.sampling, seeds=seeds, t=t, mask=mask, callback=callback)
@@ -86,7 +74,7 @@ def write_edits(
     mask: Tensor | None = None,
     say: Callable[[str], None] = lambda _: None,
     progress: Progress = no_progress,
-) -> Outcome:
+) -> SamplingOutcome:
     """Every picture at every time with every seed, into a folder; ``progress`` counts NFE."""
     out = Path(out)
     if not config.cartoon:

@@ -17,9 +17,9 @@ import torch
 from torch import Tensor
 
 from anisodiff.editing.inputs import Picture, in_brief, read_mask, read_pictures
-from anisodiff.editing.results import Job, Outcome, Task, batch_size, read_result, save_image, save_means
+from anisodiff.editing.results import Job, Task, batch_size, read_result, save_image, save_means
 from anisodiff.editing.solving import degrade, read_method, solve, wiener
-from anisodiff.generation import Generator, SamplingConfig
+from anisodiff.generation import Generator, SamplingConfig, SamplingOutcome
 from anisodiff.generation.protocol import conditions_of
 from anisodiff.generation.reverse import Callback, ReverseProcess, check_seeds
 from anisodiff.inverse import LinearOperator, Method, check_model, read_operator
@@ -49,8 +49,6 @@ class SolveConfig:
     def __post_init__(self) -> None:
         if not 0 <= self.noise < 10:
             raise ValueError(f"noise: got {self.noise:g}, expected a standard deviation from 0 to 10, such as 0.02")
-        if not self.seeds:
-            raise ValueError("candidates: got 0, expected 1 or more for every picture")
         check_seeds(self.seeds)
         read_method(self.method)
 
@@ -103,7 +101,7 @@ class Problem:
         *,
         say: Callable[[str], None] = lambda _: None,
         progress: Progress = no_progress,
-    ) -> Outcome:
+    ) -> SamplingOutcome:
         """Every picture with every seed, into a folder; ``progress`` counts NFE."""
         config, generator = self.config, self.generator
         reverse = config.reverse_process(generator)

@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from anisodiff.generation import SamplingConfig, SamplingStep
-from anisodiff.generation.reverse import Callback, ReverseProcess
+from anisodiff.generation import SamplingConfig, SamplingOutcome
+from anisodiff.generation.reverse import Callback, ReverseProcess, counting
 from anisodiff.io import records
 from anisodiff.io.checkpoint import alone
 from anisodiff.io.grids import to_pixels
@@ -29,20 +29,6 @@ class Task:
     seed: int
     t: float
     cost: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class Outcome:
-    """What a job has written."""
-
-    path: Path
-    count: int
-    made: int
-    """Results of this call; the others existed."""
-    nfe: int
-    """Of this call, all results together."""
-    seconds: float
-    protocol: dict[str, Any]
 
 
 def batch_size(reverse: ReverseProcess, config: SamplingConfig, default: int) -> int:
@@ -75,7 +61,7 @@ class Job:
         after: Callable[[PictureFolder], None],
         say: Callable[[str], None] = lambda _: None,
         progress: Progress = no_progress,
-    ) -> Outcome:
+    ) -> SamplingOutcome:
         """Make all missing results, images [B, C, H, W] of some tasks; other files are written before and after."""
         started, out, spent = time.perf_counter(), self.out, 0
         folder = PictureFolder(out, self.kind, self.name, [task.path for task in self.tasks])
@@ -91,28 +77,15 @@ class Job:
             for t in dict.fromkeys(task.t for task in todo):
                 rows = [task for task in todo if task.t == t]
                 for part in (rows[i : i + self.batch] for i in range(0, len(rows), self.batch)):
-                    results = make(part, _count_nfe(progress, spent, total, part[0].cost))
+                    results = make(part, counting(progress, part[0].cost, total, spent))
                     for task, pixels in zip(part, to_pixels(results)):
                         folder.write(task.path, pixels)
                     spent += self.passes * sum(task.cost for task in part)
             after(folder)
-        return Outcome(
-            path=out, count=len(self.tasks), made=len(todo), nfe=spent, seconds=time.perf_counter() - started,
+        return SamplingOutcome(
+            path=out, count=len(self.tasks), made=len(todo), spent=spent, seconds=time.perf_counter() - started,
             protocol=protocol,
         )  # fmt: skip
-
-
-def _count_nfe(progress: Progress, spent: int, total: int, cost: int) -> Callback:
-    """Reports every step of a batch, through all its passes."""
-    before = 0
-
-    def report(step: SamplingStep) -> None:
-        nonlocal before
-        now = before + len(step.seeds) * cost * step.number // step.of
-        progress(spent + now, total)
-        before = now if step.number == step.of else before
-
-    return report
 
 
 def save_means(folder: PictureFolder, paths: Sequence[Path], target: Path) -> None:

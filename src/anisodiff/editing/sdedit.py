@@ -29,7 +29,7 @@ from anisodiff.editing.strength import time_of
 from anisodiff.generation import Generator, SamplingConfig
 from anisodiff.generation.config import SamplingKeys
 from anisodiff.generation.images import Images
-from anisodiff.generation.reverse import Callback, ReverseProcess, Seeds, batches, seeds_of
+from anisodiff.generation.reverse import Callback, ReverseProcess, Seeds, batches, check_batch, seeds_of
 from anisodiff.models.base import Model
 from anisodiff.noise import KeyedNoise, Randomness, combine
 from anisodiff.processes import Process
@@ -106,7 +106,7 @@ def edit(
         strength = DEFAULT_STRENGTH
     config, seed_list, start = replace(config, **keys), seeds_of(seeds, len(images)), time_of(generator, t, strength)
     reverse = generator.reverse_process(config, start)
-    _check_images(images, (len(seed_list), generator.channels, *generator.size), span=True)
+    check_batch("images", images, (len(seed_list), generator.channels, *generator.size), unit=True)
     generator.check_condition(None, len(seed_list))
     if repeats < 1:
         raise ValueError(f"repeats: got {repeats}, expected 1 or more")
@@ -133,15 +133,13 @@ def edit(
 
 
 @torch.no_grad()
-def noised(
-    generator: Generator, images: Tensor, *, seeds: Seeds, t: float | None = None, strength: float | None = None
-) -> Tensor:
-    """States from which `edit` starts without a mask, of the same images, seeds and time."""
+def noised(generator: Generator, images: Tensor, *, seeds: Seeds, strength: float) -> Tensor:
+    """States from which `edit` starts without a mask, of the same images, seeds and strength."""
     seed_list = seeds_of(seeds, len(images))
-    _check_images(images, (len(seed_list), generator.channels, *generator.size), span=True)
+    check_batch("images", images, (len(seed_list), generator.channels, *generator.size), unit=True)
     keys = torch.tensor(seed_list, dtype=torch.int64, device=generator.device)
     x, noise = images.to(generator.device, generator.plan.dtype), KeyedNoise(combine(FORWARD, keys, 0))
-    return generator.process.draw(generator.encode(x), time_of(generator, t, strength), noise)
+    return generator.process.draw(generator.encode(x), time_of(generator, None, strength), noise)
 
 
 def _forward(
@@ -166,7 +164,7 @@ def restore(
     `edit`, keeps the other pixels as given; here it does not affect the edited ones.
     """
     seed_list, start = seeds_of(seeds, len(images)), time_of(generator, t, strength)
-    _check_images(images, (len(seed_list), generator.channels, *generator.size), span=False)
+    check_batch("images", images, (len(seed_list), generator.channels, *generator.size))
     free = None if mask is None else as_mask(mask, len(seed_list), generator.size)
     states = generator.encode(images.to(generator.plan.dtype))
     new = generator.reverse(states, start, config, seeds=seed_list, callback=callback, **keys)
@@ -201,7 +199,7 @@ def from_cartoon(
     a conditional model before T, its prior (the default).
     """
     config, seed_list, start = replace(config, **keys), seeds_of(seeds, len(images)), cartoon_time(generator, t)
-    _check_images(images, (len(seed_list), generator.channels, *generator.size), span=True)
+    check_batch("images", images, (len(seed_list), generator.channels, *generator.size), unit=True)
     process, conditional = generator.process, generator.process.conditional
     if conditional and start == process.T:
         return generator.sample_seeds(seed_list, config.unlabeled(), condition=images, callback=callback)
@@ -228,16 +226,3 @@ def as_mask(mask: Tensor, count: int, size: tuple[int, int]) -> Tensor:
     if not bool(free.flatten(1).any(1).all()):
         raise ValueError("mask: it keeps every pixel; expected some above ½ (white), which are edited")
     return free.expand(count, 1, *size).cpu()
-
-
-def _check_images(images: Tensor, expected: tuple[int, ...], *, span: bool) -> None:
-    if images.dim() != 4:
-        shape = ", ".join(map(str, ("B", *expected[1:])))
-        raise ValueError(f"images: got {list(images.shape)}, expected a batch [{shape}]")
-    if tuple(images.shape) != expected:
-        raise ValueError(f"images: got {list(images.shape)}, expected {list(expected)}, one for every seed")
-    if not bool(images.isfinite().all()):
-        raise ValueError("images: they hold NaN or infinite values; expected numbers in [0, 1]")
-    if span and not bool(((images >= 0) & (images <= 1)).all()):
-        low, high = float(images.min()), float(images.max())
-        raise ValueError(f"images: got values from {low:.3g} to {high:.3g}, expected [0, 1]; divide bytes by 255")

@@ -17,7 +17,7 @@ from anisodiff import notation
 from anisodiff.generation import Generator, SamplingConfig
 from anisodiff.generation.config import SamplingKeys
 from anisodiff.generation.images import Images
-from anisodiff.generation.reverse import PATH, START, Callback, Seeds, batches, keys_of, seeds_of
+from anisodiff.generation.reverse import PATH, START, Callback, Seeds, batches, check_batch, keys_of, seeds_of
 from anisodiff.inverse import METHODS, LinearOperator, Measurement, Method, condition_on_measurement, read_operator
 from anisodiff.inverse.covariance import data_covariance
 from anisodiff.noise import KeyedNoise, combine, white
@@ -55,11 +55,8 @@ def solve(
     prior = generator.prior(config.prior) if isinstance(config.prior, str) else config.prior
     linear = read_operator(operator) if isinstance(operator, str) else operator
     how = read_method(method) if isinstance(method, str) else method
-    expected = (len(seed_list), *linear.measured((generator.channels, *generator.size)))
-    if tuple(y.shape) != expected:
-        raise ValueError(f"y: got {list(y.shape)}, expected {list(expected)}, one for every seed")
-    if not bool(y.isfinite().all()):
-        raise ValueError("y: it holds NaN or infinite values; expected numbers")
+    shape = linear.measured((generator.channels, *generator.size))
+    check_batch("measurements y", y, (len(seed_list), *shape))
     size, device, done = config.batch or max(1, generator.batch // 4), generator.device, []
     start, path = (keys_of(seed_list, stream, device) for stream in (START, PATH))
     fill = device.type == "cuda" and len(seed_list) > size
@@ -77,11 +74,11 @@ def read_method(text: str) -> Method:
     return method
 
 
-def degrade(operator: LinearOperator, images: Tensor, noise: float, seed: int = 0) -> Tensor:
-    """y = A x + σ n of images [B, C, H, W]; n depends on the picture and the ``seed``, not on its place."""
+def degrade(operator: LinearOperator, images: Tensor, noise: float) -> Tensor:
+    """y = A x + σ n of images [B, C, H, W]; n depends on the picture, not on its place."""
     keys = [int.from_bytes(hashlib.sha256(x.numpy().tobytes()).digest()[:7]) for x in images.float().cpu()]
     y = operator.apply(images)
-    source = KeyedNoise(combine(MEASURE, torch.tensor(keys, dtype=torch.int64), seed).to(y.device))
+    source = KeyedNoise(combine(MEASURE, torch.tensor(keys, dtype=torch.int64), 0).to(y.device))
     return y if noise == 0 else operator.restrict(y + noise * white(y, source))
 
 

@@ -48,12 +48,12 @@ def psnr(rmse: float) -> float | None:
     return -20.0 * math.log10(rmse) if rmse > 0 else None
 
 
-def default_strengths(generator: Generator, points: int = POINTS) -> tuple[float, ...]:
+def default_strengths(generator: Generator) -> tuple[float, ...]:
     """Evenly spaced from 0.2 to 0.95, within the range of the process."""
     low, high = strength_range(generator)
     first = max(_LOW, low + 0.1 * (high - low))
     last = min(_HIGH, high)
-    return tuple(min(last, first + (last - first) * k / (points - 1)) for k in range(points))
+    return tuple(min(last, first + (last - first) * k / (POINTS - 1)) for k in range(POINTS))
 
 
 def sweep(

@@ -19,7 +19,7 @@ from anisodiff.generation.classes import Classes
 from anisodiff.generation.config import SamplingConfig, SamplingKeys
 from anisodiff.generation.images import Images
 from anisodiff.generation.inversion import flow_sampler, invert_flow, slerp
-from anisodiff.generation.loaded_model import CheckpointOrigin, LoadedModel
+from anisodiff.generation.loaded_model import CheckpointOrigin
 from anisodiff.generation.priors import PriorImages
 from anisodiff.generation.reverse import (
     PATH,
@@ -29,7 +29,9 @@ from anisodiff.generation.reverse import (
     SamplingStep,
     Seeds,
     batches,
+    check_batch,
     check_seeds,
+    counting,
     keys_of,
     seeds_of,
 )  # fmt: skip
@@ -51,7 +53,7 @@ from anisodiff.training.model import Trained, load_model
 from anisodiff.training.run_folder import images_of
 
 
-class Generator(LoadedModel, Shareable):
+class Generator(Shareable):
     """Samples from a checkpoint; returned by `anisodiff.load` and `anisodiff.train`."""
 
     outcome: TrainingOutcome | None = None
@@ -119,17 +121,16 @@ class Generator(LoadedModel, Shareable):
         ``condition``: for a model trained with one, an image [C, H, W] for every seed. ``keys``: of the config. On
         CUDA the last batch is padded, so that all run through the same kernels.
         """
-        config, checked, done = replace(config, **keys), check_seeds(seeds), 0
+        config, checked = replace(config, **keys), check_seeds(seeds)
         with bar(f"{counted(len(checked), 'image')}, network evaluations", progress) as tick:
             prior = self.prior(config.prior) if isinstance(config.prior, str) else config.prior
             reverse = self.reverse_process(config)
             total = len(checked) * reverse.nfe
             tick(0, total)
+            count = counting(tick, reverse.nfe, total)
 
             def watch(step: SamplingStep) -> None:
-                nonlocal done
-                tick(done * reverse.nfe + len(step.seeds) * reverse.nfe * step.number // step.of, total)
-                done += len(step.seeds) if step.number == step.of else 0
+                count(step)
                 if callback is not None:
                     callback(step)
 
@@ -169,11 +170,7 @@ class Generator(LoadedModel, Shareable):
         """
         config, checked = replace(config, **keys), seeds_of(seeds, len(states))
         reverse = self.reverse_process(config, t)
-        expected = (len(checked), *self.state_shape)
-        if tuple(states.shape) != expected:
-            raise ValueError(f"states: got {list(states.shape)}, expected {list(expected)}, one for every seed")
-        if not bool(states.isfinite().all()):
-            raise ValueError("states: they hold NaN or infinite values; expected numbers")
+        check_batch("states", states, (len(checked), *self.state_shape))
         plain = states.as_subclass(Tensor)
 
         def start(rows: Tensor) -> Tensor:

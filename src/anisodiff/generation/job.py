@@ -24,7 +24,7 @@ from anisodiff.generation.figures import save_sample_grid
 from anisodiff.generation.generator import Generator
 from anisodiff.generation.priors import Leakage
 from anisodiff.generation.protocol import FILES, NAME, RECORD, describe, differences, path_of, read_protocol
-from anisodiff.generation.reverse import SamplingStep, check_seeds
+from anisodiff.generation.reverse import check_seeds, counting
 from anisodiff.io.atomic import clear_orphans, replacing
 from anisodiff.io.checkpoint import alone
 from anisodiff.io.grids import to_pixels
@@ -44,10 +44,8 @@ class SamplingOutcome:
     count: int
     made: int
     """Images made by this call, by all processes; the others existed."""
-    nfe: int
-    """Per image."""
     spent: int
-    """NFE of this call, by all processes: an incomplete batch is made again as a whole."""
+    """NFE of this call, by all processes: an incomplete batch of samples is made again as a whole."""
     seconds: float
     protocol: dict[str, Any]
 
@@ -155,8 +153,8 @@ def write_samples(
 
     def outcome(made: int, spent: float) -> SamplingOutcome:
         return SamplingOutcome(
-            path=out, count=len(seeds), made=made, nfe=reverse.nfe, spent=round(spent),
-            seconds=time.perf_counter() - started, protocol=protocol,
+            path=out, count=len(seeds), made=made, spent=round(spent), seconds=time.perf_counter() - started,
+            protocol=protocol,
         )  # fmt: skip
 
     distributed.agree(lambda: _check_overwriting(folder, out, protocol))
@@ -175,18 +173,13 @@ def write_samples(
         parts = [seeds[first : first + size] for first in range(0, len(seeds), size)]
         parts = [part for part in parts if not todo.isdisjoint(part)]
         parts = parts[distributed.rank :: distributed.world]
-        total, done, spent = sum(map(len, parts)) * reverse.nfe, 0, 0.0
-
-        def watch(step: SamplingStep) -> None:
-            progress(done + len(step.seeds) * reverse.nfe * step.number // step.of, total)
-
+        count, spent = counting(progress, reverse.nfe, sum(map(len, parts)) * reverse.nfe), 0.0
         for part in parts:
-            result = generator.sample_with(reverse, part, prior.prior, batch=size, callback=watch)
+            result = generator.sample_with(reverse, part, prior.prior, batch=size, callback=count)
             spent += result.nfe * len(part)
             for seed, pixels in zip(part, to_pixels(result.images)):
                 if seed in todo:
                     folder.write(folder.by_seed[seed], pixels)
-            done += len(part) * reverse.nfe
         own = torch.tensor(spent, dtype=highest_precision(distributed.device), device=distributed.device)
         spent = float(distributed.total(own))  # and all have written
         if join is not None and distributed.leads:

@@ -8,14 +8,24 @@ from typing import Any, Self, Unpack
 import torch
 from torch import Tensor, nn
 
+from anisodiff import notation
 from anisodiff.generation.classes import DATA, ClassChoice, choose_classes
 from anisodiff.generation.config import SamplingConfig, SamplingKeys
-from anisodiff.generation.priors import NamedPrior, PriorImages, PriorInputs, build_prior
-from anisodiff.generation.reverse import ReverseProcess, SamplingStep
+from anisodiff.generation.priors import (
+    FITTED_TO,
+    PAIRS,
+    PRIORS,
+    NamedPrior,
+    Pool,
+    PriorImages,
+    conditional_prior,
+    open_pool,
+)  # fmt: skip
+from anisodiff.generation.reverse import ReverseProcess, SamplingStep, check_batch
 from anisodiff.latent.codec import Codec, codec_of
 from anisodiff.models.base import Model
 from anisodiff.models.guidance import Guidance
-from anisodiff.priors import Prior
+from anisodiff.priors import Encoded, GaussianPrior, Prior, SimulatedPrior
 from anisodiff.processes import Process
 from anisodiff.registry import build_sampler, default_sampler, fit_sampler
 from anisodiff.runtime.cuda_graphs import Replayed
@@ -131,18 +141,7 @@ class LoadedModel:
         """The prior of that name with its description; ``images`` in place of those given to `load`."""
         if images is None and name in self._named_priors:
             return self._named_priors[name]
-        inputs = PriorInputs(
-            process=self.process,
-            stored=self._stored,
-            source=self._images if images is None else images,
-            channels=self.channels,
-            size=self.size,
-            data=self.meta.get("data", {}),
-            device=self.device,
-            own=self._own,
-            codec=self.codec,
-        )
-        prior = build_prior(name, inputs)
+        prior = self._build_prior(name, self._images if images is None else images)
         if images is None:
             self._named_priors[name] = prior
         return prior
@@ -150,6 +149,61 @@ class LoadedModel:
     def prior(self, name: str = "auto", images: PriorImages | None = None) -> Prior:
         """The distribution that sampling starts from: auto, gaussian, simulate, conditional or heldout."""
         return self.named_prior(name, images).prior
+
+    def _build_prior(self, name: str, source: PriorImages | None) -> NamedPrior:
+        """The prior of that name; an unknown name is refused with the nearest one."""
+        notation.check_choice(name, PRIORS, "prior")
+        process = self.process
+        name = process.own_prior if name == "auto" else name
+        if name == "gaussian" and self._stored is not None:
+            missing = [key for key in ("mean", "root") if key not in self._stored]
+            if missing:
+                raise ValueError(
+                    f"the checkpoint's prior has no {missing[0]!r}: it is of another version; train it again"
+                )
+            mean, root = (self._stored[key].to(self.device).float() for key in ("mean", "root"))
+            text = "a Gaussian fitted to terminal states of training images, from the checkpoint; no image is needed"
+            return NamedPrior(name=name, prior=GaussianPrior(mean, root), description=text, process=process)
+        fit = "the checkpoint holds no fitted prior, images are needed to fit one"
+        starts = f"prior {name!r}{', that of this method,' * (name == process.own_prior)} starts from images"
+        source = self._own[name == "heldout"] if source is None else source
+        pool = self._pool(source, fit if name == "gaussian" else starts)
+        same, heldout = pool.fingerprint == self.meta.get("data", {}).get("fingerprint"), name == "heldout"
+        if heldout and same:
+            raise ValueError(
+                f"prior 'heldout' needs images outside the training set, but {pool.name} have its fingerprint "
+                f"({pool.fingerprint[:12]}); give others, or use prior 'simulate'"
+            )
+        images = f"{pool.name} ({'the training set' if same else 'not the training set as such'})"
+        if name == "gaussian":
+            prior: Prior = process.prior(pool.some(FITTED_TO, self.device))
+            text = f"a Gaussian fitted just now to terminal states of {images}"
+        elif name == "conditional":
+            exact = "closed_form" in process.capabilities
+            how = (
+                "exact: this process is linear"
+                if exact
+                else f"an approximation, regressed on {PAIRS} simulated pairs"
+            )
+            prior = conditional_prior(process, pool, self.device)
+            text = f"the Gaussian of the terminal state given one of {images}; {how}"
+        else:
+            own = source == self._own[1]
+            apart = "which the run kept aside" if own else "not compared with the training images one by one"
+            prior = SimulatedPrior(process, pool.images)
+            text = f"the forward process run from {f'{pool.name}, {apart}' if heldout else images}"
+        return NamedPrior(name=name, prior=prior, description=text, process=process, pool=pool, heldout=heldout)
+
+    def _pool(self, source: PriorImages | None, reason: str) -> Pool:
+        """The images; where none were given, an error with the ``reason`` why they are needed."""
+        if source is None:
+            known = self.meta.get("data", {}).get("source") or "unknown"
+            raise ValueError(f"{reason}: give their place with --images (trained on: {known})")
+        found = open_pool(source, self.channels, self.size)
+        if self.codec is None:
+            return found
+        assert not isinstance(found.images, Encoded)
+        return replace(found, images=Encoded(found.images, self.codec.encode))
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -204,9 +258,8 @@ class LoadedModel:
             raise ValueError(
                 "this model makes images from cartoons: anisodiff edit MODEL CARTOON.png --cartoon, or condition=…"
             )
-        expected = (count, self.channels, *self.size)
-        if condition is not None and tuple(condition.shape) != expected:
-            raise ValueError(f"condition: got {list(condition.shape)}, expected {list(expected)}, one for every seed")
+        if condition is not None:
+            check_batch("condition", condition, (count, self.channels, *self.size))
 
 
 def _precision(name: str) -> str:

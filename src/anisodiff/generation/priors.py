@@ -12,8 +12,7 @@ A prior that starts from images carries them into the samples as far as the term
 This dependence is measured (`anisodiff.diagnosis`) on some of the same images and reported beside every result.
 """
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,16 +20,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from anisodiff import notation
 from anisodiff.data import Dataset, is_dataset, open_dataset, open_source, read_images
 from anisodiff.data.dataset import fingerprint
 from anisodiff.dct import dct2
 from anisodiff.diagnosis import diagnose
 from anisodiff.gaussian_kernel import grid_decay
-from anisodiff.latent.codec import Codec
 from anisodiff.noise import KeyedNoise, combine
 from anisodiff.notation import counted
-from anisodiff.priors import ConditionalPrior, Encoded, GaussianPrior, Images, Prior, SimulatedPrior, take
+from anisodiff.priors import ConditionalPrior, GaussianPrior, Images, Prior, take
 from anisodiff.processes import Process
 from anisodiff.runtime.progress import Progress
 from anisodiff.tensors import highest_precision, to_float64
@@ -192,81 +189,3 @@ class NamedPrior:
         return (
             f"{label}leakage: samples depend on the images they start from; report it beside any number; {measured}"
         )
-
-
-@dataclass(frozen=True, kw_only=True)
-class PriorInputs:
-    """What priors are built from."""
-
-    process: Process
-    stored: Mapping[str, Tensor] | None
-    """prior.safetensors of the checkpoint."""
-    source: PriorImages | None
-    """Opened only by the priors that need images."""
-    channels: int
-    size: tuple[int, int]
-    data: Mapping[str, Any]
-    """The training data as the checkpoint describes them: fingerprint, images, source."""
-    device: torch.device
-    own: tuple[Path | None, Path | None] = (None, None)
-    """The images of the run and those it held out, where none are given."""
-    codec: Codec | None = None
-    """Encodes images, for a process in latent space."""
-
-    def pool(self, reason: str) -> Pool:
-        """The images; where none were given, an error with the ``reason`` why they are needed."""
-        if self.source is None:
-            known = self.data.get("source") or "unknown"
-            raise ValueError(f"{reason}: give their place with --images (trained on: {known})")
-        found = open_pool(self.source, self.channels, self.size)
-        if self.codec is None:
-            return found
-        assert not isinstance(found.images, Encoded)
-        return replace(found, images=Encoded(found.images, self.codec.encode))
-
-
-def build_prior(name: str, inputs: PriorInputs) -> NamedPrior:
-    """The prior of that name; an unknown name is refused with the nearest one."""
-    if name not in PRIORS:
-        raise ValueError(f"unknown prior {name!r}; {notation.nearest(str(name), PRIORS)}")
-    process = inputs.process
-    name = process.own_prior if name == "auto" else name
-    if inputs.source is None:
-        inputs = replace(inputs, source=inputs.own[name == "heldout"])
-    if name == "gaussian" and inputs.stored is not None:
-        missing = [key for key in ("mean", "root") if key not in inputs.stored]
-        if missing:
-            raise ValueError(
-                f"the checkpoint's prior has no {missing[0]!r}: it is of another version; train it again"
-            )
-        mean, root = (inputs.stored[key].to(inputs.device).float() for key in ("mean", "root"))
-        text = "a Gaussian fitted to terminal states of training images, from the checkpoint; no image is needed"
-        return NamedPrior(name=name, prior=GaussianPrior(mean, root), description=text, process=process)
-    fit = "the checkpoint holds no fitted prior, images are needed to fit one"
-    starts = f"prior {name!r}{', that of this method,' * (name == process.own_prior)} starts from images"
-    pool = inputs.pool(fit if name == "gaussian" else starts)
-    same = pool.fingerprint == inputs.data.get("fingerprint")
-    images = f"{pool.name} ({'the training set' if same else 'not the training set as such'})"
-    if name == "gaussian":
-        prior: Prior = process.prior(pool.some(FITTED_TO, inputs.device))
-        text = f"a Gaussian fitted just now to terminal states of {images}"
-    elif name == "conditional":
-        exact = "closed_form" in process.capabilities
-        accuracy = (
-            "exact: this process is linear" if exact else f"an approximation, regressed on {PAIRS} simulated pairs"
-        )
-        prior = conditional_prior(process, pool, inputs.device)
-        text = f"the Gaussian of the terminal state given one of {images}; {accuracy}"
-    else:
-        prior = SimulatedPrior(process, pool.images)
-        text = f"the forward process run from {images}"
-        if name == "heldout":
-            if same:
-                raise ValueError(
-                    f"prior 'heldout' needs images outside the training set, but {pool.name} have its fingerprint "
-                    f"({pool.fingerprint[:12]}); give others, or use prior 'simulate'"
-                )
-            own = inputs.source == inputs.own[1]
-            apart = "which the run kept aside" if own else "not compared with the training images one by one"
-            text = f"the forward process run from {pool.name}, {apart}"
-    return NamedPrior(name=name, prior=prior, description=text, process=process, pool=pool, heldout=name == "heldout")

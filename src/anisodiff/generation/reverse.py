@@ -19,6 +19,7 @@ from anisodiff.latent.codec import Codec
 from anisodiff.models.base import Model
 from anisodiff.models.guidance import Guidance
 from anisodiff.noise import KeyedNoise, combine
+from anisodiff.runtime.progress import Progress
 from anisodiff.samplers import Sampler, SampleResult
 
 MOST_SEEDS, LIMIT = 10_000_000, 2**62
@@ -85,6 +86,20 @@ def seeds_of(seeds: Seeds, count: int) -> tuple[int, ...]:
     return check_seeds(range(int(first), int(first) + count) if one else first)
 
 
+def check_batch(what: str, x: Tensor, expected: tuple[int, ...], *, unit: bool = False) -> None:
+    """Refuse a batch of another shape, or with values that are no numbers or, for ``unit``, not in [0, 1]."""
+    if x.dim() != len(expected):
+        shape = ", ".join(map(str, ("B", *expected[1:])))
+        raise ValueError(f"{what}: got {list(x.shape)}, expected a batch [{shape}]")
+    if tuple(x.shape) != expected:
+        raise ValueError(f"{what}: got {list(x.shape)}, expected {list(expected)}, one for every seed")
+    if not bool(x.isfinite().all()):
+        raise ValueError(f"{what}: they hold NaN or infinite values; expected numbers{' in [0, 1]' * unit}")
+    if unit and not bool(((x >= 0) & (x <= 1)).all()):
+        low, high = float(x.min()), float(x.max())
+        raise ValueError(f"{what}: got values from {low:.3g} to {high:.3g}, expected [0, 1]; divide bytes by 255")
+
+
 class SamplingStep(NamedTuple):
     """The argument of a callback: the start (number 0), every step, and the images (number = of, t = 0)."""
 
@@ -97,6 +112,19 @@ class SamplingStep(NamedTuple):
 
 
 Callback = Callable[[SamplingStep], None]
+
+
+def counting(progress: Progress, nfe: int, total: int, start: int = 0) -> Callback:
+    """Reports ``start`` and the NFE of all batches since, ``nfe`` for each sample of a batch, of ``total``."""
+    done = start
+
+    def count(step: SamplingStep) -> None:
+        nonlocal done
+        now = done + len(step.seeds) * nfe * step.number // step.of
+        progress(now, total)
+        done = now if step.number == step.of else done
+
+    return count
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,7 +18,7 @@ import yaml
 
 from anisodiff.extras import need
 from anisodiff.generation.images import Images
-from anisodiff.generation.reverse import ReverseProcess
+from anisodiff.generation.loaded_model import LoadedModel
 from anisodiff.io import hub, tensor_files
 from anisodiff.io.atomic import without_folders
 from anisodiff.io.checkpoint import MANIFEST, Checkpoint, read
@@ -34,18 +34,11 @@ _NAMED = 20
 """Classes that a card names."""
 
 
-class Shareable(ABC):
-    """What `Generator` has to be given away: `save_pretrained` and `push_to_hub`."""
+class Shareable(LoadedModel, ABC):
+    """A model that can be given away."""
 
     saved: Checkpoint | None = None
     """The checkpoint that it was loaded from."""
-    plan: Plan
-    meta: dict[str, Any]
-    parameters: int
-    """Weights of the network."""
-
-    @abstractmethod
-    def reverse_process(self) -> ReverseProcess: ...
 
     @abstractmethod
     def sample(self, n: int) -> Images: ...

@@ -33,7 +33,7 @@ _URL = re.compile(r"[a-z][a-z0-9+.-]+:/", re.IGNORECASE)
 DAMAGED = (tarfile.TarError, zipfile.BadZipFile, EOFError, zlib.error, lzma.LZMAError, OSError, RecursionError)
 
 
-def one_line(error: Exception, longest: int = 200) -> str:
+def one_line(error: Exception) -> str:
     """What an error says, on one line; its class where it says nothing.
 
     TorchScript begins with its own traceback: there the last line says what went wrong.
@@ -41,7 +41,7 @@ def one_line(error: Exception, longest: int = 200) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     if lines and "TorchScript interpreter" in lines[0]:
         lines = [lines[-1].removeprefix("RuntimeError: ")]
-    return " ".join(lines)[:longest] or type(error).__name__
+    return " ".join(lines)[:200] or type(error).__name__
 
 
 def existing(path: str | Path, what: str) -> Path:

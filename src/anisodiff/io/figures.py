@@ -142,8 +142,9 @@ def design_figure(photo: Tensor, seed: int = 0, progress: Progress | None = None
     return _panels(rows, labels, steps, "State at T = 8")
 
 
-def transitions_figure(T: float = 2.0) -> Any:
+def transitions_figure() -> Any:
     """The paper's plot of the transitions: (a) exponential to isotropy, (b) powers of several orders."""
+    T = 2.0
     t = torch.linspace(0, T, 400, dtype=torch.float64)
     figure = canvas(9.0, 3.4)
     left, right = figure.subplots(1, 2)

@@ -21,6 +21,7 @@ from anisodiff.io.records import read_json
 from anisodiff.io.schema import Shape, fields, number, optional, require, rows, text, whole
 from anisodiff.io.tensor_files import get_tensors, sha256
 from anisodiff.notation import alternatives
+from anisodiff.tensors import check_shapes
 
 CONFIG, WEIGHTS = "config.json", "diffusion_pytorch_model.safetensors"
 TILE = 512
@@ -198,16 +199,9 @@ def _built(about: Description, weights: Path) -> Any:
         with torch.device("meta"):
             trial = kind.from_config(about.config)
             _code_once(trial, about)
-            expected = {name: list(value.shape) for name, value in trial.state_dict().items()}
     except Exception as error:  # of diffusers, which does not check what it is given
         raise ValueError(f"{about.folder / CONFIG}: diffusers cannot use it ({one_line(error)})") from None
-    for name in sorted({*expected, *tensors}):
-        found = list(tensors[name].shape) if name in tensors else "not there"
-        if found != expected.get(name, "none"):
-            raise ValueError(
-                f"{about.folder}: {CONFIG} describes another network than {WEIGHTS}: {name} is {found}, expected "
-                f"{expected.get(name, 'none')}"
-            )
+    check_shapes(f"{about.folder}: {CONFIG} describes another network than {WEIGHTS}", tensors, trial.state_dict())
     network = kind.from_config(about.config)
     network.load_state_dict({name: value.float() for name, value in tensors.items()})
     network.tile_sample_min_size, network.tile_latent_min_size = TILE, TILE // about.factor

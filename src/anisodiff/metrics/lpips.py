@@ -197,8 +197,7 @@ class LPIPS:
         download: bool = False,
         say: Say = print,
     ) -> None:
-        if network not in PUBLISHED:
-            raise ValueError(f"unknown network of LPIPS {network!r}; {notation.nearest(str(network), PUBLISHED)}")
+        notation.check_choice(network, PUBLISHED, "network of LPIPS")
         published = PUBLISHED[network]
         found = find_weights(file, published=published, cache=cache, online=download, say=say)
         self.name, self.weights, self.device = published.name, found.weights, torch.device(device)

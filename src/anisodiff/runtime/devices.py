@@ -24,8 +24,7 @@ def pick_device(device: torch.device | str) -> torch.device:
             raise ValueError(f"device {device!r} was asked for, but torch sees {seen}; use {_instead(count)}")
         torch.cuda.set_device(index)
         return torch.device(device)
-    if device not in NAMES:
-        raise ValueError(f"unknown device {device!r}; {notation.nearest(device, NAMES)}")
+    notation.check_choice(device, NAMES, "device")
     if device in ("auto", "cuda", "gpu") and count:
         return torch.device("cuda")
     if device in ("gpu", "mps") and torch.backends.mps.is_available():

@@ -24,8 +24,8 @@ from anisodiff.io.tensor_files import put_json, put_tensors
 from anisodiff.latent.autoencoder import CONFIG, WEIGHTS
 from anisodiff.noise import KeyedNoise, combine
 from anisodiff.training.adam import load_moments, moments
-from anisodiff.training.ema import Constant
-from anisodiff.training.hooks import on_signals
+from anisodiff.training.ema import EMA, Constant
+from anisodiff.training.hooks import TrainingOutcome, on_signals
 from anisodiff.version import __version__
 
 _NOISE = 5  # a stream of the run's keys
@@ -88,16 +88,6 @@ class AutoencoderConfig:
         }  # fmt: skip
 
 
-@dataclass(frozen=True, kw_only=True)
-class AutoencoderOutcome:
-    """How a training ended; one that is not ``finished`` was asked to stop and can be continued."""
-
-    step: int
-    finished: bool
-    loss: float | None
-    """Of the last step; None where there was nothing left to do."""
-
-
 def train_autoencoder(
     dataset: Dataset,
     output: Path,
@@ -107,7 +97,7 @@ def train_autoencoder(
     say: Callable[[str], None] = lambda _: None,
     progress: Callable[[int, int | None, str], None] = lambda done, total, note: None,
     stop: Callable[[], bool] = lambda: False,
-) -> AutoencoderOutcome:
+) -> TrainingOutcome:
     """Train on ``dataset``, or continue; ``output`` is then a folder that --latent takes."""
     kind = need("diffusers", "an autoencoder", "diffusers").AutoencoderKL
     arguments = config.network(dataset.channels, dataset.size)
@@ -132,8 +122,11 @@ def train_autoencoder(
                         run.save()
             finally:
                 getattr(batches, "close", lambda: None)()
-        run.save()
-    return AutoencoderOutcome(step=run.step, finished=run.step >= config.steps, loss=loss)
+        checkpoint = run.save()
+    return TrainingOutcome(
+        step=run.step, images=run.step * config.batch, finished=run.step >= config.steps, skipped=0, loss=loss,
+        checkpoint=checkpoint,
+    )  # fmt: skip
 
 
 class _Run:
@@ -145,9 +138,9 @@ class _Run:
     ) -> None:  # fmt: skip
         self.network, self.config, self.output, self.device, self.say = network, config, output, device, say
         self.weights: dict[str, Tensor] = dict(network.named_parameters())
-        self.average = {name: value.detach().clone() for name, value in self.weights.items()}
+        self.ema = EMA(self.weights, (Constant(config.ema),))
         self.adam = torch.optim.Adam(self.weights.values(), lr=config.lr, betas=(0.9, 0.99))
-        self.profile, self.store, self.step = Constant(config.ema), Store(output), 0
+        self.store, self.step = Store(output), 0
         about = {
             "version": __version__, "config": {"autoencoder": dataclasses.asdict(config)}, "process": {},
             "network": {"name": "AutoencoderKL", **dict(network.config)},
@@ -166,11 +159,11 @@ class _Run:
         if changed or saved.meta["data"]["fingerprint"] != self.about["data"]["fingerprint"]:
             what = f"another {', '.join(changed)}" if changed else "other images"
             raise ValueError(f"{self.output} holds an autoencoder of {what}; choose another folder")
-        weights, average = saved.tensors("state/weights"), saved.tensors("model")
+        weights = saved.tensors("state/weights")
         with torch.no_grad():
             for name, p in self.weights.items():
                 p.copy_(weights[name])
-                self.average[name].copy_(average[name])
+            self.ema.load(0, saved.tensors("model"))
             load_moments(self.adam, self.weights, saved.tensors("state/optimizer"))
         self.step = saved.step
         self.say(f"continuing from {saved.path.name}: {self.step * self.config.batch} images seen")
@@ -196,21 +189,19 @@ class _Run:
             raise ValueError(f"the loss is not finite at step {self.step}; try a smaller lr, in a new folder")
         self.adam.step()
         self.step += 1
-        with torch.no_grad():
-            keep = 1 - self.profile.beta(self.step)
-            for name, p in self.weights.items():
-                self.average[name].lerp_(p, keep)
+        self.ema.update(self.step, torch.ones((), device=self.device))
         return found
 
-    def save(self) -> None:
+    def save(self) -> Path:
         """A checkpoint, and the averaged weights as diffusers reads them."""
-        weights = {name: p.detach() for name, p in self.weights.items()}
+        weights, average = {name: p.detach() for name, p in self.weights.items()}, self.ema.of(0)
         state = {"weights": weights, "optimizer": moments(self.adam, self.weights)}
         meta = {**self.about, "step": self.step, "images": self.step * self.config.batch}
-        self.store.save(Snapshot(step=self.step, meta=meta, model=self.average, state=state))
+        saved = self.store.save(Snapshot(step=self.step, meta=meta, model=average, state=state))
         config = {"_class_name": "AutoencoderKL", **{k: v for k, v in self.network.config.items() if k[0] != "_"}}
         for name, write in ((WEIGHTS, put_tensors), (CONFIG, put_json)):
             hidden = self.output / f".{name}"
             hidden.unlink(missing_ok=True)  # of a run that was killed here
-            write(hidden, self.average if name == WEIGHTS else config)
+            write(hidden, average if name == WEIGHTS else config)
             hidden.replace(self.output / name)
+        return saved

@@ -201,21 +201,19 @@ def _process_seconds(plan: Plan, images: Tensor, clock: Callable[[], float]) -> 
     return before, pairs
 
 
-def encoding_seconds(
-    config: TrainConfig, device: torch.device, clock: Callable[[], float] = time.perf_counter
-) -> float:
+def encoding_seconds(config: TrainConfig, device: torch.device) -> float:
     """Seconds to encode an image and its mirror image, by the autoencoder of a config with latents."""
     autoencoder = Autoencoder(find_autoencoder(config), device)
 
     def encode(load: Load) -> float:
         images = torch.zeros(load.count, config.channels, load.height, load.width)
-        begin = clock()
+        begin = time.perf_counter()
         autoencoder.encode(images)
         _wait(device)
-        return clock() - begin
+        return time.perf_counter() - begin
 
     loads = ascending(config.size, 16)
-    return 2 * climb(loads, encode, _ENCODED, clock).of(loads[-1].pixels) / loads[-1].count
+    return 2 * climb(loads, encode, _ENCODED).of(loads[-1].pixels) / loads[-1].count
 
 
 class _Enough(Exception):

@@ -82,7 +82,7 @@ class TrainingOutcome:
     skipped: int
     """Steps skipped because their loss or gradient was not finite."""
     loss: float | None
-    """Mean since the last line of the log."""
+    """Mean since the last line of the log; of an autoencoder, of the last step."""
     checkpoint: Path | None
     began: int = 0
     """The step that this call began with: the last one where nothing was left to train."""

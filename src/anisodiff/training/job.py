@@ -139,7 +139,7 @@ def _described(run: RunDescription, request: Request) -> Job:
         raise ValueError(f"{none}: {remedy}{archive}")
     images = _opened(data, request, "" if request.python else config.dataset, labels=bool(config.classes))
     if request.begun and not request.dry:
-        _refuse_other(config, images, request)
+        check_same(config, images, request)
     if request.resume and not request.dry:
         if request.begun:
             request.say(f"continuing the run in {request.output}")
@@ -148,7 +148,7 @@ def _described(run: RunDescription, request: Request) -> Job:
     return _prepared(run, images, request)
 
 
-def _refuse_other(config: TrainConfig, images: Dataset | Source, request: Request) -> None:
+def check_same(config: TrainConfig, images: Dataset | Source | None, request: Request) -> None:
     """Refuse another run, or other images, than those in the folder, before anything is said or prepared."""
     if not request.resume:
         raise ValueError(

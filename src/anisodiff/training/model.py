@@ -21,7 +21,7 @@ from anisodiff.networks.base import NetworkSpec
 from anisodiff.processes import Process
 from anisodiff.runtime.distributed import Distributed
 from anisodiff.statistics import SpectralStatistics
-from anisodiff.tensors import move_module, to_device_exactly
+from anisodiff.tensors import check_shapes, move_module, to_device_exactly
 from anisodiff.training.config import TrainConfig
 from anisodiff.training.run_folder import RunDescription, read_run
 
@@ -229,14 +229,8 @@ def check_tensors(plan: Plan, weights: Mapping[str, Tensor], where: Path) -> Non
             built = plan.network.build()
     except (RuntimeError, NotImplementedError):
         built = plan.network.build()  # a network of one's own may read values as it is built
-    expected = {name: list(value.shape) for name, value in built.state_dict().items()}
-    found = {name: list(value.shape) for name, value in weights.items()}
-    for name in sorted({*expected, *found}):
-        if expected.get(name) != found.get(name):
-            raise ValueError(
-                f"{where}: config.json describes another network than model.safetensors: {name} is "
-                f"{found.get(name, 'not there')}, expected {expected.get(name, 'none')}"
-            )
+    what = f"{where}: config.json describes another network than model.safetensors"
+    check_shapes(what, weights, built.state_dict())
 
 
 def as_trained(config: TrainConfig, saved: Mapping[str, Any]) -> TrainConfig:

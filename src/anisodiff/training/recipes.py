@@ -178,6 +178,5 @@ RECIPES: Mapping[str, Callable[[], TrainConfig]] = MappingProxyType(
 
 def recipe(name: str) -> TrainConfig:
     """A recipe by name."""
-    if name not in RECIPES:
-        raise ValueError(f"unknown recipe {name!r}; {notation.nearest(name, RECIPES)}")
+    notation.check_choice(name, RECIPES, "recipe")
     return RECIPES[name]()
