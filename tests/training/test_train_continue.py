@@ -251,19 +251,21 @@ def test_a_dry_run_says_what_would_become_of_the_run_there(train_command, tmp_pa
     photos(tmp_path)
     folder(tmp_path / "others", count=13)
     words = ("train", "heat", "--data", "photos", *CPU, "--images", 4)
-    assert "holds a run" not in train_command(*words, "--dry-run", settings=TINY).output
+    for never in ((), ("--resume", "never")):
+        told = train_command(*words, *never, "--dry-run", settings=TINY).output
+        assert "without --dry-run" not in told
     assert train_command(*words, settings=TINY).exit_code == 0
     steps = {path.name for path in (tmp_path / "run" / "checkpoints").iterdir()}
     for more, says in (
         ((), "this command would continue it"),
         (("--images", 8), "this command would continue it"),
         (("--set", "lr=0.5"), "would be refused (run was begun with other settings: lr was "),
-        (("--resume", "never"), "would be refused (--resume never"),
+        (("--resume", "never"), "would be refused (run already holds a run; continue it with --resume auto"),
         (("--data", "others"), "holds another dataset (folder photos, 12 files)"),
     ):
         told = train_command(*words, *more, "--dry-run", settings=TINY)
         assert told.exit_code == 0, told.output
-        (line,) = (line for line in told.output.splitlines() if "holds a run" in line)
+        (line,) = (line for line in told.output.splitlines() if "without --dry-run" in line)
         assert says in line, line
         assert line.count("choose another") == ("refused" in line), line
         real = train_command(*words, *more, settings=TINY)

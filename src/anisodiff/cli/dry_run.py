@@ -78,8 +78,6 @@ def _foreseen(job: Job, request: Request) -> list[str]:
     output, there = request.output, has_checkpoints(request.output)
     line = f"{f'{output} holds a run: ' if there else ''}without --dry-run this command would"
     try:
-        if there and not request.resume:
-            raise ValueError("--resume never: choose another --output")
         if there:
             job = job_of(replace(request, begun=True))
             find(output)  # a damaged one is refused

@@ -150,11 +150,11 @@ def _described(run: RunDescription, request: Request) -> Job:
 
 def check_same(config: TrainConfig, images: Dataset | Source | None, request: Request) -> None:
     """Refuse another run, or other images, than those in the folder, before anything is said or prepared."""
-    if not request.resume:
-        raise ValueError(
-            f"{request.output} already holds a run; continue it with --resume auto, or choose another folder"
-        )
     if (saved := described(request.output)) is not None:
+        if not request.resume:
+            raise ValueError(
+                f"{request.output} already holds a run; continue it with --resume auto, or choose another folder"
+            )
         dataset = images if isinstance(images, Dataset) else None
         wanted = describe(Plan.of(with_images_of(saved, config)), dataset)
         refuse_other(request.output, saved, wanted if dataset is not None else {**wanted, "data": saved["data"]})
