@@ -129,19 +129,15 @@ def _stream(path: Path, key: str | None) -> Iterator[IO[bytes]]:
             yield member
 
 
-def _pick(found: dict[str, Header], wanted: str | None, known: tuple[str, ...], dims: tuple[int, ...]) -> str | None:
-    """The key asked for, a well-known one, or the only array with so many axes."""
-    if wanted is not None:
-        return wanted if wanted in found else None
+def _pick(found: dict[str, Header], known: tuple[str, ...], dims: tuple[int, ...]) -> str | None:
+    """A well-known key, or that of the only array with so many axes."""
     fits = [key for key, header in found.items() if len(header.shape) in dims]
     named = [key for key in known if key in fits]
     return named[0] if named else fits[0] if len(fits) == 1 else None
 
 
-def array_file(
-    path: str | Path, *, key: str | None = None, label_key: str | None = None, layout: Layout | None = None
-) -> Arrays:
-    """Images from an .npy or .npz file; the member, its labels and its layout are found or may be given."""
+def array_file(path: str | Path, *, layout: Layout | None = None) -> Arrays:
+    """Images from an .npy or .npz file; the layout is found or may be given."""
     path = existing(path, "an .npy or .npz file")
     labels: NDArray[np.int64] | None = None
     where = str(path)
@@ -161,12 +157,12 @@ def array_file(
                     with archive.open(name) as stream:
                         found[name[:-4]] = read_header(stream, f"{path}:{name}")
             stamp = tuple(sorted(info.CRC for info in archive.infolist()))
-            key = _pick(found, key, IMAGE_KEYS, (3, 4))
+            key = _pick(found, IMAGE_KEYS, (3, 4))
             if key is None:
                 held = ", ".join(f"{k} {list(h.shape)}" for k, h in found.items()) or "no array"
-                raise ValueError(f"{path} holds {held}: expected one array of images; name it images, or pass key=")
+                raise ValueError(f"{path} holds {held}: expected one array of images; name it images")
             header, where = found[key], f"{path}:{key}"
-            label_key = _pick(found, label_key, LABEL_KEYS, (1,))
+            label_key = _pick(found, LABEL_KEYS, (1,))
             of_labels = None if label_key is None else found[label_key]
             if of_labels is not None and of_labels.shape == header.shape[:1] and of_labels.dtype.kind in "iu":
                 if math.prod(of_labels.shape) * 8 > LARGEST_ROWS:

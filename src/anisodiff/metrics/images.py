@@ -67,7 +67,7 @@ class Fitting:
         yield from batches
         crop = "center crop" if self.fit.crop is None else f"center crop {self.fit.crop}"
         steps = ["luma"] if self._grayed else []
-        steps += [crop, self.fit.resample.replace("lanczos", "Lanczos")] if self._resized else []
+        steps += [crop, "Lanczos"] if self._resized else []
         self.changed, self.steps = self._changed, ", ".join(steps) or UNCHANGED
 
 
