@@ -175,7 +175,7 @@ def to_channels(image: Image.Image, channels: int) -> Image.Image:
 def to_array(image: Image.Image, channels: int) -> NDArray[np.uint8]:
     """A decoded picture → uint8 [C, H, W] at its own size."""
     array: NDArray[np.uint8] = np.asarray(to_channels(image, channels), dtype=np.uint8)
-    return array[None] if channels == 1 else array.transpose(2, 0, 1).copy()
+    return np.array(array[None] if channels == 1 else array.transpose(2, 0, 1), order="C")
 
 
 def centered(image: Image.Image, width: int, height: int) -> Image.Image:
