@@ -18,7 +18,7 @@ RECIPES = tuple(
 
 _KEYS = """
     process network dataset size channels parameterization learns channel_pca weighting times level_mean level_std
-    t_min batch accumulation lr betas eps warm_up clip ema flip dequantize seed images precision compile recompute
+    t_min batch accumulation lr betas eps warm_up clip ema flip seed images precision compile recompute
     deterministic calibration log_every checkpoint_every sample_every classes label_dropout shard latent
 """
 SETTINGS = {key: key for key in _KEYS.split()} | ELSEWHERE
