@@ -56,9 +56,9 @@ def evenly_spaced(count: int, most: int) -> list[int]:
     return sorted({int(i) for i in np.linspace(0, count - 1, min(most, count)).round()})
 
 
-def save_strip(states: Sequence[Tensor], times: Sequence[float], path: str | Path, most: int = 8) -> None:
+def save_strip(states: Sequence[Tensor], times: Sequence[float], path: str | Path) -> None:
     """Trajectories as PNG: a row for every sample, a column for each of some times; states [B, C, H, W]."""
-    steps = evenly_spaced(len(states), most)
+    steps = evenly_spaced(len(states), 8)
     drawn = [_to_pixels(states[i][row]) for row in range(len(states[0])) for i in steps]
     tiles = [enlarged(pixels, 96) for pixels, _ in drawn]
     sheet = tiled(tiles, len(steps))
@@ -74,7 +74,7 @@ def save_strip(states: Sequence[Tensor], times: Sequence[float], path: str | Pat
         canvas.save(temporary)
 
 
-def save_movie(states: Sequence[Tensor], path: str | Path, most: int = 60) -> None:
+def save_movie(states: Sequence[Tensor], path: str | Path) -> None:
     """Trajectories side by side as an animation from noise to images, then reversed; states [B, C, H, W]."""
-    frames = [torch.cat(list(states[i].cpu()), dim=-1) for i in evenly_spaced(len(states), most)]
+    frames = [torch.cat(list(states[i].cpu()), dim=-1) for i in evenly_spaced(len(states), 60)]
     save_animation(frames, path)

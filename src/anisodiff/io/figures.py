@@ -172,7 +172,7 @@ def save_figure(figure: Any, path: str | Path) -> None:
         figure.savefig(temporary, dpi=160)
 
 
-def save_animation(states: Sequence[Tensor], path: str | Path, seconds: float = 4.0) -> None:
+def save_animation(states: Sequence[Tensor], path: str | Path) -> None:
     """Write states [C, H, W] as an animation that runs forward, holds, and runs back; GIF or APNG by its suffix."""
     from PIL import Image
 
@@ -185,7 +185,7 @@ def save_animation(states: Sequence[Tensor], path: str | Path, seconds: float = 
         pixels = (to_display(u)[0] * 255).round().astype(np.uint8)
         frames.append(Image.fromarray(np.kron(pixels, np.ones((scale, scale, 1), dtype=np.uint8))))
     cycle = [frames[0]] * 8 + frames + [frames[-1]] * 8 + frames[::-1]
-    duration = int(1000 * 2 * seconds / len(cycle))
+    duration = 8000 // len(cycle)  # ms
     with replacing(path) as temporary:
         kind = "GIF" if suffix == ".gif" else "PNG"
         cycle[0].save(temporary, format=kind, save_all=True, append_images=cycle[1:], duration=duration, loop=0)

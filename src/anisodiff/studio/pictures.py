@@ -125,10 +125,10 @@ def shown(state: Tensor) -> tuple[NDArray[np.uint8], float]:
     return (pixels * 255).round().astype(np.uint8), contrast
 
 
-def png(pixels: NDArray[np.uint8], level: int = SHARP) -> str:
+def png(pixels: NDArray[np.uint8]) -> str:
     """Bytes [H, W, 3] as the address of a PNG, for an image of the page."""
     buffer = io.BytesIO()
-    Image.fromarray(pixels).save(buffer, "PNG", compress_level=level)
+    Image.fromarray(pixels).save(buffer, "PNG", compress_level=SHARP)
     return f"data:image/png;base64,{base64.b64encode(buffer.getvalue()).decode()}"
 
 
