@@ -13,16 +13,10 @@ from anisodiff.generation.classes import ClassChoice
 from anisodiff.io.atomic import replacing
 from anisodiff.io.figures import save_animation
 from anisodiff.io.grids import Pixels, enlarged, save_grid, tiled
-from anisodiff.io.images import to_display
+from anisodiff.io.images import displayed
 
 _GAP, _COLUMNS, _LONGEST = 2, 16, 40
 """Pixels between pictures, columns of a class before it takes a second row, letters of its name."""
-
-
-def _to_pixels(state: Tensor) -> tuple[Pixels, bool]:
-    """A state [C, H, W] as bytes [H, W, 3], and whether its contrast was lowered to fit the range of images."""
-    pixels, contrast = to_display(state)
-    return (pixels * 255).round().astype(np.uint8), contrast != 1.0
 
 
 def save_sample_grid(
@@ -59,7 +53,7 @@ def evenly_spaced(count: int, most: int) -> list[int]:
 def save_strip(states: Sequence[Tensor], times: Sequence[float], path: str | Path) -> None:
     """Trajectories as PNG: a row for every sample, a column for each of some times; states [B, C, H, W]."""
     steps = evenly_spaced(len(states), 8)
-    drawn = [_to_pixels(states[i][row]) for row in range(len(states[0])) for i in steps]
+    drawn = [displayed(states[i][row]) for row in range(len(states[0])) for i in steps]
     tiles = [enlarged(pixels, 96) for pixels, _ in drawn]
     sheet = tiled(tiles, len(steps))
     head = 14
@@ -67,7 +61,7 @@ def save_strip(states: Sequence[Tensor], times: Sequence[float], path: str | Pat
     canvas.paste(Image.fromarray(sheet), (0, head))
     draw = ImageDraw.Draw(canvas)
     for column, i in enumerate(steps):
-        lowered = any(low for _, low in drawn[column :: len(steps)])
+        lowered = any(contrast != 1.0 for _, contrast in drawn[column :: len(steps)])
         label = "image" if times[i] == 0 else f"t = {times[i]:.3g}{', scaled' if lowered else ''}"
         draw.text((_GAP + column * (tiles[0].shape[1] + _GAP), 1), label, fill="black")
     with replacing(path) as temporary:

@@ -292,6 +292,12 @@ def to_display(u: Tensor) -> tuple[np.ndarray, float]:
     return np.repeat(shown, 3, axis=2) if shown.shape[2] == 1 else shown[..., :3], contrast
 
 
+def displayed(u: Tensor) -> tuple[NDArray[np.uint8], float]:
+    """As `to_display`, in bytes."""
+    pixels, contrast = to_display(u)
+    return (pixels * 255).round().astype(np.uint8), contrast
+
+
 def to_bytes(images: Tensor) -> Tensor:
     """Images [B, …] in [0, 1] → uint8, clipped and rounded to the nearest level; NaN and infinity are refused."""
     finite = torch.isfinite(images).flatten(1).all(dim=1)
