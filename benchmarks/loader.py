@@ -59,7 +59,6 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument(
         "--stream", action="store_true", help="gather from the memory map even where the set would fit"
     )
-    parser.add_argument("--dequantize", action="store_true")
     parser.add_argument("--folder", type=Path, help="where to write the images (default: a temporary folder)")
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args(arguments)
@@ -68,7 +67,6 @@ def main(arguments: list[str] | None = None) -> None:
             random_dataset(Path(folder), args.size, args.n),
             batch=args.batch,
             seed=0,
-            dequantize=args.dequantize,
             device=args.device,
             resident_bytes=0 if args.stream else 8 << 30,
             threads=args.threads,
@@ -81,7 +79,6 @@ def main(arguments: list[str] | None = None) -> None:
         "images": f"{args.n:,}",
         "batch": args.batch,
         "held": "on the device" if loader.resident else f"memory map, {args.threads} threads",
-        "dequantized": "yes" if args.dequantize else "no",
         "images/s": f"{rate:,.0f}",
         "MB/s": f"{rate * 3 * args.size**2 / 1e6:,.0f}",
     }

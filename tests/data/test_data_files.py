@@ -42,10 +42,10 @@ MIXED = {
 }
 
 
-def test_under_and_labels(tmp_path: Path) -> None:
+def test_splits_and_labels(tmp_path: Path) -> None:
     files = {f"{split}/{cls}/{i}.png": picture(i) for split in ("train", "val") for cls in "yx" for i in range(2)}
     for root in (write(tmp_path / "f", files), pack(tmp_path / "z.zip", files)):
-        source = open_source(root, under="train", labels=True)
+        source = imagenet(root, "train")
         assert source.classes == ("x", "y")
         assert [(item.name, item.label) for item in source.items()] == [
             ("train/x/0.png", 0),
@@ -107,7 +107,6 @@ def test_errors_say_what_is_wrong(tmp_path: Path) -> None:
     assert "symbolic links" in message(lambda: open_source(tmp_path / "loop"))
     assert "holds no images" in message(lambda: open_source(tmp_path / "empty"))
     assert "holds no images" in message(lambda: open_source(tmp_path / "texts"))
-    assert "holds no images below val" in message(lambda: pictures(tmp_path / "whole.zip", under="val"))
     assert "truncated or no zip" in message(lambda: open_source(tmp_path / "cut.zip"))
     assert "expected a folder of images" in message(lambda: open_source(tmp_path / "odd.bin"))
 

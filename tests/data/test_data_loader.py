@@ -1,4 +1,4 @@
-"""The order of the images, flips, noise, and the loader: bijections, laws, and independence of everything else."""
+"""The order of the images, flips, and the loader: bijections, laws, and independence of everything else."""
 
 import itertools
 from pathlib import Path
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from anisodiff.data import Dataset, Loader, draw, permute, prepare
-from anisodiff.data.loader import flips, key, mix, mix_words, uniform
+from anisodiff.data.loader import flips, key
 
 COUNT, SIDE = 37, 8
 
@@ -93,8 +93,8 @@ def test_every_epoch_shows_every_image_once(batch: int, count: int, seed: int) -
 
 @pytest.mark.parametrize("world", [1, 2, 3, 6])
 def test_ranks_together_make_the_same_batch(dataset: Dataset, world: int) -> None:
-    whole = Loader(dataset, batch=12, seed=4, dequantize=True)
-    parts = [Loader(dataset, batch=12, seed=4, rank=r, world=world, dequantize=True) for r in range(world)]
+    whole = Loader(dataset, batch=12, seed=4)
+    parts = [Loader(dataset, batch=12, seed=4, rank=r, world=world) for r in range(world)]
     for k in (0, 2, 3, 1000):  # 3 runs over the end of an epoch
         images, index = whole.batch(k)
         split = [part.batch(k) for part in parts]
@@ -103,10 +103,10 @@ def test_ranks_together_make_the_same_batch(dataset: Dataset, world: int) -> Non
 
 
 def test_random_access_equals_iteration_from_anywhere(dataset: Dataset) -> None:
-    loader = Loader(dataset, batch=10, seed=1, dequantize=True, threads=2, ahead=3)
+    loader = Loader(dataset, batch=10, seed=1, threads=2, ahead=3)
     for start in (0, 5):
         for k, (images, index) in zip(range(start, start + 9), loader.iterate(start)):
-            again, where = Loader(dataset, batch=10, seed=1, dequantize=True).batch(k)
+            again, where = Loader(dataset, batch=10, seed=1).batch(k)
             assert torch.equal(images, again)
             assert torch.equal(index, where)
 
@@ -134,47 +134,11 @@ def test_flips_are_fair_and_independent_of_epoch_and_neighbor() -> None:
     np.testing.assert_array_equal(flips(3, epoch[5:9], index[5:9]), first[5:9])
 
 
-def test_dequantization_noise_is_uniform_below_one_and_keyed(dataset: Dataset) -> None:
-    loader = Loader(dataset, batch=COUNT, seed=9, flip=False, dequantize=True)
-    images, index = loader.batch(0)
-    raw = torch.from_numpy(np.asarray(dataset.images)[index.numpy()]).float()
-    u = (images * 256 - raw).double()
-    assert u.min() >= 0
-    assert u.max() < 1
-    assert images.max() < 1
-    flat, n = u.flatten().sort().values, u.numel()
-    distance = (flat - (torch.arange(n) + 0.5) / n).abs().max().item()
-    assert distance < 1.95 / n**0.5  # Kolmogorov–Smirnov, p = 0.001
-    rows = u.reshape(COUNT, -1)
-    correlation = torch.corrcoef(rows).fill_diagonal_(0).abs().max().item()
-    assert correlation < 5.5 / rows.shape[1] ** 0.5
-    lag = ((rows[:, 1:] - 0.5) * (rows[:, :-1] - 0.5)).mean().item() * 12
-    assert abs(lag) < 5 / n**0.5
-    later, where = loader.batch(1)  # the same images in another epoch have other noise
-    before = images[torch.argsort(index)]
-    assert not torch.isclose(before, later[torch.argsort(where)]).all(dim=(1, 2, 3)).any()
-
-
-def test_noise_fits_float32_even_for_white() -> None:
-    keys = torch.arange(4096, dtype=torch.int64)
-    u = uniform(keys, (3, 7, 5))
-    assert u.shape == (4096, 3, 7, 5)
-    assert u.dtype == torch.float32
-    assert ((255 + u) / 256).max() < 1
-    assert torch.equal((255 + u) - 255, u)
-
-
-@given(st.lists(st.integers(0, 2**64 - 1), min_size=1, max_size=20))
-def test_torch_and_numpy_hash_alike(words: list[int]) -> None:
-    x = np.array(words, np.uint64)
-    np.testing.assert_array_equal(mix(torch.from_numpy(x.view(np.int64))).numpy().view(np.uint64), mix_words(x))
-
-
 def test_batch_size_does_not_change_an_image_within_an_epoch(dataset: Dataset) -> None:
-    """Flip and noise belong to (seed, epoch, index), whatever the batch."""
+    """Flips belong to (seed, epoch, index), whatever the batch."""
     by_size = []
     for batch in (1, 5, COUNT):
-        loader = Loader(dataset, batch=batch, seed=2, dequantize=True)
+        loader = Loader(dataset, batch=batch, seed=2)
         parts = [loader.batch(k) for k in range(-(-COUNT // batch))]
         images, index = (torch.cat([part[i] for part in parts])[:COUNT] for i in (0, 1))
         by_size.append(images[torch.argsort(index)])
@@ -205,8 +169,8 @@ def test_an_error_in_the_background_reaches_the_caller(dataset: Dataset) -> None
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 @pytest.mark.parametrize("resident_bytes", [0, 8 << 30])
 def test_gpu_batches_equal_cpu_batches(dataset: Dataset, resident_bytes: int) -> None:
-    cpu = Loader(dataset, batch=10, seed=6, dequantize=True)
-    gpu = Loader(dataset, batch=10, seed=6, dequantize=True, device="cuda", resident_bytes=resident_bytes)
+    cpu = Loader(dataset, batch=10, seed=6)
+    gpu = Loader(dataset, batch=10, seed=6, device="cuda", resident_bytes=resident_bytes)
     assert gpu.resident == (resident_bytes > 0)
     for k, (images, index) in zip(range(12), gpu.iterate()):
         want, where = cpu.batch(k)

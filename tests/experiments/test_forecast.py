@@ -186,7 +186,7 @@ def test_a_recipe_needs_no_data(command, tmp_path):
         (("--dry-run", "--stage", "page"), "name the runs"),
         (("ve", "--dry-run", *COMMON, "--edit", "nowhere.png"), "edit: nowhere.png does not exist"),
         (("ve", "--dry-run", *COMMON, "--reference", "nowhere"), "nowhere: neither a path nor a named set"),
-        (("ve", "--dry-run", *COMMON, "--reference", "tiny.pt"), "tiny.pt: expected a folder, .zip, .npz or .npy"),
+        (("ve", "--dry-run", *COMMON, "--reference", "tiny.pt"), "tiny.pt holds no images: expected files such as"),
     ],
 )
 def test_a_mistake_is_one_line(refused, words, line, tmp_path):

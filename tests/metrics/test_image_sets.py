@@ -107,7 +107,7 @@ def test_bad_sets_are_refused_in_one_line(tmp_path: Path) -> None:
         archive.writestr("readme.txt", "words")
     cases: list[tuple[object, str]] = [
         (tmp_path / "empty", "holds no images"),
-        (tmp_path / "absent", "No such file or directory.: expected a folder, .zip, .npz or .npy"),
+        (tmp_path / "absent", "No such file or directory.: expected a folder of images, a zip, an .npy or .npz file"),
         (
             mixed,
             r"mixed sizes: 00000.png is 16×16, z.png is 16×20; .* prepare \S*/mixed --output \S*/mixed-16 --size 16$",
@@ -116,9 +116,12 @@ def test_bad_sets_are_refused_in_one_line(tmp_path: Path) -> None:
         (tmp_path / "fake.zip", "truncated or no zip"),
         (tmp_path / "hollow.zip", "holds no images"),
         (tmp_path / "fake.npz", "truncated or no zip"),
-        (tmp_path / "floats.npz", r"floats.npz: float values in \[1.5, 1.5\], expected \[0, 1\]"),
+        (
+            tmp_path / "floats.npz",
+            r"floats.npz: 1 image cannot be used, .*row 0: float values in \[1.5, 1.5\], expected \[0, 1\]",
+        ),
         (tmp_path / "objects.npz", "nothing is unpickled"),
-        (tmp_path / "notes.txt", "expected a folder, .zip, .npz or .npy"),
+        (tmp_path / "notes.txt", "expected a folder of images, a zip, an .npy or .npz file"),
         (
             torch.zeros(2, 3, 8, 8, dtype=torch.int64),
             r"array: got int64 \[2, 3, 8, 8\], expected batches .* of uint8",

@@ -76,7 +76,7 @@ def test_copies_are_found_among_new_samples(pooled: FeatureNetwork) -> None:
     samples = torch.cat([new, copies])
     known, others = (Gallery(features=pooled(x)[0], images=image_set(x)) for x in (train, heldout))
     generator = torch.Generator().manual_seed(0)
-    found = look_for_copies(samples, pooled(samples)[0], known, generator=generator, heldout=others, shown=6)
+    found = look_for_copies(samples, pooled(samples)[0], known, generator=generator, heldout=others)
     assert found.by_feature.index[-2:].tolist() == [100, 7]
     assert found.by_pixel.index[-2:].tolist() == [100, 7]
     assert float(found.by_pixel.distance[-2:].max()) < 1e-6 < float(found.by_pixel.distance[:-2].min())
@@ -93,6 +93,6 @@ def test_copies_are_found_among_new_samples(pooled: FeatureNetwork) -> None:
 
 def test_sheet_and_sets_are_checked() -> None:
     images = random_images(3)
-    assert neighbor_sheet(images, images, images, columns=2).size == (8 + 2 * 200, 8 + 16 + 2 * 72)
+    assert neighbor_sheet(*[torch.cat([images, images])] * 3).size == (8 + 4 * 200, 8 + 16 + 2 * 72)
     with pytest.raises(ValueError, match="equal sets of images"):
         neighbor_sheet(images, images[:2], images)

@@ -105,6 +105,12 @@ def test_names_of_other_trainers_lead_to_ours():
             TrainConfig().changed({theirs: 1})
 
 
+def test_a_config_of_version_0_2_is_read():
+    assert TrainConfig.from_dict({**tiny().to_dict(), "dequantize": False}) == tiny()
+    with pytest.raises(ValueError, match="unknown key 'dequantize'"):
+        TrainConfig.from_dict({**tiny().to_dict(), "dequantize": True})
+
+
 def test_numbers_as_yaml_leaves_them():
     assert TrainConfig().changed({"lr": "2e-4", "images": "1e6"}).images == 1_000_000
 

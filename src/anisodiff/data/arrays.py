@@ -25,7 +25,7 @@ from anisodiff.io.picture_files import Item
 Layout = Literal["NHWC", "NCHW", "NHW"]
 IMAGE_KEYS = ("images", "samples", "data", "x", "x_train", "arr_0")
 LARGEST_ROWS = 1 << 28
-"""Bytes of an image, of the images read at a time, and of labels."""
+"""Bytes of an image, and of labels."""
 LABEL_KEYS = ("labels", "label", "y", "y_train", "arr_1")
 
 
@@ -73,34 +73,24 @@ class Arrays(Source):
         return self.header.shape[0]
 
     def items(self) -> Iterator[Item]:
-        for i, (row,) in enumerate(self._rows(1)):
+        for i, row in enumerate(self._rows()):
             row = row.transpose(1, 2, 0) if self.layout == "NCHW" else row
             label = None if self.labels is None else int(self.labels[i])
             yield Item(name=f"row {i}", open=functools.partial(picture, row), label=label)
 
-    def batches(self, count: int) -> Iterator[NDArray[np.uint8]]:
-        """All images, ``count`` at a time, uint8 [B, C, H, W]; a `DecodeError` where one cannot be used."""
-        for rows in self._rows(count):
-            pixels = to_uint8(rows)
-            pixels = pixels[:, None] if self.layout == "NHW" else pixels
-            yield np.array(pixels.transpose(0, 3, 1, 2) if self.layout == "NHWC" else pixels, order="C")
-
-    def _rows(self, count: int) -> Iterator[NDArray[Any]]:
-        """``count`` rows at a time, as they lie in the file."""
+    def _rows(self) -> Iterator[NDArray[Any]]:
+        """The rows one by one, as they lie in the file."""
         row_shape = self.header.shape[1:]
         row_bytes = math.prod(row_shape) * self.header.dtype.itemsize
         with _stream(self.path, self.key) as stream:
             read_header(stream, str(self.path))
-            count = max(1, min(count, LARGEST_ROWS // row_bytes))
-            for first in range(0, len(self), count):
-                rows = min(count, len(self) - first)
-                data = stream.read(rows * row_bytes)
-                if len(data) < rows * row_bytes:
-                    at = first + len(data) // row_bytes
+            for at in range(len(self)):
+                data = stream.read(row_bytes)
+                if len(data) < row_bytes:
                     raise ValueError(
                         f"{self.path} ends at row {at}, expected {len(self)} rows: truncated, save it again"
                     )
-                yield np.frombuffer(data, self.header.dtype).reshape(rows, *row_shape)
+                yield np.frombuffer(data, self.header.dtype).reshape(row_shape)
 
 
 def to_uint8(values: NDArray[Any]) -> NDArray[np.uint8]:
@@ -129,19 +119,15 @@ def _stream(path: Path, key: str | None) -> Iterator[IO[bytes]]:
             yield member
 
 
-def _pick(found: dict[str, Header], wanted: str | None, known: tuple[str, ...], dims: tuple[int, ...]) -> str | None:
-    """The key asked for, a well-known one, or the only array with so many axes."""
-    if wanted is not None:
-        return wanted if wanted in found else None
+def _pick(found: dict[str, Header], known: tuple[str, ...], dims: tuple[int, ...]) -> str | None:
+    """A well-known key, or that of the only array with so many axes."""
     fits = [key for key, header in found.items() if len(header.shape) in dims]
     named = [key for key in known if key in fits]
     return named[0] if named else fits[0] if len(fits) == 1 else None
 
 
-def array_file(
-    path: str | Path, *, key: str | None = None, label_key: str | None = None, layout: Layout | None = None
-) -> Arrays:
-    """Images from an .npy or .npz file; the member, its labels and its layout are found or may be given."""
+def array_file(path: str | Path, *, layout: Layout | None = None) -> Arrays:
+    """Images from an .npy or .npz file; the layout is found or may be given."""
     path = existing(path, "an .npy or .npz file")
     labels: NDArray[np.int64] | None = None
     where = str(path)
@@ -161,12 +147,12 @@ def array_file(
                     with archive.open(name) as stream:
                         found[name[:-4]] = read_header(stream, f"{path}:{name}")
             stamp = tuple(sorted(info.CRC for info in archive.infolist()))
-            key = _pick(found, key, IMAGE_KEYS, (3, 4))
+            key = _pick(found, IMAGE_KEYS, (3, 4))
             if key is None:
                 held = ", ".join(f"{k} {list(h.shape)}" for k, h in found.items()) or "no array"
-                raise ValueError(f"{path} holds {held}: expected one array of images; name it images, or pass key=")
+                raise ValueError(f"{path} holds {held}: expected one array of images; name it images")
             header, where = found[key], f"{path}:{key}"
-            label_key = _pick(found, label_key, LABEL_KEYS, (1,))
+            label_key = _pick(found, LABEL_KEYS, (1,))
             of_labels = None if label_key is None else found[label_key]
             if of_labels is not None and of_labels.shape == header.shape[:1] and of_labels.dtype.kind in "iu":
                 if math.prod(of_labels.shape) * 8 > LARGEST_ROWS:

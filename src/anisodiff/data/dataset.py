@@ -33,8 +33,7 @@ ENLARGED = fields(count=whole(1), more_than_twofold=optional(whole(0)), smallest
 META = fields(
     fingerprint=text, shape=rows(whole(1), count=4), labels=flag, source=text, classes=optional(rows(text)),
     skipped=rows(fields(name=text, reason=text)), enlarged=optional(ENLARGED),
-    identity=fields(
-        source=table(anything), fit=optional(fields(crop=optional(whole(1, 1 << 16)), resample=optional(text)))),
+    identity=fields(source=table(anything), fit=optional(fields(crop=optional(whole(1, 1 << 16))))),
     labels_fingerprint=optional(text),
 )  # fmt: skip
 VERIFIED = RecordKind("anisodiff verified array", 1, fields(fingerprint=text, size=whole(0), times=rows(text)))

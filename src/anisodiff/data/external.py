@@ -71,27 +71,22 @@ class HuggingFace(Source):
     """A dataset of the Hugging Face hub (or a folder that `datasets` understands) with one image column."""
 
     name: str
-    config: str | None = None
     split: str = "train"
-    revision: str | None = None
-    image_column: str | None = None
 
     @functools.cached_property
     def _rows(self) -> Any:
         """The table, with pictures left encoded."""
         datasets = need("datasets", "this source", "datasets")
         try:
-            table = datasets.load_dataset(self.name, self.config, split=self.split, revision=self.revision)
+            table = datasets.load_dataset(self.name, split=self.split)
         except Exception as error:  # offline, unknown name, unknown split: the package has many types for these
             raise ValueError(f"cannot load {self.name} ({self.split}) from Hugging Face: {explain(error)}") from error
         return table.cast_column(self._column(table), datasets.Image(decode=False))
 
     def _column(self, table: Any) -> str:
         images = [name for name, feature in table.features.items() if type(feature).__name__ == "Image"]
-        if self.image_column is not None and self.image_column in images:
-            return self.image_column
-        if self.image_column is not None or len(images) != 1:
-            raise ValueError(f"{self.name} has image columns {images}: expected one; name it with image_column=")
+        if len(images) != 1:
+            raise ValueError(f"{self.name} has image columns {images}: expected one; save its images as a folder")
         return str(images[0])
 
     @functools.cached_property
@@ -108,7 +103,7 @@ class HuggingFace(Source):
         return f"Hugging Face {self.name} {self.split}, {len(self)} rows"
 
     def identity(self) -> dict[str, object]:
-        parts = [self.name, self.config, self.split, self.revision, self.image_column]
+        parts = [self.name, None, self.split, None, None]  # three choices that are no more
         return {"kind": "huggingface", "parts": parts, "rows": len(self)}
 
     def __len__(self) -> int:

@@ -18,6 +18,7 @@ from anisodiff.data.source import Source
 from anisodiff.io.images import channels_of
 
 LADDER = (16, 24, 32, 48, 64, 96, 128, 192, 256)
+_SAMPLE = 256
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +57,7 @@ def choose_size(sizes: list[tuple[int, int]], largest: int = LADDER[-1]) -> tupl
     return (side, side), why
 
 
-def guess(source: Source | str | Path, *, largest: int = LADDER[-1], sample: int = 256) -> Guess:
+def guess(source: Source | str | Path, *, largest: int = LADDER[-1]) -> Guess:
     """Size (at most ``largest``) and channels, from the source's own shape or a sample spread evenly over it."""
     source = source if isinstance(source, Source) else open_source(source)
     if source.shape is not None:
@@ -65,24 +66,24 @@ def guess(source: Source | str | Path, *, largest: int = LADDER[-1], sample: int
             size, why = choose_size([(h, w)], largest)
             return Guess(size=size, channels=c, why=why)
         return Guess(size=(h, w), channels=c, why="the set's own size")
-    sizes, colors = _sampled(source, sample)
+    sizes, colors = _sampled(source)
     size, why = choose_size(sizes, largest)
     return Guess(size=size, channels=max(colors), why=why)
 
 
-def blurred(source: Source, size: tuple[int, int], sample: int = 256) -> list[str]:
+def blurred(source: Source, size: tuple[int, int]) -> list[str]:
     """A line about pictures that would be enlarged by more than a factor of two, if a sample has any."""
-    sizes = _sampled(source, sample)[0] if source.shape is None else [source.shape[1:]] * min(sample, len(source))
+    sizes = _sampled(source)[0] if source.shape is None else [source.shape[1:]] * min(_SAMPLE, len(source))
     small = [(width, height) for height, width in sizes if is_blurred(height, width, size)]
     return blurred_line(len(small), f"{len(sizes)} sampled images", min(small, key=math.prod, default=None))
 
 
-def _sampled(source: Source, sample: int) -> tuple[list[tuple[int, int]], list[int]]:
-    """(H, W) and channels of about ``sample`` pictures, spread evenly over the source."""
+def _sampled(source: Source) -> tuple[list[tuple[int, int]], list[int]]:
+    """(H, W) and channels of about `_SAMPLE` pictures, spread evenly over the source."""
     sizes: list[tuple[int, int]] = []
     colors: list[int] = []
     reason = ""
-    for item in itertools.islice(source.items(), 0, None, max(1, len(source) // sample)):
+    for item in itertools.islice(source.items(), 0, None, max(1, len(source) // _SAMPLE)):
         try:
             with item.open() as image:
                 on_its_side = image.getexif().get(0x0112, 1) >= 5  # EXIF orientation 5 to 8: stored on its side

@@ -3,7 +3,7 @@ of devices.
 
 Draw number n = k·G + j (global batch G, place j) belongs to epoch ⌊n/N⌋ and shows image π(seed, epoch, n mod
 N); so an epoch shows every image once, and batches run on over its end. Rank r of W owns the places j in
-[r·G/W, (r+1)·G/W). Order, flips and dequantization come from keys, not from a generator's state: those of an
+[r·G/W, (r+1)·G/W). Order, flips and the noise of latents come from keys, not from a generator's state: those of an
 image depend on (seed, epoch, index) alone.
 """
 
@@ -21,7 +21,7 @@ from torch import Tensor
 
 from anisodiff.data.dataset import Dataset
 from anisodiff.data.latents import Latents
-from anisodiff.noise import GOLDEN, mix64, shift_right, signed
+from anisodiff.noise import GOLDEN
 
 Keys = NDArray[np.uint64]
 ORDER, FLIP, NOISE = 0, 1, 2  # one stream of keys each
@@ -77,33 +77,11 @@ def flips(seed: int, epoch: NDArray[np.int64], index: NDArray[np.int64]) -> NDAr
     return (key(seed, FLIP, epoch, index) >> np.uint64(63)).astype(np.bool_)
 
 
-def mix(x: Tensor) -> Tensor:
-    """`mix_words` on int64 tensors, whose sums and products wrap: the same bits on every device."""
-    return mix64(x + signed(GOLDEN, 64))
-
-
-def uniform(keys: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """float32 in [0, 1) of shape [B, *shape] from int64 keys [B], one 16-bit draw per value.
-
-    16 bits, because a value v + u with v ≤ 255 then fits float32 exactly and never rounds up to the next
-    integer.
-    """
-    words = math.prod(shape)
-    lanes = -(-words // 4)  # each hash gives four draws
-    x = mix(keys[:, None] ^ mix(torch.arange(lanes, device=keys.device))[None])
-    draws = torch.stack(
-        [shift_right(x, 48, 64), shift_right(x, 32, 64) & 0xFFFF, shift_right(x, 16, 64) & 0xFFFF, x & 0xFFFF], dim=-1
-    )
-    return draws.reshape(len(keys), -1)[:, :words].reshape(len(keys), *shape).float() / 65536
-
-
-def to_float(images: Tensor, flip: Tensor | None, noise: Tensor | None) -> Tensor:
-    """x/255, or (x + u)/256 with u uniform where noise keys are given; uint8 [B, C, H, W] → [0, 1]."""
+def to_float(images: Tensor, flip: Tensor | None) -> Tensor:
+    """uint8 [B, C, H, W] → [0, 1]."""
     if flip is not None:
         images = torch.where(flip[:, None, None, None], images.flip(-1), images)
-    if noise is None:
-        return images.float() / 255
-    return (images.float() + uniform(noise, tuple(images.shape[1:]))) / 256
+    return images.float() / 255
 
 
 @dataclass(frozen=True)
@@ -141,7 +119,6 @@ class Loader:
         rank: int = 0,
         world: int = 1,
         flip: bool = True,
-        dequantize: bool = False,
         device: torch.device | str = "cpu",
         resident_bytes: int = 8 << 30,
         threads: int = 4,
@@ -157,8 +134,7 @@ class Loader:
             raise ValueError(f"got threads={threads}, ahead={ahead}: expected 1 at least")
         self.dataset, self.batch_size, self.seed = dataset, batch, seed
         self.rank, self.world = rank, world
-        self.flip, self.dequantize = flip, dequantize
-        self.device = torch.device(device)
+        self.flip, self.device = flip, torch.device(device)
         self.threads, self.ahead = threads, ahead
         self.latents = latents
         rows: NDArray[Any] = dataset.images if latents is None else latents.rows
@@ -200,22 +176,20 @@ class Loader:
         return host
 
     def _finish(self, drawn: Draw, host: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Move to the device, flip, dequantize, scale."""
+        """Move to the device, flip, scale."""
         index = self._send(torch.from_numpy(drawn.index))
         if host is None:
             assert self._resident is not None
             raw = self._resident[index]
         else:
             raw = host.to(self.device, non_blocking=True)
-        flip = noise = None
+        flip = None
         if self.flip:
             flip = self._send(torch.from_numpy(flips(self.seed, drawn.epoch, drawn.index)))
-        if self.dequantize or self.latents is not None:
-            noise = self._send(torch.from_numpy(key(self.seed, NOISE, drawn.epoch, drawn.index).view(np.int64)))
         if self.latents is not None:
-            assert noise is not None
+            noise = self._send(torch.from_numpy(key(self.seed, NOISE, drawn.epoch, drawn.index).view(np.int64)))
             return self.latents.states(raw, flip, noise), index
-        return to_float(raw, flip, noise), index
+        return to_float(raw, flip), index
 
     def _send(self, values: Tensor) -> Tensor:
         """A small host tensor → device, without waiting for it."""

@@ -17,14 +17,14 @@ CELEBA_SPLITS = {"train": (1, 162770), "valid": (162771, 182637), "test": (18263
 IMAGENET_SPLITS = {"train", "val", "valid", "validation", "test"}
 
 
-def open_source(path: str | Path, *, under: str = "", labels: bool = False) -> Source:
+def open_source(path: str | Path, *, labels: bool = False) -> Source:
     """A folder or zip of pictures, an .npy or .npz file, an LMDB, or a packed CIFAR-10: told apart by content.
 
-    `under` keeps the pictures below one subfolder; with `labels` their next folder is the class.
+    With `labels` the folder of a picture is its class.
     """
     path = existing(path, "a folder of images, a zip, an .npy or .npz file")
     if path.is_dir():
-        return Lsun(path) if (path / "data.mdb").is_file() else pictures(path, under=under, labels=labels)
+        return Lsun(path) if (path / "data.mdb").is_file() else pictures(path, labels=labels)
     try:
         with path.open("rb") as file:
             head = file.read(6)
@@ -36,7 +36,7 @@ def open_source(path: str | Path, *, under: str = "", labels: bool = False) -> S
         with open_zip(path) as archive:
             names = archive.namelist()
         arrays = bool(names) and all(name.endswith(".npy") for name in names)
-        return array_file(path) if arrays else pictures(path, under=under, labels=labels)
+        return array_file(path) if arrays else pictures(path, labels=labels)
     if path.suffix in (".npz", ".zip"):
         with open_zip(path):  # raises, with the reason
             pass

@@ -38,7 +38,7 @@ from anisodiff.data.guessing import guess
 from anisodiff.data.named import open_source
 from anisodiff.data.source import Source
 from anisodiff.io.atomic import leaving_nothing, locked, sync_folder
-from anisodiff.io.images import Fit, Resample
+from anisodiff.io.images import Fit
 from anisodiff.io.picture_files import Item, Skipped, legible
 from anisodiff.io.records import json_text, plain
 from anisodiff.runtime.progress import Progress
@@ -63,8 +63,6 @@ def prepare(
     *,
     size: int | tuple[int, int] | None = None,
     channels: int | None = None,
-    resize: bool = True,
-    resample: Resample = "lanczos",
     max_skipped: int | None = None,
     overwrite: bool = False,
     progress: Progress | None = None,
@@ -83,13 +81,7 @@ def prepare(
         why = f"; picked {picked.words(size=size is None, channels=channels is None)}"
         size = picked.size if size is None else size
         channels = picked.channels if channels is None else channels
-    fit = Fit(
-        size=(size, size) if isinstance(size, int) else size,
-        channels=channels,
-        crop=source.crop,
-        resize=resize,
-        resample=resample,
-    )
+    fit = Fit(size=(size, size) if isinstance(size, int) else size, channels=channels, crop=source.crop)
     identity = _identity(source, fit)
     out = Path(os.path.abspath(out_dir))
     made = not _already(out, identity, overwrite, remedy)
@@ -116,8 +108,9 @@ def check_place(source: Source, out_dir: Path, *, size: tuple[int, int], channel
 
 
 def _identity(source: Source, fit: Fit) -> dict[str, Any]:
-    """What a dataset is made of, as meta.json keeps it."""
-    found: dict[str, Any] = plain({"source": source.identity(), "fit": asdict(fit)})
+    """What a dataset is made of, as meta.json keeps it; how pictures are resized was a choice once."""
+    rule = {**asdict(fit), "resize": True, "resample": "lanczos"}
+    found: dict[str, Any] = plain({"source": source.identity(), "fit": rule})
     return found
 
 

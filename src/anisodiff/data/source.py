@@ -133,8 +133,9 @@ def classes_of(files: PictureFiles, under: str) -> tuple[str, ...]:
     return tuple(sorted(found))
 
 
-def class_level(files: PictureFiles, under: str) -> str:
-    """The folder whose subfolders are the classes: ``under``, or below it as long as there is one folder alone."""
+def class_level(files: PictureFiles) -> str:
+    """The folder whose subfolders are the classes: the topmost in which one folder is not all there is."""
+    under = ""
     while True:
         tops = {class_of(name, under) for name in files.names}
         below = f"{under}/{min(tops)}".lstrip("/")
@@ -148,15 +149,15 @@ def class_folders(source: Source) -> int:
     if source.classes is not None or not isinstance(source, Pictures):
         return len(source.classes or ())
     try:
-        return len(classes_of(source.files, class_level(source.files, source.under)))
+        return len(classes_of(source.files, class_level(source.files)))
     except ValueError:
         return 0
 
 
-def pictures(path: str | Path, *, under: str = "", labels: bool = False) -> Pictures:
-    """All pictures of a folder or zip; `under` keeps one subfolder, with `labels` the next one is the class."""
-    files = list_pictures(path, under)
+def pictures(path: str | Path, *, labels: bool = False) -> Pictures:
+    """All pictures of a folder or zip; with `labels` their folder is the class."""
+    files = list_pictures(path)
     if not labels:
-        return Pictures(files=files, under=under)
-    under = class_level(files, under)
+        return Pictures(files=files)
+    under = class_level(files)
     return Pictures(files=files, under=under, classes=classes_of(files, under))

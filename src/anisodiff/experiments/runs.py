@@ -32,7 +32,7 @@ from anisodiff.training.setup import with_classes
 OWN = ("name", "sampler", "steps", "prior", "n", "from", "of")
 COMMON = (
     "network", "size", "channels", "batch", "accumulation", "lr", "betas", "eps", "warm_up", "clip", "ema", "flip",
-    "dequantize", "precision", "compile", "recompute", "deterministic", "calibration", "checkpoint_every",
+    "precision", "compile", "recompute", "deterministic", "calibration", "checkpoint_every",
 )  # fmt: skip
 """Equal for all runs unless set otherwise; but time features are a method's own (`registry.network_keys`)."""
 _OF_SCORES = ("weighting", "times", "level_mean", "level_std")

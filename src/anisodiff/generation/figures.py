@@ -13,16 +13,10 @@ from anisodiff.generation.classes import ClassChoice
 from anisodiff.io.atomic import replacing
 from anisodiff.io.figures import save_animation
 from anisodiff.io.grids import Pixels, enlarged, save_grid, tiled
-from anisodiff.io.images import to_display
+from anisodiff.io.images import displayed
 
 _GAP, _COLUMNS, _LONGEST = 2, 16, 40
 """Pixels between pictures, columns of a class before it takes a second row, letters of its name."""
-
-
-def _to_pixels(state: Tensor) -> tuple[Pixels, bool]:
-    """A state [C, H, W] as bytes [H, W, 3], and whether its contrast was lowered to fit the range of images."""
-    pixels, contrast = to_display(state)
-    return (pixels * 255).round().astype(np.uint8), contrast != 1.0
 
 
 def save_sample_grid(
@@ -56,10 +50,10 @@ def evenly_spaced(count: int, most: int) -> list[int]:
     return sorted({int(i) for i in np.linspace(0, count - 1, min(most, count)).round()})
 
 
-def save_strip(states: Sequence[Tensor], times: Sequence[float], path: str | Path, most: int = 8) -> None:
+def save_strip(states: Sequence[Tensor], times: Sequence[float], path: str | Path) -> None:
     """Trajectories as PNG: a row for every sample, a column for each of some times; states [B, C, H, W]."""
-    steps = evenly_spaced(len(states), most)
-    drawn = [_to_pixels(states[i][row]) for row in range(len(states[0])) for i in steps]
+    steps = evenly_spaced(len(states), 8)
+    drawn = [displayed(states[i][row]) for row in range(len(states[0])) for i in steps]
     tiles = [enlarged(pixels, 96) for pixels, _ in drawn]
     sheet = tiled(tiles, len(steps))
     head = 14
@@ -67,14 +61,14 @@ def save_strip(states: Sequence[Tensor], times: Sequence[float], path: str | Pat
     canvas.paste(Image.fromarray(sheet), (0, head))
     draw = ImageDraw.Draw(canvas)
     for column, i in enumerate(steps):
-        lowered = any(low for _, low in drawn[column :: len(steps)])
+        lowered = any(contrast != 1.0 for _, contrast in drawn[column :: len(steps)])
         label = "image" if times[i] == 0 else f"t = {times[i]:.3g}{', scaled' if lowered else ''}"
         draw.text((_GAP + column * (tiles[0].shape[1] + _GAP), 1), label, fill="black")
     with replacing(path) as temporary:
         canvas.save(temporary)
 
 
-def save_movie(states: Sequence[Tensor], path: str | Path, most: int = 60) -> None:
+def save_movie(states: Sequence[Tensor], path: str | Path) -> None:
     """Trajectories side by side as an animation from noise to images, then reversed; states [B, C, H, W]."""
-    frames = [torch.cat(list(states[i].cpu()), dim=-1) for i in evenly_spaced(len(states), most)]
+    frames = [torch.cat(list(states[i].cpu()), dim=-1) for i in evenly_spaced(len(states), 60)]
     save_animation(frames, path)

@@ -6,13 +6,13 @@ from pathlib import Path
 from textwrap import fill, shorten
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from anisodiff.diagnosis import Diagnosis, snr_threshold
 from anisodiff.io.atomic import replacing
-from anisodiff.io.images import to_display
+from anisodiff.io.grids import enlarged
+from anisodiff.io.images import displayed, to_display
 from anisodiff.processes import Process
 from anisodiff.processes.presets import DESIGN, GALLERY
 from anisodiff.registry import process
@@ -173,20 +173,16 @@ def save_figure(figure: Any, path: str | Path) -> None:
         figure.savefig(temporary, dpi=160)
 
 
-def save_animation(states: Sequence[Tensor], path: str | Path, seconds: float = 4.0) -> None:
+def save_animation(states: Sequence[Tensor], path: str | Path) -> None:
     """Write states [C, H, W] as an animation that runs forward, holds, and runs back; GIF or APNG by its suffix."""
     from PIL import Image
 
     suffix = Path(path).suffix.lower()
     if suffix not in (".gif", ".png", ".apng"):
         raise ValueError(f"animations are written as .gif or .png (APNG), got {path}")
-    scale = max(1, 256 // max(states[0].shape[-2:]))
-    frames = []
-    for u in states:
-        pixels = (to_display(u)[0] * 255).round().astype(np.uint8)
-        frames.append(Image.fromarray(np.kron(pixels, np.ones((scale, scale, 1), dtype=np.uint8))))
+    frames = [Image.fromarray(enlarged(displayed(u)[0], 256)) for u in states]
     cycle = [frames[0]] * 8 + frames + [frames[-1]] * 8 + frames[::-1]
-    duration = int(1000 * 2 * seconds / len(cycle))
+    duration = 8000 // len(cycle)  # ms
     with replacing(path) as temporary:
         kind = "GIF" if suffix == ".gif" else "PNG"
         cycle[0].save(temporary, format=kind, save_all=True, append_images=cycle[1:], duration=duration, loop=0)

@@ -8,7 +8,7 @@
    B. (16-bit color files arrive from Pillow already cut to their upper eight bits.)
 4. The dataset's own center square (`crop`) is cut where it has one, then the largest centered window of the
    target's aspect ratio.
-5. That window is resized: `lanczos` (antialiased when shrinking) or `area` (mean over the covered pixels).
+5. That window is resized by Lanczos, antialiased when shrinking.
 
 `io.picture_files` says which files of a folder or zip are pictures.
 """
@@ -24,7 +24,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, Literal, TypeVar
+from typing import IO, Any, TypeVar
 
 import numpy as np
 import torch
@@ -43,11 +43,6 @@ SUFFIXES = frozenset(
 
 _PNG = b"\x89PNG\r\n\x1a\n"
 
-Resample = Literal["lanczos", "area"]
-FILTERS: dict[Resample, Image.Resampling] = {
-    "lanczos": Image.Resampling.LANCZOS,
-    "area": Image.Resampling.BOX,
-}
 MOST_PIXELS = 1 << 26
 """Of a picture: with its conversions it stays below a gigabyte."""
 _PART = 1 << 18
@@ -180,7 +175,7 @@ def to_channels(image: Image.Image, channels: int) -> Image.Image:
 def to_array(image: Image.Image, channels: int) -> NDArray[np.uint8]:
     """A decoded picture → uint8 [C, H, W] at its own size."""
     array: NDArray[np.uint8] = np.asarray(to_channels(image, channels), dtype=np.uint8)
-    return array[None] if channels == 1 else array.transpose(2, 0, 1).copy()
+    return np.array(array[None] if channels == 1 else array.transpose(2, 0, 1), order="C")
 
 
 def centered(image: Image.Image, width: int, height: int) -> Image.Image:
@@ -194,25 +189,17 @@ def centered(image: Image.Image, width: int, height: int) -> Image.Image:
 
 @dataclass(frozen=True, kw_only=True)
 class Fit:
-    """The target of a preparation: size (H, W), channels 1 or 3, and how to get there.
-
-    With `resize=False` nothing is changed: a picture of another size or another number of channels is a
-    `DecodeError`.
-    """
+    """The target of a preparation: size (H, W), channels 1 or 3, and the side of the square to cut before."""
 
     size: tuple[int, int]
     channels: int
     crop: int | None = None
-    resize: bool = True
-    resample: Resample = "lanczos"
 
     def __post_init__(self) -> None:
         if min(self.size) < 3:
             raise ValueError(f"got size {self.size[0]}×{self.size[1]}: expected both sides ≥ 3")
         if self.channels not in (1, 3):
             raise ValueError(f"got channels={self.channels}: expected 1 (grayscale) or 3 (RGB)")
-        if self.resample not in FILTERS:
-            raise ValueError(f"got resample={self.resample!r}: expected one of {', '.join(FILTERS)}")
 
     def __call__(self, image: Image.Image) -> NDArray[np.uint8]:
         """A decoded picture → uint8 [C, H, W]."""
@@ -223,18 +210,13 @@ class Fit:
                     f"{image.height}×{image.width} pixels, expected at least {self.crop}×{self.crop} to crop"
                 )
             image = centered(image, self.crop, self.crop)
-        if not self.resize and ((image.height, image.width) != (h, w) or channels_of(image) != self.channels):
-            raise DecodeError(
-                f"{image.height}×{image.width} pixels in mode {image.mode}, "
-                f"expected {h}×{w} with {self.channels} channel(s); allow resizing"
-            )
         image = to_channels(image, self.channels)
         if (image.height, image.width) != (h, w):
             window = (
                 min(image.width, round(image.height * w / h)),
                 min(image.height, round(image.width * h / w)),
             )
-            image = centered(image, max(1, window[0]), max(1, window[1])).resize((w, h), FILTERS[self.resample])
+            image = centered(image, max(1, window[0]), max(1, window[1])).resize((w, h), Image.Resampling.LANCZOS)
         return to_array(image, self.channels)
 
 
@@ -308,6 +290,12 @@ def to_display(u: Tensor) -> tuple[np.ndarray, float]:
         u = 0.5 + (u - u.median()) * contrast
     shown = u.clamp(0, 1).permute(1, 2, 0).numpy()
     return np.repeat(shown, 3, axis=2) if shown.shape[2] == 1 else shown[..., :3], contrast
+
+
+def displayed(u: Tensor) -> tuple[NDArray[np.uint8], float]:
+    """As `to_display`, in bytes."""
+    pixels, contrast = to_display(u)
+    return (pixels * 255).round().astype(np.uint8), contrast
 
 
 def to_bytes(images: Tensor) -> Tensor:

@@ -75,18 +75,17 @@ class PictureFiles:
 _RUN = ("config.yaml", "log.jsonl")
 
 
-def list_pictures(path: str | Path, under: str = "") -> PictureFiles:
-    """The pictures of a folder or zip; ``under`` keeps those of one subfolder."""
+def list_pictures(path: str | Path) -> PictureFiles:
+    """The pictures of a folder or zip."""
     path = existing(path, "a folder or zip of images")
     if all((path / name).exists() for name in _RUN):
         raise ValueError(
             f"{path} is a run, and its pictures are grids of samples: give the images it was trained on, {path}/data "
             "where it has prepared them"
         )
-    entries = sorted((_in_folder if path.is_dir() else _in_zip)(path, under))
+    entries = sorted((_in_folder if path.is_dir() else _in_zip)(path))
     if not entries:
-        below = f" below {under}" if under else ""
-        raise ValueError(f"{path} holds no images{below}: expected files such as .png, .jpg or .webp, at any depth")
+        raise ValueError(f"{path} holds no images: expected files such as .png, .jpg or .webp, at any depth")
     return PictureFiles(path=path, entries=tuple(entries))
 
 
@@ -104,7 +103,7 @@ def _hidden(part: str) -> bool:
     return part.startswith(".") or part == "__MACOSX"
 
 
-def _in_folder(root: Path, under: str) -> Iterator[Entry]:
+def _in_folder(root: Path) -> Iterator[Entry]:
     seen: set[tuple[int, int]] = set()  # links to folders are followed, but never in a circle
 
     def refuse(error: OSError) -> None:
@@ -120,7 +119,7 @@ def _in_folder(root: Path, under: str) -> Iterator[Entry]:
         for file in files:
             full = Path(here, file)
             name = full.relative_to(root).as_posix()
-            if not is_picture(name, under):
+            if not is_picture(name):
                 continue
             try:
                 stat = full.stat()
@@ -129,10 +128,10 @@ def _in_folder(root: Path, under: str) -> Iterator[Entry]:
                 yield name, -1, 0
 
 
-def _in_zip(path: Path, under: str) -> Iterator[Entry]:
+def _in_zip(path: Path) -> Iterator[Entry]:
     with open_zip(path) as archive:
         for info in archive.infolist():
-            if not info.is_dir() and is_picture(info.filename, under):
+            if not info.is_dir() and is_picture(info.filename):
                 yield info.filename, info.file_size, info.CRC
 
 

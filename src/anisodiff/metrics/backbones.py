@@ -46,7 +46,7 @@ def _module_forward(module: torch.nn.Module, preprocess: Preprocess, *, tf32: bo
     return forward
 
 
-def _own_name(path: Path, name: str | None) -> str:
+def _own_name(path: Path, name: str | None = None) -> str:
     """The name of a network from a file; that of the published one is not to be had."""
     if name == INCEPTION.name:
         raise ValueError(f"{name} is the name of the published network; give another name to {path}")
@@ -58,7 +58,6 @@ def inception(
     *,
     device: torch.device | str = "cpu",
     tf32: bool = False,
-    cache: Path | None = None,
     download: bool = False,
     published: PublishedWeights = INCEPTION,
     say: Say = print,
@@ -68,7 +67,7 @@ def inception(
     The computation is ours, the tensors are the published ones, by content. They are looked for in ``file``, then in
     the cache; ``download`` allows to fetch them.
     """
-    found = find_weights(file, published=published, cache=cache, online=download, say=say)
+    found = find_weights(file, published=published, online=download, say=say)
     with torch.device("meta"):  # the tensors of the file become the parameters
         module = published.network()
     module.load_state_dict(found.tensors, assign=True)
@@ -121,7 +120,7 @@ def torchscript(
     )  # fmt: skip
 
 
-def onnx(file: str | Path, *, name: str | None = None, preprocess: Preprocess = INCEPTION_INPUT) -> FeatureNetwork:
+def onnx(file: str | Path, *, preprocess: Preprocess = INCEPTION_INPUT) -> FeatureNetwork:
     """An ONNX file on the CPU by onnxruntime: first output features, second output (where present) logits."""
     path = Path(file)
     if not path.is_file():
@@ -138,7 +137,7 @@ def onnx(file: str | Path, *, name: str | None = None, preprocess: Preprocess = 
         return out[0].flatten(1), out[1] if len(out) > 1 else None
 
     return FeatureNetwork(
-        name=_own_name(path, name), weights=sha256(path), resize=preprocess.describe(),
+        name=_own_name(path), weights=sha256(path), resize=preprocess.describe(),
         precision="as the ONNX file", forward=forward,
     )  # fmt: skip
 

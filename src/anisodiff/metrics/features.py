@@ -108,8 +108,6 @@ def function_network(
     function: Callable[[Tensor], Tensor],
     *,
     weights: str = UNKNOWN,
-    resize: str = "none",
-    precision: str = "as the function",
     device: torch.device | str = "cpu",
 ) -> FeatureNetwork:
     """Any function uint8 ``[B,3,H,W]`` → float ``[B,D]`` as a feature network without logits.
@@ -117,7 +115,7 @@ def function_network(
     ``weights`` says which function it is (a hash, a version): without it statistics of references are not cached.
     """
     return FeatureNetwork(
-        name=name, weights=weights, resize=resize, precision=precision,
+        name=name, weights=weights, resize="none", precision="as the function",
         forward=lambda images: (function(images), None), device=torch.device(device),
     )  # fmt: skip
 

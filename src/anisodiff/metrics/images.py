@@ -1,8 +1,8 @@
 """Sets of images, read in uint8 batches ``[B,3,H,W]``, never all of it in memory.
 
-A set is a folder, a zip, an npz (one array, see `data.arrays`), a prepared dataset, an array or
-tensor, or an iterable of uint8 batches. Gray images are repeated to three channels. All images of a set must have one
-shape, or are brought to one (`Fitting`).
+A set is a path of images (see `data.open_source`) or of a prepared dataset, an array or tensor, or an iterable of
+uint8 batches. Gray images are repeated to three channels. All images of a set must have one shape, or are brought to
+one (`Fitting`).
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
-from anisodiff.data.arrays import array_file
+from anisodiff.data.arrays import Arrays, array_file
 from anisodiff.data.dataset import is_dataset, open_dataset
-from anisodiff.io.archives import existing
-from anisodiff.io.images import DecodeError, Fit, channels_of, to_array, to_bytes
-from anisodiff.io.picture_files import Skipped, list_pictures
+from anisodiff.data.named import open_source
+from anisodiff.io.images import Fit, channels_of, to_array, to_bytes
+from anisodiff.io.picture_files import Skipped
 
 T = TypeVar("T")
 UNCHANGED = "none"
@@ -52,22 +52,13 @@ class Fitting:
         self._resized += resized
         return pixels
 
-    def batch(self, images: Tensor) -> Tensor:
-        """uint8 ``[B,3,H,W]`` → ``[B,C,H,W]`` of this shape, or the same where only gray is repeated."""
-        gray = (images == images[:, :1]).flatten(1).all(1)
-        if tuple(images.shape[2:]) == self.fit.size and (self.fit.channels == 3 or bool(gray.all())):
-            return images
-        rows = images.permute(0, 2, 3, 1).numpy()
-        pictures = [np.ascontiguousarray(row[..., 0] if flat else row) for row, flat in zip(rows, gray.tolist())]
-        return torch.from_numpy(np.stack([self(Image.fromarray(picture)) for picture in pictures]))
-
     def counted(self, batches: Iterator[T]) -> Iterator[T]:
         """The batches of one pass; its changed pictures count once it is complete."""
         self._changed = self._grayed = self._resized = 0
         yield from batches
         crop = "center crop" if self.fit.crop is None else f"center crop {self.fit.crop}"
         steps = ["luma"] if self._grayed else []
-        steps += [crop, self.fit.resample.replace("lanczos", "Lanczos")] if self._resized else []
+        steps += [crop, "Lanczos"] if self._resized else []
         self.changed, self.steps = self._changed, ", ".join(steps) or UNCHANGED
 
 
@@ -108,7 +99,6 @@ class ImageSet:
         return UNCHANGED if self.fitting is None else self.fitting.steps
 
 
-_PATHS = "a folder, .zip, .npz or .npy"
 Source = str | Path | np.ndarray | Tensor | Iterable[Tensor] | ImageSet
 
 
@@ -131,66 +121,35 @@ def _batched(images: Iterator[tuple[str, Tensor]], batch_size: int, path: Path) 
         yield torch.stack(held)
 
 
-def _files(path: Path, fitting: Fitting | None) -> ImageSet:
-    """The pictures of a folder or zip, the same as `anisodiff data prepare` takes."""
-    files = list_pictures(path)
-    skipped = Skipped(str(path), len(files))
-
-    def read() -> Iterator[tuple[str, Tensor]]:
-        for item, pixels in skipped.read(files.items(), fitting or partial(to_array, channels=3)):
-            yield item.name, torch.from_numpy(pixels)
-
-    return ImageSet(
-        name=path.resolve().name if path.is_dir() else path.stem,
-        count=len(files),
-        open=lambda size: _batched(read() if fitting is None else fitting.counted(read()), size, path),
-        skipped=skipped,
-        fitting=fitting,
-    )
-
-
-def _arrays(path: Path) -> ImageSet:
-    """The images of an npz or npy, the same as `anisodiff data prepare` takes, piece by piece."""
-    found = array_file(path)
-
-    def read(batch_size: int) -> Iterator[Tensor]:
-        try:
-            yield from map(torch.from_numpy, found.batches(batch_size))
-        except DecodeError as error:
-            raise ValueError(f"{path}: {error}") from None
-
-    return ImageSet(name=path.stem, count=len(found), open=read)
-
-
-def _array(array: Tensor | np.ndarray, name: str = "array") -> ImageSet:
+def _array(array: Tensor | np.ndarray) -> ImageSet:
     def read(size: int) -> Iterator[Tensor]:
         parts = (array[i : i + size] for i in range(0, len(array), size))
         return (part if isinstance(part, Tensor) else torch.from_numpy(np.array(part)) for part in parts)
 
-    return ImageSet(name=name, count=len(array), open=read)
+    return ImageSet(name="array", count=len(array), open=read)
 
 
 def _at_path(path: Path, fit: Fit | None) -> ImageSet:
-    kind = path.suffix.lower()
-    if path.is_dir() and is_dataset(path):
-        dataset = open_dataset(path)
-        found = _array(dataset.images, path.resolve().name)
-        if dataset.labels is not None:
-            found = replace(found, classes=Labeled(dataset.classes, torch.from_numpy(dataset.labels)))
-    elif path.is_dir() or kind == ".zip":
-        return _files(path, None if fit is None else Fitting(fit))
-    elif kind in (".npz", ".npy"):
-        found = _arrays(path)
-    else:
-        raise ValueError(f"{path}: expected {_PATHS}")
-    if fit is None:
+    """The images of a folder, zip, npz, npy or prepared dataset, the same as `anisodiff data prepare` takes."""
+    dataset = open_dataset(path) if is_dataset(path) else None
+    source = open_source(path) if dataset is None else array_file(path / "images.npy", layout="NCHW")
+    array = isinstance(source, Arrays)
+    skipped = Skipped(str(path), len(source), limit=0 if array else None)
+    if fit is not None and array:
+        fit = replace(fit, crop=None)  # the margin belongs to a set's own files
+    fitting = None if fit is None else Fitting(fit)
+
+    def read() -> Iterator[tuple[str, Tensor]]:
+        for item, pixels in skipped.read(source.items(), fitting or partial(to_array, channels=3)):
+            yield item.name, torch.from_numpy(pixels)
+
+    found = ImageSet(
+        name=path.resolve().name if path.is_dir() else path.stem, count=len(source), skipped=skipped, fitting=fitting,
+        open=lambda size: _batched(read() if fitting is None else fitting.counted(read()), size, path),
+    )  # fmt: skip
+    if dataset is None or dataset.labels is None:
         return found
-    fitting = Fitting(replace(fit, crop=None))  # the margin belongs to a set's own files
-
-    def read(batch_size: int) -> Iterator[Tensor]:
-        return fitting.counted(fitting.batch(_checked(batch, found.name)) for batch in found.open(batch_size))
-
-    return replace(found, open=read, fitting=fitting)
+    return replace(found, classes=Labeled(dataset.classes, torch.from_numpy(dataset.labels)))
 
 
 def image_set(source: Source, *, name: str | None = None, fit: Fit | None = None) -> ImageSet:
@@ -201,7 +160,7 @@ def image_set(source: Source, *, name: str | None = None, fit: Fit | None = None
     if isinstance(source, ImageSet):
         found = source
     elif isinstance(source, str | Path):
-        found = _at_path(existing(source, _PATHS), fit)
+        found = _at_path(Path(source), fit)
     elif isinstance(source, np.ndarray | Tensor):
         found = _array(source)
     else:

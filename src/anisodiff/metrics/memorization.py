@@ -194,13 +194,12 @@ def look_for_copies(
     *,
     generator: torch.Generator,
     heldout: Gallery | None = None,
-    shown: int = 24,
     batch_size: int = 256,
 ) -> Memorization:
     """Look for training images among the samples uint8 ``[n,3,H,W]`` with features ``[m,D]``, m ≥ n, those of the
     samples first.
 
-    The feature share is taken over all m, the rest over the n; the sheet shows the ``shown`` most suspicious.
+    The feature share is taken over all m, the rest over the n; the sheet shows the 24 most suspicious.
     ``batch_size`` bounds how many images are held at a time. Without features (D = 0) only pixels are compared.
     """
     samples, ours = samples.to(features.device), features[: len(samples)]
@@ -218,7 +217,7 @@ def look_for_copies(
     if training.images is not None:
         by_pixel = nearest_pixels(samples, training.images, batch_size=batch_size)
         kinds = [near for near in (by_feature, by_pixel) if near is not None]
-        first = kinds[0].distance.argsort()[:shown].cpu()
+        first = kinds[0].distance.argsort()[:24].cpu()
         found = [pick(training.images, near.index.cpu()[first], batch_size=batch_size) for near in kinds]
         sheet = neighbor_sheet(samples.cpu()[first], *found)
     return Memorization(
@@ -227,7 +226,7 @@ def look_for_copies(
     )  # fmt: skip
 
 
-def neighbor_sheet(samples: Tensor, *neighbors: Tensor, columns: int = 4) -> Image.Image:
+def neighbor_sheet(samples: Tensor, *neighbors: Tensor) -> Image.Image:
     """Groups (sample, nearest by features where known, nearest by pixels) of uint8 images ``[n,3,H,W]``, row by row.
 
     Small images are enlarged by a whole factor, without smoothing, to at least 64 pixels.
@@ -235,7 +234,7 @@ def neighbor_sheet(samples: Tensor, *neighbors: Tensor, columns: int = 4) -> Ima
     if any(samples.shape != near.shape for near in neighbors) or not len(samples):
         shapes = ", ".join(str(tuple(t.shape)) for t in (samples, *neighbors))
         raise ValueError(f"expected equal sets of images, got {shapes}")
-    columns = min(columns, len(samples))
+    columns = min(4, len(samples))
     zoom = max(1, -(-64 // min(samples.shape[2:])))
     groups = torch.cat([samples, *neighbors], dim=3).permute(0, 2, 3, 1)
     groups = groups.repeat_interleave(zoom, dim=1).repeat_interleave(zoom, dim=2).cpu()

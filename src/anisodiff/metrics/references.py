@@ -77,10 +77,9 @@ def own_fit(samples: Path, size: tuple[int, int], channels: int) -> Fit:
 
 
 def fit_like(meta: Mapping[str, Any] | None, size: tuple[int, int], channels: int) -> Fit:
-    """A fit to this shape; crop and filter as in the meta.json of a prepared dataset, where it says them."""
+    """A fit to this shape, with the crop of a prepared dataset, where its meta.json says one."""
     known = (meta or {}).get("identity", {}).get("fit") or {}
-    rule = {key: known[key] for key in ("crop", "resample") if known.get(key) is not None}
-    return Fit(size=size, channels=1 if channels == 1 else 3, **rule)
+    return Fit(size=size, channels=1 if channels == 1 else 3, crop=known.get("crop"))
 
 
 def _name_and_split(text: str) -> tuple[str, str]:

@@ -137,10 +137,10 @@ def _store(stream: IO[bytes], temporary: Path, published: PublishedWeights, orig
         raise ValueError(f"{origin}: sha256 is {code[:12]}, expected {published.sha256[:12]}; nothing kept")
 
 
-def download(published: PublishedWeights, target: Path, *, timeout: float = 30.0) -> None:
+def download(published: PublishedWeights, target: Path) -> None:
     """Fetch the official file to ``target``: complete and with the right checksum, or not at all."""
     try:
-        with atomic(target) as temporary, urllib.request.urlopen(published.url, timeout=timeout) as reply:
+        with atomic(target) as temporary, urllib.request.urlopen(published.url, timeout=30) as reply:
             _store(reply, temporary, published, "download")
     except (OSError, http.client.HTTPException) as error:
         raise ValueError(f"download failed ({error}); nothing kept") from error

@@ -20,7 +20,7 @@ from PIL import Image
 from torch import Tensor
 
 from anisodiff.io.grids import tiled, to_pixels
-from anisodiff.io.images import DecodeError, Fit, decode, open_image, sample_photo, to_display, to_unit
+from anisodiff.io.images import DecodeError, Fit, decode, displayed, open_image, sample_photo, to_unit
 
 SIDE, KEPT = 512, 48
 """Side of a picture that is kept, and how many are: 38 MB in all."""
@@ -119,28 +119,22 @@ class Pictures:
         raise ValueError("this picture is not here any more; drop it again")
 
 
-def shown(state: Tensor) -> tuple[NDArray[np.uint8], float]:
-    """A state [C, H, W] as bytes [H, W, 3], and the contrast it is shown with."""
-    pixels, contrast = to_display(state)
-    return (pixels * 255).round().astype(np.uint8), contrast
-
-
-def png(pixels: NDArray[np.uint8], level: int = SHARP) -> str:
+def png(pixels: NDArray[np.uint8]) -> str:
     """Bytes [H, W, 3] as the address of a PNG, for an image of the page."""
     buffer = io.BytesIO()
-    Image.fromarray(pixels).save(buffer, "PNG", compress_level=level)
+    Image.fromarray(pixels).save(buffer, "PNG", compress_level=SHARP)
     return f"data:image/png;base64,{base64.b64encode(buffer.getvalue()).decode()}"
 
 
 def strip(states: Sequence[Tensor]) -> tuple[str, list[float]]:
     """States [C, H, W] side by side in one PNG without gaps, and the contrast of each."""
-    found = [shown(u) for u in states]
+    found = [displayed(u) for u in states]
     return png(tiled([pixels for pixels, _ in found], len(found), gap=0)), [contrast for _, contrast in found]
 
 
 def picture(image: Tensor) -> str:
     """An image or a state [C, H, W] as the address of a PNG."""
-    return png(shown(image)[0])
+    return png(displayed(image)[0])
 
 
 def from_address(address: str, what: str) -> bytes:

@@ -67,7 +67,6 @@ class TrainConfig:
     label_dropout: float = 0.1
     """Share of the labels that the network is not told in training, so that it learns all classes at once, too."""
     flip: bool = True
-    dequantize: bool = False
     seed: int = 0
     images: int = 166_400_000
     """Length of the run: images seen. 0: no step, a checkpoint of what the run begins with."""
@@ -184,6 +183,7 @@ class TrainConfig:
         """Read what `to_dict` wrote."""
         if not isinstance(values, Mapping):
             raise ValueError(f"a run's config: expected keys and values, got {type(values).__name__}")
+        values = current(values)
         for key in values:
             if key not in FIELDS:
                 known = {name: name for name in FIELDS} | ELSEWHERE
@@ -227,7 +227,12 @@ def scaled(config: TrainConfig, changes: Mapping[str, Any]) -> TrainConfig:
 
 def completed(saved: Mapping[str, Any]) -> dict[str, Any]:
     """A config as it was saved: a setting that did not exist yet was at its default."""
-    return {**TrainConfig().to_dict(), **saved}
+    return {**TrainConfig().to_dict(), **current(saved)}
+
+
+def current(saved: Mapping[str, Any]) -> dict[str, Any]:
+    """A config as it was saved, without a key that is no more where it was off."""
+    return {key: value for key, value in saved.items() if (key, value) != ("dequantize", False)}
 
 
 FIELDS = tuple(f.name for f in dataclasses.fields(TrainConfig))

@@ -202,8 +202,7 @@ class _Run:
             self.log = Log(self.run, self.done, watching)
         loader = Loader(
             self.dataset, latents=self.latents, batch=self.config.batch, seed=self.config.seed, flip=self.config.flip,
-            dequantize=self.config.dequantize, rank=self.distributed.rank, world=self.distributed.world,
-            device=self.distributed.device,
+            rank=self.distributed.rank, world=self.distributed.world, device=self.distributed.device,
         )  # fmt: skip
         batches = loader.iterate(self.done)
         try:
