@@ -339,7 +339,7 @@ def table(title: str, rows: list[dict[str, Any]], first: tuple[str, ...]) -> lis
 def tiny(options: argparse.Namespace) -> None:
     """Labeled drawings of 16² and the smallest settings, for a CPU."""
     options.n, options.nfe, options.images, options.batch, options.photos, options.chunk = 12, 8, 64, 8, 6, 4
-    options.training, options.holdout = 2.0, "8"
+    options.training, options.holdout = 0.5, "8"
     options.operators = ("super-resolution(factor=4)", "inpainting(hole=6)", "deblurring(width=2)", "colorization")
     options.small = {"network": {"name": "small", "nf": 8, "multipliers": [1, 1], "blocks": 1}}
     options.unet = {
