@@ -292,7 +292,7 @@ def test_a_run_that_ends_within_its_warm_up_is_told(train_command, tmp_path):
     )
     assert "--set warm_up=" in short.output
     batches = train_command(*words[:-1], 6, "--dry-run", settings=[*SMALL, "size=8"])
-    assert "# the warm-up of 20 images is longer than the run of 8: " in batches.output  # two batches of 4
+    assert "# the warm-up of 20 images is longer than the run of 6 (8 in whole batches): " in batches.output
     enough = train_command(*words, "-o", "enough", settings=[*SMALL, "size=8", "warm_up=8"])
     assert "warm-up" not in enough.output
 
