@@ -150,6 +150,9 @@ def test_fine_tuning_from_a_published_file(train_command, tmp_path):
         (["cifar10-ve", "--dry-run", "--set", "learns=score"], "the drift is known"),
         (["celeba64-heat"], "give --data PATH (celeba's archive"),
         (["empty"], "'empty' is a path, not a recipe; did you mean --data empty?"),
+        (["empty", "--data", "photos"], "'empty' is a path, not a recipe; for the folder of the run: -o empty"),
+        (["begun"], "'begun' is a run, not a recipe; to continue it: anisodiff train -o begun"),
+        (["begun", "--data", "photos"], "to continue it: anisodiff train -o begun"),
         (["cifar10-ve", "--resume", "sometimes"], "unknown --resume"),
         (["heat", "--data", "empty"], "empty"),
         (["cifar10-ve", "--data", "prepared"], "the data are 1×16×16"),
@@ -159,6 +162,8 @@ def test_fine_tuning_from_a_published_file(train_command, tmp_path):
 )
 def test_a_mistake_is_one_line(train_command, tmp_path, words, expected):
     (tmp_path / "empty").mkdir()
+    (tmp_path / "begun").mkdir()
+    (tmp_path / "begun" / "config.yaml").touch()
     assert train_command("data", "prepare", folder(tmp_path / "photos"), "-o", "prepared").exit_code == 0
     told = train_command("train", *words, "--device", "cpu")
     assert isinstance(told.exception, ValueError), told.output

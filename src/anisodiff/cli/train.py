@@ -123,8 +123,11 @@ def _check_name(name: str, data: Path | None, file: Path | None) -> None:
     known = (*RECIPES, *TRAINED)
     if not name or name in known:
         return
-    if Path(name).exists() and data is None:
-        raise ValueError(f"{name!r} is a path, not a recipe; did you mean --data {name}?")
+    if (Path(name) / "config.yaml").is_file():
+        raise ValueError(f"{name!r} is a run, not a recipe; to continue it: anisodiff train -o {name}")
+    if Path(name).exists():
+        remedy = f"did you mean --data {name}?" if data is None else f"for the folder of the run: -o {name}"
+        raise ValueError(f"{name!r} is a path, not a recipe; {remedy}")
     if "=" in name:
         raise ValueError(f"{name!r} is a setting, not a recipe: each key needs a --set of its own, --set {name}")
     raise ValueError(f"unknown recipe {name!r}; {notation.nearest(name, known)}")
