@@ -29,6 +29,8 @@ from tests.training.conftest import pixels
         (("autoencoder", "train", "--learning-rate", "1"), "did you mean '--set lr=…'?"),
         (("autoencoder", "train", "--resolution", "8"), "did you mean '--size'?"),
         (("autoencoder", "train", "--flip", "no"), "see anisodiff autoencoder train --help"),
+        (("train", "--data", "photos", "-o", "run.zip"), "--out: got run.zip, expected a folder"),
+        (("data", "prepare", "photos", "--output", "p.PNG"), "--out: got p.PNG, expected a folder"),
         (("sample", "--batch-size", "4"), "did you mean '--batch'?"),
         (("data", "prepare", "--sise", "4"), "did you mean '--size'?"),
         (("forward", "--qqq"), "see anisodiff forward --help"),

@@ -20,7 +20,7 @@ def compare(
     names: list[str] = typer.Argument(
         None, metavar="RUN…", help="Compare RECIPE[:KEY=VALUE;…], processes, checkpoints."),
     data: Path = study.DATA,
-    out: Path = common.output(Path("compare"), "Write the study to this folder."),
+    out: Path = common.output_folder(Path("compare"), "Write the study to this folder."),
     budget: str = typer.Option(None, "--budget", help=f"Set the training time of each run. Default: {BUDGET}."),
     images: int = study.IMAGES,
     n: int = study.N,

@@ -23,7 +23,7 @@ PAINTED = (17, 14)
 
 
 def demo(
-    output: Path = common.output(Path("demo"), "Write the pictures into this folder."),
+    output: Path = common.output_folder(Path("demo"), "Write the pictures into this folder."),
     size: int = typer.Option(128, "--size", min=8, help="Set the side of the photograph in pixels."),
     samples: int = typer.Option(64, "--samples", min=1, help="Generate this many images."),
     steps: int = typer.Option(16, "--steps", min=2, help="Set the NFE (network evaluations) of each image."),

@@ -41,7 +41,7 @@ def edit(
     steps: int = common.NFE,
     sampler: str = common.SAMPLER,
     seed: int = common.SEED,
-    out: Path = common.output(Path("edits"), "Write the results into this folder."),
+    out: Path = common.output_folder(Path("edits"), "Write the results into this folder."),
     figure: Path | None = typer.Option(None, "--figure", help="Draw inputs and results: .png, .pdf or .svg."),
     also: list[Path] = typer.Option([], "--also", help="Add a checkpoint to the figure; repeatable."),
     sweep: Path | None = typer.Option(None, "--sweep", help="Draw results at eight strengths: .png."),

@@ -33,7 +33,7 @@ def solve(
     guidance: float = common.GUIDANCE,
     interval: str | None = common.INTERVAL,
     seed: int = common.SEED,
-    out: Path = common.output(Path("solved"), "Write the results into this folder."),
+    out: Path = common.output_folder(Path("solved"), "Write the results into this folder."),
     figure: Path | None = typer.Option(None, "--figure", help="Draw inputs and results: .png, .pdf or .svg."),
     lpips: Path | None = typer.Option(None, "--lpips", help="Read LPIPS's weights from this file."),
     download: bool = typer.Option(False, "--download", help="Download LPIPS's weights if they are not here."),

@@ -28,7 +28,7 @@ def train(
         "", metavar="[RECIPE]", help="Choose a recipe or a process.", autocompletion=complete_recipe
     ),
     data: Path = typer.Option(None, "--data", help="Read a dataset, an archive, a folder or zip of images."),
-    output: Path = common.output(Path("run"), "Write checkpoints and log into this folder."),
+    output: Path = common.output_folder(Path("run"), "Write checkpoints and log into this folder."),
     file: Path = typer.Option(None, "--config", help="Read the keys from a YAML file, or from another run."),
     overrides: list[str] = typer.Option([], "--set", help="Override a key, e.g. --set lr=1e-4; repeatable."),
     network: str = typer.Option(None, "--network", help="Choose a network: a name, or MODULE:CLASS of your own."),
