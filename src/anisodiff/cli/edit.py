@@ -23,8 +23,8 @@ SWEPT = 4
 
 def edit(
     checkpoint: Path = common.CHECKPOINT,
-    images: list[Path] = typer.Argument(..., metavar="IMAGE…", help="Read images, or folders of images."),
-    strokes: int | None = typer.Option(None, "--strokes", help="Paint each image in this many colors first."),
+    images: list[Path] = typer.Argument(..., metavar="IMAGE", help="Read images, or folders of images."),
+    strokes: int | None = typer.Option(None, "--strokes", min=1, help="Paint each image in this many colors first."),
     paint: str | None = typer.Option(None, "--paint", help="Paint each image first, as by flat(colors=8)."),
     t: str | None = typer.Option(None, "--t", help="Diffuse to this time in (t_min, T]; several: 0.4,0.8."),
     strength: str | None = typer.Option(

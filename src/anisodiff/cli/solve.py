@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def solve(
     checkpoint: Path = common.CHECKPOINT,
-    images: list[Path] = typer.Argument(..., metavar="IMAGE…", help="Read images, or folders of images."),
+    images: list[Path] = typer.Argument(..., metavar="IMAGE", help="Read images, or folders of images."),
     operator: str = typer.Option(..., "--operator", help="Name the operator, as super-resolution(factor=4)."),
     noise: float = typer.Option(0.02, "--noise", help="Set the standard deviation of the noise, images in [0, 1]."),
     degrade: bool = typer.Option(False, "--degrade", help="Degrade true images first, and measure PSNR."),

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 def train(
     name: str = typer.Argument(
-        "", metavar="[RECIPE]", help="Choose a recipe or a process.", autocompletion=complete_recipe
+        "", metavar="RECIPE", help="Choose a recipe or a process.", autocompletion=complete_recipe
     ),
     data: Path = typer.Option(None, "--data", help="Read a dataset, an archive, a folder or zip of images."),
     output: Path = common.output_folder(Path("run"), "Write checkpoints and log into this folder."),
