@@ -317,7 +317,7 @@ MISTAKES = [
     ([*GOOD, "--seed", str(2**62 - 1), "--candidates", "2"], f"seeds must lie below 2^62, got {2**62}"),
     ([*GOOD, "--repeats", "0"], "--repeats: got 0"),
     ([*GOOD, "--steps", "0"], "steps: got 0"),
-    ([*GOOD, "--strokes", "0"], "colors: got 0, expected a whole number, 1 or more"),
+    ([*GOOD, "--strokes", "0"], "'--strokes': got '0', expected a number greater than or equal to 1"),
     ([*GOOD, "--paint", "strokes(3, position=-1)"], "position: got -1"),
     ([*GOOD, "--sampler", "eulre"], "did you mean 'euler'"),
     ([*GOOD, "--mask", "none.png"], "no such file: none.png"),

@@ -297,6 +297,7 @@ def test_checkpoints_of_one_run_make_a_curve(command, calm, tmp_path):
         (("ve:process.diffusivity=geometric(1",), "a bracket is not closed"),
         (("ve", "ve"), "two runs are called 've'"),
         (("ve:name=a/b",), "expected letters, digits, dots, dashes"),
+        (("ve", "--images", "4", "--edit", "photos", "--strokes", "0"), "'--strokes': got '0', expected a number"),
         (("ve", "--budget", "soon"), "--budget: got 'soon', expected a time such as"),
         (("ve", "--budget", "1min", "--images", "4"), "give one of them"),
         (("ve", "--images", "4", "--prior", "gauss"), "priors: got ['gauss']"),
