@@ -13,6 +13,7 @@ import yaml
 from PIL import Image
 
 from anisodiff.data import open_dataset
+from anisodiff.registry import DEFAULT_PROCESS
 from anisodiff.training import Hooks, TrainConfig, find, read_log, train
 from anisodiff.training.config import scaled
 from anisodiff.training.recipes import recipe
@@ -139,6 +140,17 @@ def test_a_dry_run_prints_a_config_that_trains(train_command, tmp_path):
     assert again.exit_code == 0, again.output
     assert_equal(tmp_path / "again", tmp_path / "changed")
     assert read_run(tmp_path / "again").data == tmp_path / "by-file" / "data"
+
+
+def test_a_file_of_a_process_alone_is_enough(train_command, tmp_path):
+    """That of `forward --config`; without a preset it changes the default."""
+    photos(tmp_path)
+    for text, preset in (("preset: ve\nT: 1\n", "ve"), ("T: 1\n", DEFAULT_PROCESS)):
+        (tmp_path / "mine.yaml").write_text(text)
+        words = ["train", "--config", "mine.yaml", "--data", "photos", "-o", preset, "--images", 0, *CPU]
+        told = train_command(*words, settings=TINY)
+        assert told.exit_code == 0, told.output
+        assert read_run(tmp_path / preset).config.process == {"preset": preset, "T": 1}
 
 
 @pytest.mark.parametrize(
