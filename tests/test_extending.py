@@ -73,7 +73,7 @@ def test_the_shared_tests_know_all_three(extended):
     told = run(
         extended, "-m", "pytest", "-p", "no:cacheprovider", "-k", "vp or ddim or tiny-unet", "tests/processes",
         "tests/models", "tests/samplers/test_own_times.py", "tests/networks/test_network_contract.py",
-        "tests/training/test_baseline_runs.py",
+        "tests/networks/test_classes.py", "tests/training/test_baseline_runs.py",
     ).stdout  # fmt: skip
     counted = re.search(r"(\d+) passed", told)
     assert counted, told

@@ -55,3 +55,6 @@ def test_help_of_every_verb_has_an_example(command):
             assert f"anisodiff {' '.join(words)}" in out
             assert not re.search(r"<[a-zA-Z]", out), out  # a type of Python
             assert "Example" in out
+            assert out == command(*words, "-h")[1]
+            usage = out.partition("\n\n")[0]
+            assert not re.search(r"[{}…]|\[\[", usage), usage  # of typer

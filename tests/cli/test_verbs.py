@@ -10,6 +10,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from matplotlib.figure import Figure
 from PIL import Image
 
 from anisodiff.cli import main
@@ -27,13 +28,14 @@ def photo(path: Path, size: tuple[int, int] = (40, 30), seed: int = 0) -> Path:
 
 def test_forward_writes_figure_animation_and_states(command, tmp_path):
     photo(tmp_path / "a.png")
-    code, out, _ = command(
+    code, out, err = command(
         "forward", "a.png", "--size", "16", "--times", "1,0,2", "-o", "f.png", "--animation", "f.gif",
         "--frames", "5", "--states", "f.npz",
     )  # fmt: skip
     assert code == 0
     assert out.split() == ["wrote", "f.png", "wrote", "f.gif", "wrote", "f.npz"]
-    assert Image.open("f.png").size[0] > 500
+    assert err == "--times: sorted, from 0 to T\n"
+    assert 900 < Image.open("f.png").size[0] < 1100  # three panels, not six
     assert Image.open("f.gif").n_frames >= 5
     raw = np.load("f.npz")
     assert raw["times"].tolist() == [0.0, 1.0, 2.0]
@@ -93,7 +95,14 @@ def test_the_papers_figures(command, flag):
     assert min(Image.open("figure.png").size) > 400
 
 
-def test_demo(command, tmp_path):
+def test_demo(command, tmp_path, monkeypatch):
+    titles, save = [], Figure.savefig
+
+    def look(figure, *words, **keys):
+        titles.extend(axes.get_title() for axes in figure.axes)
+        save(figure, *words, **keys)
+
+    monkeypatch.setattr(Figure, "savefig", look)
     code, out, _ = command("demo", "--size", "24", "--samples", "2", "--steps", "3", "-o", "out")
     assert code == 0
     assert {p.name for p in (tmp_path / "out").iterdir()} == {
@@ -102,6 +111,7 @@ def test_demo(command, tmp_path):
         "samples.png", "generation.png", "edit.png",
     }  # fmt: skip
     assert "gallery.png" in out
+    assert titles[-6:] == ["generated", "6 colors", "seed 0", "seed 1", "seed 2", "seed 3"]
 
 
 def test_diagnose_prints_a_table_and_json(command, tmp_path):
@@ -161,7 +171,7 @@ MISTAKES = [
     (["forward", "good.png", "--config", "missing.yaml"], "cannot read config"),
     (["forward", "good.png", "--config", "list.yaml"], "expected keys and values"),
     (["forward", "good.png", "--config", "unknown.yaml"], "unknown key 'alpha'"),
-    (["forward", "good.png", "--config", "broken.yaml"], "not valid YAML"),
+    (["forward", "good.png", "--config", "broken.yaml"], "not valid YAML: expected ',' or ']', but got ':', line 2"),
     (["forward", "good.png", "-o", "figure.bmp"], ".png, .pdf or .svg"),
     (["forward", "good.png", "--animation", "a.mp4"], ".gif"),
     (["forward", "good.png", "--states", "a.txt"], ".npz"),

@@ -42,7 +42,7 @@ def test_strokes_to_images(command, runs):
         "--steps", 5, "--out", "made", "--figure", "f.png", *CPU,
     )  # fmt: skip
     assert code == 0, err
-    assert "wide.png: 16×24 pixels, cut around the center and resized to the model's 8×8" in out
+    assert "wide.png: 16×24 pixels (height×width), cut around the center and resized to the model's 8×8" in out
     assert "wide.png: color made grayscale" in out
     assert "edit at t = 0.5 (strength 0." in out
     assert "8 of 8 results made: 40 network evaluations" in out
@@ -280,7 +280,8 @@ def test_pictures_changed_in_the_same_way_are_one_line(command, runs):
     code, out, err = command("edit", runs("heat"), "shelf", "--t", 0.4, "--steps", 2, *CPU)
     assert code == 0, err
     assert out.splitlines()[:2] == [
-        "shelf/0.png: 16×24 pixels, cut around the center and resized to the model's 8×8; likewise 2 more images",
+        "shelf/0.png: 16×24 pixels (height×width), cut around the center and resized to the model's 8×8; "
+        "likewise 2 more images",
         "shelf/0.png: color made grayscale; likewise 2 more images",
     ]
 
@@ -316,7 +317,7 @@ MISTAKES = [
     ([*GOOD, "--seed", str(2**62 - 1), "--candidates", "2"], f"seeds must lie below 2^62, got {2**62}"),
     ([*GOOD, "--repeats", "0"], "--repeats: got 0"),
     ([*GOOD, "--steps", "0"], "steps: got 0"),
-    ([*GOOD, "--strokes", "0"], "colors: got 0, expected a whole number, 1 or more"),
+    ([*GOOD, "--strokes", "0"], "'--strokes': got '0', expected a number greater than or equal to 1"),
     ([*GOOD, "--paint", "strokes(3, position=-1)"], "position: got -1"),
     ([*GOOD, "--sampler", "eulre"], "did you mean 'euler'"),
     ([*GOOD, "--mask", "none.png"], "no such file: none.png"),

@@ -131,6 +131,10 @@ def test_a_measurement_of_the_user_and_a_mask(command, runs):
     assert "resized" not in out
     assert files("solved") == ["measured/small.png", "plain/small.png", "solve.json", "solved/small-0000.png", "wiener/small.png"]  # noqa: E501  # fmt: skip
     save("photo.png", pixels(3)[1, 0])
+    words = ["photo.png", "--operator", "super-resolution(2)", "--steps", 2, *CPU]
+    told = "photo.png: 8×8 pixels, resized to 4×4, the input of super-resolution(factor=2) for this model of 8×8"
+    out = command("solve", runs("heat"), *words, "-o", "true")[1]
+    assert f"{told}; with --degrade a true image is degraded first\n" in out
     hole = np.zeros((8, 8), np.uint8)
     hole[2:5, 3:6] = 255
     save("hole.png", hole)

@@ -297,6 +297,7 @@ def test_checkpoints_of_one_run_make_a_curve(command, calm, tmp_path):
         (("ve:process.diffusivity=geometric(1",), "a bracket is not closed"),
         (("ve", "ve"), "two runs are called 've'"),
         (("ve:name=a/b",), "expected letters, digits, dots, dashes"),
+        (("ve", "--images", "4", "--edit", "photos", "--strokes", "0"), "'--strokes': got '0', expected a number"),
         (("ve", "--budget", "soon"), "--budget: got 'soon', expected a time such as"),
         (("ve", "--budget", "1min", "--images", "4"), "give one of them"),
         (("ve", "--images", "4", "--prior", "gauss"), "priors: got ['gauss']"),
@@ -322,8 +323,8 @@ def test_a_mistake_is_one_line(refused, words, line, tmp_path):
 
 
 def test_without_a_feature_network_pixels_are_compared(command, tmp_path):
-    words = ["compare", "ve", "heat", *SETTINGS, "--data", "data", "--device", "cpu", "--n", 12, "--images", 8]
-    words += ["--steps", "3,4", "--prior", "gaussian,simulate", "--network", "none"]
+    words = ["compare", "ve", "flow-matching", *SETTINGS, "--data", "data", "--device", "cpu", "--images", 8]
+    words += ["--n", 12, "--steps", "3,4", "--prior", "gaussian,simulate", "--network", "none"]
     code, said, err = command(*words, "--dry-run")
     assert code == 0, err
     assert "metrics" in said.splitlines()[-2]
@@ -331,16 +332,23 @@ def test_without_a_feature_network_pixels_are_compared(command, tmp_path):
     assert code == 0, err
     names = ("sliced_wasserstein", "spectrum_error", "edges")
     page = re.sub(" +", " ", (tmp_path / "out" / "results" / "page.md").read_text())
-    each = [" | ".join([*(f"{n}, {prior}" for n in names), "nfe"]) for prior in ("gaussian", "simulate")]
+    each = [" | ".join([*(f"{n}, {prior}" for n in names), "NFE"]) for prior in ("gaussian", "simulate")]
     assert all(head in page for head in each)
     assert "12 samples: below 10,000 the numbers are biased and noisy." in page
     assert "sliced_wasserstein, spectrum_error, edges over NFE" in page
     assert "no feature network" in page
     assert "FID" not in page + said
+    assert "dataset" not in page  # images of one's own have no name
+    for note in (
+        "Training too short to measure its time: ve, flow-matching.",
+        "NFE that differ from --steps, as a step costs more than one: flow-matching 2 for 3.",
+    ):
+        assert f"- {note}" in page
+        assert note in " ".join(said.split())
     told = " ".join(command(*words[:-2], "--network", "colors:means")[2].split())
     assert "out holds another study: compared_by was 'pixels', now 'features'" in told
     narrow = write_page(tmp_path / "out", read_study(tmp_path / "out", "comparison")).narrow[0]
-    assert narrow[4:] == [*each[0].split(" | ")[:3], *each[1].split(" | ")[:3], "nfe", "sampling, ms/image"]
+    assert narrow[4:] == [*each[0].split(" | ")[:3], *each[1].split(" | ")[:3], "NFE", "sampling, ms/image"]
     for row in rows(tmp_path / "out"):
         values = {value["name"]: value["value"] for value in row["results"][0]["gaussian-4"]["report"]["values"]}
         assert all(0 < values[name] < np.inf for name in names)

@@ -54,11 +54,11 @@ def test_the_first_stretch_after_a_start_is_charged_like_the_next():
     assert read.seconds(160) == meter.seconds(160)
 
 
-def study_of(dataset, deadline, say=lambda _: None, pinned=(), **settings):
+def study_of(dataset, deadline, say=lambda _: None, pinned=(), progress=lambda *_: None, **settings):
     """What a training needs of a study."""
     return Study(
         settings=StudySettings(**settings), dataset=dataset, device=torch.device("cpu"), evaluator=None,
-        deadline=deadline, say=say, progress=lambda *_: None, pinned=pinned,
+        deadline=deadline, say=say, progress=progress, pinned=pinned,
     )  # fmt: skip
 
 
@@ -88,8 +88,9 @@ def clock(monkeypatch):
 def test_a_time_budget_leaves_out_compilation_and_interruptions(prepared, tmp_path, monkeypatch, clock, interrupted):
     monkeypatch.setattr(loop, "time", SimpleNamespace(perf_counter=clock))
     place = Place(out=tmp_path, name="a", training="a")
-    said = []
+    said, shown = [], []
     how = {"say": said.append, "budget": Budget(seconds=6.0), "track": 2, "pinned": ("log_every", "checkpoint_every")}
+    how["progress"] = lambda *told: shown.append(told)
 
     def go(deadline):
         return train_under(tiny(checkpoint_every=8), place, study_of(prepared, deadline, **how), start=None)
@@ -100,6 +101,7 @@ def test_a_time_budget_leaves_out_compilation_and_interruptions(prepared, tmp_pa
         assert said.pop() == "a: stopped: saving at step 4; the same command continues it"
     assert go(Deadline())
     assert said[-2] == "a: the budget of 6 s is reached at step 6"
+    assert shown[-1] == ("train a, seconds", 6, 6)
     found = read_json(place.trained, TRAINED)
     assert found["images"] == 6 * 4  # one second a step
     assert found["seconds"] == pytest.approx(6.0)

@@ -73,6 +73,7 @@ def test_halving_goes_on_with_the_best_and_continues_their_runs(command, tmp_pat
     assert fids[:2] == sorted(fids[:2])
     table = [line for line in said.splitlines() if line.startswith("|")]
     assert [cell.strip() for cell in table[0].split("|")[1:5]] == ["lr", "process.sigma_max", "round", "fid"]
+    assert table[0].split("|")[-2].strip() == "NFE"
     assert len(table) == 6
     assert Image.open(out / "figures" / "sweep.png").size[0] > 200
     before = (out / "sweep.md").read_text()

@@ -51,6 +51,11 @@ class Lonely(nn.Module):
         return x
 
 
+class Torn(Net):
+    def forward(self, x, noise_level, labels=None, dropout_key=None):
+        return torch.cat([x, noise_level])
+
+
 class Narrow(Net):
     def __init__(self, in_channels):
         super().__init__(in_channels, 1)
@@ -75,6 +80,7 @@ def forget(monkeypatch):
 def beside(tmp_path):
     """A module, images and a feature network in the working folder."""
     (tmp_path / "my_nets.py").write_text(MODULE)
+    (tmp_path / "late.py").write_text("import math\n1 / 0\n")
     np.save(tmp_path / "raw.npy", pixels())
     Image.fromarray(pixels(1)[0, 0]).save(tmp_path / "photo.png")
     save_network(tmp_path / "tiny.pt")
@@ -137,6 +143,9 @@ def assert_same_run(folder) -> None:
         ("my_nets:function", "expected a class of torch.nn.Module, got function"),
         ("my_nets:Shy", "its call is forward(self, x), expected forward(x, noise_level"),
         ("my_nets:Lonely", "it cannot be built or called (TypeError"),
+        ("my_nets:Torn", "it cannot be built or called (RuntimeError: "),
+        ("my_nets:Torn", ", at my_nets.py:40)"),
+        ("late:Net", "cannot import it (ZeroDivisionError: division by zero, at late.py:2)"),
         ("my_nets:Flat", "its output is [1, 1], expected [1, 1, 8, 8], as out_channels says"),
         ("my_nets:Narrow", "my_nets:Narrow: got Narrow(in_channels), expected in_channels, out_channels"),
         ("my nets:Net", "unknown 'my nets:Net'"),

@@ -36,8 +36,14 @@ def test_ve_keeps_its_noise_levels_for_any_horizon():
         assert process.variance(x0, 0.0, T)[0, 0, 0, 0].item() == pytest.approx(90**2 - 0.02**2)
     with pytest.raises(ValueError, match="sigma_max: only ve and anisotropic-gentle and cartoon have it"):
         anisodiff.process("heat", 4, sigma_max=90)
-    with pytest.raises(ValueError, match="sigma_min < sigma_max"):
-        anisodiff.process("ve", 4, sigma_max=0.001)
+    for name, keys, message in (
+        ("ve", {"sigma_max": 0.001}, "sigma_max: got 0.001, expected a finite number above sigma_min = 0.01"),
+        ("ve", {"sigma_min": -1}, "sigma_min: got -1, expected a finite number above 0"),
+        ("anisotropic-gentle", {"T": 0}, "T: got 0, expected a finite number above 0"),
+        ("cartoon", {"T": "inf"}, "T: got inf, expected a finite number above 0"),
+    ):
+        with pytest.raises(ValueError, match=f"^{message}$"):
+            anisodiff.process(name, 4, **keys)
 
 
 def test_the_default_is_ve_with_a_mild_smoothing():

@@ -150,6 +150,9 @@ def test_fine_tuning_from_a_published_file(train_command, tmp_path):
         (["cifar10-ve", "--dry-run", "--set", "learns=score"], "the drift is known"),
         (["celeba64-heat"], "give --data PATH (celeba's archive"),
         (["empty"], "'empty' is a path, not a recipe; did you mean --data empty?"),
+        (["empty", "--data", "photos"], "'empty' is a path, not a recipe; for the folder of the run: -o empty"),
+        (["begun"], "'begun' is a run, not a recipe; to continue it: anisodiff train -o begun"),
+        (["begun", "--data", "photos"], "to continue it: anisodiff train -o begun"),
         (["cifar10-ve", "--resume", "sometimes"], "unknown --resume"),
         (["heat", "--data", "empty"], "empty"),
         (["cifar10-ve", "--data", "prepared"], "the data are 1×16×16"),
@@ -159,6 +162,8 @@ def test_fine_tuning_from_a_published_file(train_command, tmp_path):
 )
 def test_a_mistake_is_one_line(train_command, tmp_path, words, expected):
     (tmp_path / "empty").mkdir()
+    (tmp_path / "begun").mkdir()
+    (tmp_path / "begun" / "config.yaml").touch()
     assert train_command("data", "prepare", folder(tmp_path / "photos"), "-o", "prepared").exit_code == 0
     told = train_command("train", *words, "--device", "cpu")
     assert isinstance(told.exception, ValueError), told.output
@@ -292,7 +297,7 @@ def test_a_run_that_ends_within_its_warm_up_is_told(train_command, tmp_path):
     )
     assert "--set warm_up=" in short.output
     batches = train_command(*words[:-1], 6, "--dry-run", settings=[*SMALL, "size=8"])
-    assert "# the warm-up of 20 images is longer than the run of 8: " in batches.output  # two batches of 4
+    assert "# the warm-up of 20 images is longer than the run of 6 (8 in whole batches): " in batches.output
     enough = train_command(*words, "-o", "enough", settings=[*SMALL, "size=8", "warm_up=8"])
     assert "warm-up" not in enough.output
 

@@ -13,6 +13,7 @@ import yaml
 from PIL import Image
 
 from anisodiff.data import open_dataset
+from anisodiff.registry import DEFAULT_PROCESS
 from anisodiff.training import Hooks, TrainConfig, find, read_log, train
 from anisodiff.training.config import scaled
 from anisodiff.training.recipes import recipe
@@ -56,9 +57,10 @@ def test_where_there_is_nothing_to_train_the_run_keeps_its_length(train_command,
     assert train_command(*words, "--images", 24, settings=TINY).exit_code == 0
     described = (tmp_path / "run" / NAME).read_bytes()
     for again in (["train", *CPU], words):
-        told = train_command(*again, "--images", 12, settings=TINY)
+        told = train_command(*again, "--images", 11, settings=TINY)
         assert told.exit_code == 0, told.output
-        assert "nothing to train: 24 images seen already, more than 12" in told.output
+        assert "nothing to train: 24 images seen already, more than 11" in told.output
+        assert "warm-up" not in told.output
         assert (tmp_path / "run" / NAME).read_bytes() == described
 
 
@@ -140,6 +142,17 @@ def test_a_dry_run_prints_a_config_that_trains(train_command, tmp_path):
     assert read_run(tmp_path / "again").data == tmp_path / "by-file" / "data"
 
 
+def test_a_file_of_a_process_alone_is_enough(train_command, tmp_path):
+    """That of `forward --config`; without a preset it changes the default."""
+    photos(tmp_path)
+    for text, preset in (("preset: ve\nT: 1\n", "ve"), ("T: 1\n", DEFAULT_PROCESS)):
+        (tmp_path / "mine.yaml").write_text(text)
+        words = ["train", "--config", "mine.yaml", "--data", "photos", "-o", preset, "--images", 0, *CPU]
+        told = train_command(*words, settings=TINY)
+        assert told.exit_code == 0, told.output
+        assert read_run(tmp_path / preset).config.process == {"preset": preset, "T": 1}
+
+
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
@@ -154,7 +167,7 @@ def test_a_dry_run_prints_a_config_that_trains(train_command, tmp_path):
         (["--data", "photos", "--holdout", "0%"], "which is none of 12 images"),
         (["--data", "photos", "--holdout", "0"], "which is none of 12 images"),
         (["--data", "photos", "--holdout", "100%"], "which is 12 of 12 images"),
-        (["--data", "photos", "--holdout", "13"], "which is 13 of 12 images"),
+        (["--data", "photos", "--holdout", "13"], "--holdout: got 13, but there are 12 images; expected"),
         (["--data", "photos", "--holdout", "some"], "expected a share such as 10%"),
         (["--data", "photos", "--holdout", "-3"], "expected a share such as 10%"),
         (["--data", "photos", "--holdout", "2.5"], "expected a share such as 10%"),

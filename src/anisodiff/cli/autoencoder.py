@@ -20,7 +20,7 @@ def _autoencoder() -> None:
 @app.command()
 def train(
     data: Path = typer.Option(..., "--data", help="Read a dataset, a folder or zip of images."),
-    output: Path = common.output(Path("autoencoder"), "Write the autoencoder into this folder."),
+    output: Path = common.output_folder(Path("autoencoder"), "Write the autoencoder into this folder."),
     size: int = typer.Option(None, "--size", min=8, help="Set the side in pixels; default: from the images."),
     overrides: list[str] = typer.Option([], "--set", help="Override a key, e.g. --set factor=4; repeatable."),
     images: int = typer.Option(None, "--images", min=1, help="Train for this many images; default 1,000,000."),
@@ -75,7 +75,7 @@ def train(
 def reconstruct(
     autoencoder: str = typer.Argument(..., help="Load an autoencoder: FOLDER or OWNER/NAME."),
     data: Path = typer.Option(..., "--data", help="Read a prepared dataset."),
-    out: Path = common.output(Path("reconstructions"), "Write the images into this folder."),
+    out: Path = common.output_folder(Path("reconstructions"), "Write the images into this folder."),
     n: int = typer.Option(None, "--n", min=1, help="Reconstruct the first N images; default all."),
     as_json: bool = common.JSON,
     device: str = common.DEVICE,

@@ -39,6 +39,9 @@ GUIDANCE = typer.Option(1.0, "--guidance", help="Set the guidance weight; others
 INTERVAL = typer.Option(None, "--guidance-interval", help="Guide only for σ/σ_data from LO to HI: 0.2,5.")
 LATENT = typer.Option(None, "--latent", help="Find the model's autoencoder here: FOLDER or OWNER/NAME.")
 ANIMATIONS = (".gif", ".png", ".apng")
+_FILES = (
+    ".zip", ".tar", ".gz", ".tgz", ".npz", ".npy", ".png", ".jpg", ".jpeg", ".webp", ".gif", ".pdf", ".svg",
+)  # fmt: skip
 MOST = 100_000
 """Candidates of an image."""
 DEVICE = typer.Option("auto", "--device", help="Run on auto, cpu, cuda, cuda:N, gpu or mps.")
@@ -47,6 +50,18 @@ DEVICE = typer.Option("auto", "--device", help="Run on auto, cpu, cuda, cuda:N, 
 def output(default: Any, help: str) -> Any:
     """The option that says where the result goes: one option with three spellings."""
     return typer.Option(default, "--out", "--output", "-o", help=help)
+
+
+def output_folder(default: Any, help: str) -> Any:
+    """The same option where the result is a folder."""
+    return typer.Option(default, "--out", "--output", "-o", help=help, callback=_no_file)
+
+
+def _no_file(path: Path | None) -> Path | None:
+    """Refuse a new folder with the name of an archive or a picture."""
+    if path is not None and path.suffix.lower() in _FILES and not path.exists():
+        raise ValueError(f"--out: got {path}, expected a folder: its name ends as that of a file")
+    return path
 
 
 def settings(items: list[str]) -> dict[str, Any]:

@@ -18,9 +18,9 @@ BUDGET = "10min"
 
 def compare(
     names: list[str] = typer.Argument(
-        None, metavar="RUN…", help="Compare RECIPE[:KEY=VALUE;…], processes, checkpoints."),
+        None, metavar="RUN", help="Compare RECIPE[:KEY=VALUE;…], processes, checkpoints."),
     data: Path = study.DATA,
-    out: Path = common.output(Path("compare"), "Write the study to this folder."),
+    out: Path = common.output_folder(Path("compare"), "Write the study to this folder."),
     budget: str = typer.Option(None, "--budget", help=f"Set the training time of each run. Default: {BUDGET}."),
     images: int = study.IMAGES,
     n: int = study.N,
@@ -32,7 +32,7 @@ def compare(
     overrides: list[str] = study.SET,
     own: bool = typer.Option(False, "--own", help="Keep each recipe's own network, batch, optimizer, EMA."),
     edit: list[str] = typer.Option([], "--edit", help="Also run SDEdit on pictures, a set of them, or data."),
-    strokes: int = typer.Option(6, "--strokes", help="Paint these pictures in this many colors first."),
+    strokes: int = typer.Option(6, "--strokes", min=1, help="Paint these pictures in this many colors first."),
     strengths: str = typer.Option("0.3,0.45,0.6,0.75", "--strengths", help="Set the SDEdit strengths, in (0, 1)."),
     edit_n: int = typer.Option(500, "--edit-n", help="Edit at most this many pictures of a set."),
     reference: str = study.REFERENCE,

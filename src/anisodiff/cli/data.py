@@ -30,7 +30,7 @@ def prepare(
         ..., metavar="NAME|PATH", help="Read a named set, a folder, zip, npy or npz.", autocompletion=complete_dataset
     ),
     path: Path | None = typer.Argument(None, help="Read the named set from this path."),
-    output: Path = common.output(..., "Write the dataset into this folder."),
+    output: Path = common.output_folder(..., "Write the dataset into this folder."),
     size: int = typer.Option(None, "--size", min=3, help="Set the side in pixels; default: from the images."),
     channels: int = typer.Option(None, "--channels", min=1, help="Set 1 (gray) or 3 (color); default: from images."),
     split: str = typer.Option(None, "--split", help="Choose the part of a named set; default train."),

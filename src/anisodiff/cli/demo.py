@@ -23,7 +23,7 @@ PAINTED = (17, 14)
 
 
 def demo(
-    output: Path = common.output(Path("demo"), "Write the pictures into this folder."),
+    output: Path = common.output_folder(Path("demo"), "Write the pictures into this folder."),
     size: int = typer.Option(128, "--size", min=8, help="Set the side of the photograph in pixels."),
     samples: int = typer.Option(64, "--samples", min=1, help="Generate this many images."),
     steps: int = typer.Option(16, "--steps", min=2, help="Set the NFE (network evaluations) of each image."),
@@ -98,7 +98,7 @@ def _backward(output: Path, samples: int, steps: int, seed: int, device: "torch.
     common.wrote(output / "samples.png", output / "generation.png")
     painted = [k for k in PAINTED if k < samples] or [0]
     rows = [_from_strokes(generator, images[k], seed, steps) for k in painted]
-    titles = ["generated", f"{COLORS} strokes", *(f"seed {k}" for k in range(seed, seed + len(rows[0]) - 2))]
+    titles = ["generated", f"{COLORS} colors", *(f"seed {k}" for k in range(seed, seed + len(rows[0]) - 2))]
     words = f"{MODEL}: strokes, SDEdit with strength {STRENGTH:g} and {steps} NFE"
     figures.save_figure(comparison_figure(rows, titles, [words]), output / "edit.png")
     common.wrote(output / "edit.png")

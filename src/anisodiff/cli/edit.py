@@ -23,8 +23,8 @@ SWEPT = 4
 
 def edit(
     checkpoint: Path = common.CHECKPOINT,
-    images: list[Path] = typer.Argument(..., metavar="IMAGE…", help="Read images, or folders of images."),
-    strokes: int | None = typer.Option(None, "--strokes", help="Paint each image in this many colors first."),
+    images: list[Path] = typer.Argument(..., metavar="IMAGE", help="Read images, or folders of images."),
+    strokes: int | None = typer.Option(None, "--strokes", min=1, help="Paint each image in this many colors first."),
     paint: str | None = typer.Option(None, "--paint", help="Paint each image first, as by flat(colors=8)."),
     t: str | None = typer.Option(None, "--t", help="Diffuse to this time in (t_min, T]; several: 0.4,0.8."),
     strength: str | None = typer.Option(
@@ -41,7 +41,7 @@ def edit(
     steps: int = common.NFE,
     sampler: str = common.SAMPLER,
     seed: int = common.SEED,
-    out: Path = common.output(Path("edits"), "Write the results into this folder."),
+    out: Path = common.output_folder(Path("edits"), "Write the results into this folder."),
     figure: Path | None = typer.Option(None, "--figure", help="Draw inputs and results: .png, .pdf or .svg."),
     also: list[Path] = typer.Option([], "--also", help="Add a checkpoint to the figure; repeatable."),
     sweep: Path | None = typer.Option(None, "--sweep", help="Draw results at eight strengths: .png."),

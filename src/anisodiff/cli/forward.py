@@ -13,6 +13,8 @@ def _times(text: str | None, T: float) -> list[float]:
     times = common.numbers("--times", text, "numbers like 0,0.5,1")
     if any(not 0 <= t <= T for t in times):
         raise ValueError(f"--times must lie in [0, T] = [0, {T:g}], got {text}")
+    if times != sorted(times):
+        common.say("--times: sorted, from 0 to T")
     return sorted(times)
 
 

@@ -17,7 +17,8 @@ from anisodiff.registry import ELSEWHERE
 from anisodiff.runtime.errors import in_one_line
 from anisodiff.version import __version__
 
-_NO_WHOLE_NUMBER = re.compile(r"Input should be a valid integer|'(?P<given>[^']*)' is not a valid int")
+_NO_NUMBER = re.compile(r"Input should be (?P<what>[^,]*)|'(?P<given>[^']*)' is not a valid int")
+_EXTRA = re.compile(r"unexpected extra argument\S* \((?P<given>.*)\)")
 UsageError: Any = typer.BadParameter.__base__  # of the click that typer uses, its own or the installed one
 
 
@@ -64,10 +65,14 @@ def load(name: str) -> Any:
 
 
 def _name_values(command: Any) -> None:
-    """Let the help say what a value is: typer shows the type in Python."""
+    """Let the help say what a value is: typer shows the type in Python, and a required argument in braces."""
     for parameter in command.params:
         if parameter.param_type_name == "argument":
             parameter.display_type_rich = lambda ctx: ""
+            parameter.metavar = parameter.metavar or parameter.name.upper()
+            word = parameter.metavar + "..." * (parameter.nargs != 1)
+            usage = [word if parameter.required else f"[{word}]"]
+            parameter.get_usage_pieces = lambda ctx, usage=usage: usage
         elif parameter.metavar is None:
             word = next(option for option in parameter.opts if option.startswith("--"))
             parameter.metavar = VALUE_OF.get(word, word[2:].upper())
@@ -104,6 +109,7 @@ app = typer.Typer(
     help="Diffusion models whose forward process is Perona-Malik anisotropic diffusion plus noise.",
     cls=Verbs,
     no_args_is_help=True,
+    context_settings={"help_option_names": ["--help", "-h"]},
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
@@ -148,13 +154,16 @@ def _settings(command: str) -> dict[str, str]:
     return {key: key for key in keys} | others
 
 
-def _no_whole_number(error: Any) -> str | None:
-    """A line for a value that is no integer, whether pydantic or click found it."""
-    found = _NO_WHOLE_NUMBER.search(text := error.format_message())
-    if found is None:
-        return None
-    given = found["given"] or error.__cause__.errors()[0]["input"]
-    return f"{text[: found.start()]}got {given!r}, expected a whole number"
+def _reworded(error: Any) -> str:
+    """The line for any other error; pydantic or click found it."""
+    text = str(error.format_message())
+    if extra := _EXTRA.search(text):
+        return f"unexpected argument {extra['given']!r}; see {error.ctx.command_path} --help"
+    if (found := _NO_NUMBER.search(text)) is None:
+        return text
+    given, what = found["given"] or error.__cause__.errors()[0]["input"], found["what"] or "a valid integer"
+    expected = {"a valid integer": "a whole number", "a valid number": "a number"}.get(what, f"a number {what}")
+    return f"{text[: found.start()]}got {given!r}, expected {expected}"
 
 
 def _letters(word: str) -> str:
@@ -173,7 +182,7 @@ def run() -> None:
         with in_one_line():
             sys.exit(app(prog_name="anisodiff", standalone_mode=False))
     except UsageError as error:  # an option that does not exist, a value out of its range
-        text = _unknown_option(error) or _no_whole_number(error) or error.format_message()
+        text = _unknown_option(error) or _reworded(error)
         if type(error).__name__ == "NoArgsIsHelpError":  # the message is the help
             print(text, file=sys.stderr)
         elif text:

@@ -9,7 +9,7 @@ from anisodiff.cli import common
 
 def share(
     checkpoint: Path = common.CHECKPOINT,
-    out: Path | None = common.output(None, "Write the model and its card into this new folder."),
+    out: Path | None = common.output_folder(None, "Write the model and its card into this new folder."),
     push: str | None = typer.Option(None, "--push", metavar="OWNER/NAME", help="Push it to the Hugging Face Hub."),
     report: Path | None = typer.Option(None, "--report", help="Put the numbers of an evaluate --json file in."),
     samples: int = typer.Option(16, "--samples", min=0, max=256, help="Draw this many samples; 0: none."),

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def solve(
     checkpoint: Path = common.CHECKPOINT,
-    images: list[Path] = typer.Argument(..., metavar="IMAGE…", help="Read images, or folders of images."),
+    images: list[Path] = typer.Argument(..., metavar="IMAGE", help="Read images, or folders of images."),
     operator: str = typer.Option(..., "--operator", help="Name the operator, as super-resolution(factor=4)."),
     noise: float = typer.Option(0.02, "--noise", help="Set the standard deviation of the noise, images in [0, 1]."),
     degrade: bool = typer.Option(False, "--degrade", help="Degrade true images first, and measure PSNR."),
@@ -33,7 +33,7 @@ def solve(
     guidance: float = common.GUIDANCE,
     interval: str | None = common.INTERVAL,
     seed: int = common.SEED,
-    out: Path = common.output(Path("solved"), "Write the results into this folder."),
+    out: Path = common.output_folder(Path("solved"), "Write the results into this folder."),
     figure: Path | None = typer.Option(None, "--figure", help="Draw inputs and results: .png, .pdf or .svg."),
     lpips: Path | None = typer.Option(None, "--lpips", help="Read LPIPS's weights from this file."),
     download: bool = typer.Option(False, "--download", help="Download LPIPS's weights if they are not here."),

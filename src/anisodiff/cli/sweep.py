@@ -16,7 +16,7 @@ def sweep(
     grid: list[str] = typer.Option(
         [], "--grid", metavar="KEY=V1,V2", help="Try values KEY=V1,V2,… (or V1|V2); repeatable: all pairs."),
     data: Path = study.DATA,
-    out: Path = common.output(Path("sweep"), "Write the sweep to this folder."),
+    out: Path = common.output_folder(Path("sweep"), "Write the sweep to this folder."),
     budget: str = typer.Option(None, "--budget", help="Set the training time of each point."),
     images: int = study.IMAGES,
     halving: int = typer.Option(

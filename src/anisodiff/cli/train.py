@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
 def train(
     name: str = typer.Argument(
-        "", metavar="[RECIPE]", help="Choose a recipe or a process.", autocompletion=complete_recipe
+        "", metavar="RECIPE", help="Choose a recipe or a process.", autocompletion=complete_recipe
     ),
     data: Path = typer.Option(None, "--data", help="Read a dataset, an archive, a folder or zip of images."),
-    output: Path = common.output(Path("run"), "Write checkpoints and log into this folder."),
+    output: Path = common.output_folder(Path("run"), "Write checkpoints and log into this folder."),
     file: Path = typer.Option(None, "--config", help="Read the keys from a YAML file, or from another run."),
     overrides: list[str] = typer.Option([], "--set", help="Override a key, e.g. --set lr=1e-4; repeatable."),
     network: str = typer.Option(None, "--network", help="Choose a network: a name, or MODULE:CLASS of your own."),
@@ -123,8 +123,11 @@ def _check_name(name: str, data: Path | None, file: Path | None) -> None:
     known = (*RECIPES, *TRAINED)
     if not name or name in known:
         return
-    if Path(name).exists() and data is None:
-        raise ValueError(f"{name!r} is a path, not a recipe; did you mean --data {name}?")
+    if (Path(name) / "config.yaml").is_file():
+        raise ValueError(f"{name!r} is a run, not a recipe; to continue it: anisodiff train -o {name}")
+    if Path(name).exists():
+        remedy = f"did you mean --data {name}?" if data is None else f"for the folder of the run: -o {name}"
+        raise ValueError(f"{name!r} is a path, not a recipe; {remedy}")
     if "=" in name:
         raise ValueError(f"{name!r} is a setting, not a recipe: each key needs a --set of its own, --set {name}")
     raise ValueError(f"unknown recipe {name!r}; {notation.nearest(name, known)}")

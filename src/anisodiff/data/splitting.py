@@ -70,8 +70,10 @@ def held_out_count(text: str, total: int) -> int:
         raise ValueError(f"--holdout: got {text!r}, expected a share such as 10%, or a number of images such as 500")
     count = round(float(match[1]) / 100 * total) if match[2] else int(match[1])
     if not 1 < count < total:
-        what = f"{count} of {total} images" if count else f"none of {total} images"
-        raise ValueError(f"--holdout: got {text!r}, which is {what}; expected at least 2, and less than all")
+        what = f"{text!r}, which is {count or 'none'} of {total} images"
+        if count >= total and not match[2]:
+            what = f"{count}, but there are {counted(total, 'image')}"
+        raise ValueError(f"--holdout: got {what}; expected at least 2, and less than all")
     return count
 
 

@@ -77,10 +77,10 @@ class _Decoded(NamedTuple):
     transparent: bool
 
 
-def read_pictures(paths: Sequence[Path], channels: int, size: tuple[int, int]) -> list[Picture]:
+def read_pictures(paths: Sequence[Path], channels: int, size: tuple[int, int], what: str = "") -> list[Picture]:
     """Pictures from files, and from all picture files of folders and zips, in the shape [channels, *size].
 
-    One of another size is cut around its center and resized.
+    One of another size is cut around its center and resized; ``what`` names that size where it is not the model's.
     """
     decoded: list[tuple[Path, _Decoded]] = []
     convert = partial(_decoded, channels=channels, size=size)
@@ -97,25 +97,27 @@ def read_pictures(paths: Sequence[Path], channels: int, size: tuple[int, int]) -
     names = [s if times[s] == 1 else f"{s}-{k:03d}" for k, s in enumerate(stems)]
     if len(set(names)) < len(names):
         raise ValueError("two pictures would have the same name; rename one of the files")
-    return [_picture(path, name, image, channels) for (path, image), name in zip(decoded, names)]
+    return [_picture(path, name, image, channels, what) for (path, image), name in zip(decoded, names)]
 
 
 def in_brief(notes: Iterable[str]) -> list[str]:
     """One line for all pictures that were changed in the same way: the first of them, and how many more."""
     alike: dict[str, list[str]] = {}
     for note in notes:
-        alike.setdefault(re.split(": | pixels, ", note)[-1], []).append(note)
+        alike.setdefault(re.split(r": | pixels[^,]*, ", note)[-1], []).append(note)
     return [
         first if not more else f"{first}; likewise {counted(len(more), 'more image')}"
         for first, *more in alike.values()
     ]
 
 
-def _picture(path: Path, name: str, decoded: _Decoded, channels: int) -> Picture:
+def _picture(path: Path, name: str, decoded: _Decoded, channels: int, what: str) -> Picture:
     notes, (height, width), size = [], decoded.shape, (decoded.image.shape[-2], decoded.image.shape[-1])
     if decoded.shape != size:
         cut = "resized" if _same_aspect(decoded.shape, size) else "cut around the center and resized"
-        notes.append(f"{path}: {height}×{width} pixels, {cut} to the model's {size[0]}×{size[1]}")
+        order = "" if height == width else " (height×width)"
+        target = what or f"the model's {size[0]}×{size[1]}"
+        notes.append(f"{path}: {height}×{width} pixels{order}, {cut} to {target}")
     if decoded.transparent:
         notes.append(f"{path}: transparency laid over white")
     if decoded.channels != channels:

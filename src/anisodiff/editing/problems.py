@@ -186,7 +186,9 @@ def open_problem(
         linear = read_operator(operator)
         shape = linear.measured(whole)
         channels, height, width = whole if config.degrade else shape
-        pictures = read_pictures(images, channels, (height, width))
+        what = f"{height}×{width}, the input of {linear} for this model of {whole[1]}×{whole[2]}"
+        what = "" if (height, width) == generator.size else f"{what}; with --degrade a true image is degraded first"
+        pictures = read_pictures(images, channels, (height, width), what)
     else:
         pictures = read_pictures(images, generator.channels, generator.size)
         free, doubts = read_mask(mask, pictures, generator.size)

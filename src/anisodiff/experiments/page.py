@@ -1,7 +1,7 @@
 """The page of a comparison: tables, figures, protocols and caveats in one Markdown file, from the results alone."""
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -112,7 +112,7 @@ def _main_table(rows: Sequence[Row], priors: Sequence[str], leading: Mapping[str
     """``leading``: the metrics to compare, with their titles."""
     head = ["run", "images seen", "optimizer steps", "training, s", "training, ms/image"]
     for prior in priors:
-        head += [*(f"{title}, {prior}" for title in leading.values()), "nfe", "sampling, ms/image"]
+        head += [*(f"{title}, {prior}" for title in leading.values()), "NFE", "sampling, ms/image"]
     table = [head]
     lowest = {(p, m): best([row.metric(row.main(p) or "", m) for row in rows]) for p in priors for m in leading}
     for row in rows:
@@ -141,6 +141,11 @@ def _caveats(rows: Sequence[Row], priors: Sequence[str], *, marked: bool) -> lis
     given = [row.label for row in rows if _given(row)]
     if 0 < len(given) < len(rows):
         lines.append(f"Given checkpoints, trained with another budget: {', '.join(given)}.")
+    timed = [row for row in rows if row.fact("train", "images") is not None and not _given(row)]
+    if brief := [row.label for row in timed if row.fact("train", "seconds") is None]:
+        lines.append(f"Training too short to measure its time: {', '.join(brief)}.")
+    if other := list(dict.fromkeys(itertools.chain.from_iterable(map(_other_nfe, rows)))):
+        lines.append(f"NFE that differ from --steps, as a step costs more than one: {', '.join(other)}.")
     for row in rows:
         if failed := row.text("train", "failed"):
             lines.append(f"{row.label}: training failed: {failed}")
@@ -151,6 +156,14 @@ def _caveats(rows: Sequence[Row], priors: Sequence[str], *, marked: bool) -> lis
             if note := row.text(row.main(prior) or "", "sampling", "note"):
                 lines.append(f"{row.label}, prior {prior}: {note}")
     return lines
+
+
+def _other_nfe(row: Row) -> Iterator[str]:
+    """The NFE of a run that differ from those asked for; not of an adaptive sampler, whose limit these are."""
+    for prior, steps in row.columns:
+        spent, mean = (row.fact(f"{prior}-{steps}", "sampling", key) for key in ("nfe", "mean_nfe"))
+        if spent is not None and mean is None and spent.mean != steps:
+            yield f"{row.label} {spent} for {steps}"
 
 
 def _grid(head: str, rows: Sequence[Row], columns: Sequence[tuple[str, list[Number | None], bool]]) -> str:
@@ -237,7 +250,7 @@ def _edit_words(study: dict[str, Any]) -> str:
 
 def _edit_table(rows: Sequence[Row]) -> str:
     strengths = sorted({float(name.removeprefix("edit-")) for row in rows for name in row.files("edit-")})
-    table = [["run", "strength", "nfe", "RMSE to painting", "RMSE to photograph", "FID to photographs", "KID"]]
+    table = [["run", "strength", "NFE", "RMSE to painting", "RMSE to photograph", "FID to photographs", "KID"]]
     for row in rows:
         for s in strengths:
             file = file_of(s)
@@ -277,6 +290,7 @@ def _protocol(rows: Sequence[Row], study: dict[str, Any]) -> str:
 def _config_lines(runs: dict[str, Any]) -> list[str]:
     """The common config, then what each run has of its own."""
     configs = {name: d["config"] for name, d in runs.items() if d.get("config") is not None}
+    configs = {name: {key: value for key, value in c.items() if value != ""} for name, c in configs.items()}
     first: dict[str, Any] = next(iter(configs.values()), {})
     common = {key: value for key, value in first.items() if all(c.get(key) == value for c in configs.values())}
 

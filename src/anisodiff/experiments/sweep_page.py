@@ -41,7 +41,7 @@ def write_sweep(out: Path, held: Mapping[str, Any], rounds: Sequence[str], prior
     columns = {row.name: row.deciding(prior) for row, _, _ in found}
     numbers = {row.name: [row.metric(columns[row.name], name) for name in shown] for row, _, _ in found}
     halved = len(rounds) > 1
-    head = [*keys, *(["round"] if halved else []), *shown, "images seen", "optimizer steps", "training, s", "nfe"]
+    head = [*keys, *(["round"] if halved else []), *shown, "images seen", "optimizer steps", "training, s", "NFE"]
     table = [head]
     for row, number, values in found:
         others = [numbers[other.name][0] for other, n, _ in found if n == number]
@@ -86,7 +86,7 @@ def _narrow(table: Sequence[Sequence[str]], keys: Sequence[str]) -> list[list[st
     head = table[0]
     measured = head[len(keys) :]
     kept = [*range(len(keys) + measured.index("images seen"))][: len(keys) + _NARROW] + [
-        head.index(name) for name in ("images seen", "optimizer steps", "nfe")
+        head.index(name) for name in ("images seen", "optimizer steps", "NFE")
     ]
     short = [key.rpartition(".")[2] for key in keys]
     named = [*(short if len(set(short)) == len(short) else keys), *measured]

@@ -58,7 +58,8 @@ class _Watch:
         self._since += 1
         images = self.meter.images + self._since * self.config.batch
         seconds, budget = self.meter.seconds(images), self.study.settings.budget
-        self.study.progress(f"train {self.place.training}", int(budget.spent(images, seconds)), int(budget.amount))
+        stage = f"train {self.place.training}, {'images' if budget.seconds is None else 'seconds'}"
+        self.study.progress(stage, int(budget.spent(images, seconds)), int(budget.amount))
         self.enough = budget.seconds is not None and budget.reached(images, seconds)
         return self.enough or deadline.over()
 

@@ -67,12 +67,14 @@ def _panel(figure: Any, box: tuple[float, float, float, float], u: Tensor, title
 def _panels(
     rows: Sequence[Sequence[tuple[Tensor, str]]], labels: Sequence[str], footnotes: Sequence[str], heading: str
 ) -> Any:
-    """A grid of states with a title each, a label above every row and a caption below it."""
+    """A grid of states with a title each, a label above every row and a caption, wrapped, below it."""
     columns = max(len(row) for row in rows)
     side, gap, head = 2.0, 0.08, 0.45
     band = 0.52 if any(labels) else 0.26
-    width = max(columns * (side + gap), _SMALL * max(map(len, footnotes))) + gap
-    row_height = side + band + (0.28 if any(footnotes) else 0.0)
+    width = columns * (side + gap) + gap
+    below = [fill(note.replace(" = ", "\xa0=\xa0"), int((width - 2 * gap) / _SMALL)) for note in footnotes]
+    lines = max(len(note.splitlines()) for note in below)
+    row_height = side + band + (0.15 + 0.13 * lines if lines else 0.0)
     height = head + len(rows) * row_height + 0.1
     figure = canvas(width, height)
     heading = shorten(heading, int(width / _CHARACTER), placeholder=" …")
@@ -84,9 +86,7 @@ def _panels(
             left = gap + c * (side + gap)
             box = (left / width, (top - band + 0.02 - side) / height, side / width, side / height)
             _panel(figure, box, state, title)
-        if footnotes[r]:
-            y = (top - band - side - 0.14) / height
-            figure.text(gap / width, y, footnotes[r], fontsize=7.5, color=PALE, va="center")
+        figure.text(gap / width, (top - band - side - 0.08) / height, below[r], fontsize=7.5, color=PALE, va="top")
     return figure
 
 

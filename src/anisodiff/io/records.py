@@ -184,6 +184,8 @@ def read_config(path: str | Path) -> dict[str, Any]:
         where = str(error).splitlines()[0] if str(error) else type(error).__name__
         if not isinstance(error, yaml.YAMLError | RecursionError):  # the constructor of a tag, such as !!float
             where = "a tag (!!…) does not fit its value"
+        elif isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
+            where = f"{error.problem or where}, line {error.problem_mark.line + 1}"
         raise ValueError(f"config {path} is not valid YAML: {where}") from None
     _check_depth(content, f"cannot read config {path}")
     if not isinstance(content, dict):

@@ -10,8 +10,11 @@ import inspect
 import os
 import re
 import sys
+import sysconfig
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
+from traceback import extract_tb
 from types import ModuleType
 from typing import Any
 
@@ -23,6 +26,8 @@ from anisodiff.networks.base import NetworkSpec, SpecFactory, module_spec
 _PATH = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
 _TRUSTED: dict[str, type[nn.Module] | None] = {}
 """Paths that the user named in this process; the class, if it was given as an object or imported already."""
+_NOT_THEIRS = ("<", str(Path(__file__).parents[1]), *map(sysconfig.get_path, ("stdlib", "purelib", "platlib")))
+"""How the files of frozen modules, of this package, of Python and of what is installed begin."""
 CALL = "forward(x, noise_level, labels=None, dropout_key=None)"
 
 
@@ -91,11 +96,17 @@ def imported(path: str, what: str) -> tuple[ModuleType, Any]:
         for part in name.split("."):
             found = getattr(found, part)
     except Exception as error:  # a module may raise anything while it is imported
-        reason = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
-        raise ValueError(f"{what}: cannot import it ({reason})") from error
+        raise ValueError(f"{what}: cannot import it ({_reason(error)})") from error
     finally:
         sys.path.remove(here)
     return module, found
+
+
+def _reason(error: Exception) -> str:
+    """The error of a user's code with the last place in a file that is neither ours nor installed."""
+    calls = [call for call in extract_tb(error.__traceback__) if not call.filename.startswith(_NOT_THEIRS)]
+    place = f", at {Path(calls[-1].filename).name}:{calls[-1].lineno}" if calls else ""
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}{place}"
 
 
 def _checked(path: str, kind: Any) -> type[nn.Module]:
@@ -133,8 +144,7 @@ def own_spec(kind: type[nn.Module]) -> SpecFactory:
             except Exception as error:  # the user's code may raise anything
                 if shapes_alone:
                     raise RuntimeError(str(error)) from error
-                reason = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
-                raise ValueError(f"network {name}: it cannot be built or called ({reason})") from error
+                raise ValueError(f"network {name}: it cannot be built or called ({_reason(error)})") from error
 
         return replace(found, make=make)
 

@@ -40,8 +40,10 @@ def _noise_levels(
     sigma_max = 50.0 * max(1.0, size / 32) if sigma_max is None else sigma_max
     low, high = notation.number(sigma_min, "sigma_min"), notation.number(sigma_max, "sigma_max")
     horizon = notation.number(T, "T")
-    if not (0 < low < high < math.inf and 0 < horizon < math.inf):
-        raise ValueError(f"ve needs 0 < sigma_min < sigma_max and T > 0, got {low:g}, {high:g}, T = {horizon:g}")
+    for name, value, least in (("sigma_min", low, 0.0), ("sigma_max", high, low), ("T", horizon, 0.0)):
+        if not least < value < math.inf:
+            above = "sigma_min = " if name == "sigma_max" else ""
+            raise ValueError(f"{name}: got {value:g}, expected a finite number above {above}{least:g}")
     return low, high, horizon
 
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from anisodiff.data import Dataset, Loader, verify_images
 from anisodiff.data.latents import Latents, verify_latents
-from anisodiff.io.checkpoint import Checkpoint, NotFinite, Snapshot, Store, alone, folder_of, read
+from anisodiff.io.checkpoint import Checkpoint, NotFinite, Snapshot, Store, alone, described, folder_of, read
 from anisodiff.models.base import Model
 from anisodiff.notation import counted
 from anisodiff.runtime.distributed import Distributed
@@ -82,7 +82,8 @@ def train(
     config, latents = with_latents(config, dataset, distributed.device, told, start=start, say=hooks.say)
     plan = Plan.of(config, distributed.device)
     config.check_batch(distributed.world)
-    said = [*prepare_device(config, distributed.device), *notes(config, len(dataset)), *dataset.blurred()]
+    done = (described(output) or {"images": 0})["images"]
+    said = [*prepare_device(config, distributed.device), *notes(config, len(dataset), done=done), *dataset.blurred()]
     if config.shard and distributed.world > 1 and hooks.on_interval is not None:
         said.append("shard=true: no grids of samples while training; sample the run's checkpoints instead")
         hooks = replace(hooks, on_interval=None)
@@ -183,10 +184,10 @@ class _Run:
                     "or choose another folder"
                 )
             refuse_other(self.run, saved.meta, self.about)
-            seen, wanted = saved.meta["images"], self.config.images_seen
-            if seen > wanted:
+            seen, wanted = saved.meta["images"], self.config.images
+            if seen > self.config.images_seen:
                 self.hooks.say(f"nothing to train: {counted(seen, 'image')} seen already, more than {wanted}")
-            elif seen < wanted:
+            elif seen < self.config.images_seen:
                 self.hooks.say(f"continuing from {saved.path.name}: {counted(seen, 'image')} seen, of {wanted}")
             for note in other_threads(saved.meta, self.about):
                 self.hooks.say(note)

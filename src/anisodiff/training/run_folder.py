@@ -8,7 +8,8 @@
     holdout: 10%            in a file for --config: how many images to keep aside
 
 It is written before the first step, so that `train -o RUN` continues and `evaluate RUN` measures whatever happened
-since; `train --config FILE` reads the same keys. What such a file leaves out is picked, as without a file.
+since; `train --config FILE` reads the same keys, or those of a process alone, as `forward --config` does. What such
+a file leaves out is picked, as without a file.
 """
 
 import os
@@ -25,6 +26,7 @@ from anisodiff.io.atomic import replacing
 from anisodiff.io.checkpoint import RUN, newest
 from anisodiff.io.records import read_config
 from anisodiff.pretrained import shipped
+from anisodiff.registry import DEFAULT_PROCESS, process_keys
 from anisodiff.training.config import FIELDS, TrainConfig, completed
 
 NAME = RUN
@@ -69,6 +71,8 @@ def describe_run(values: Mapping[str, Any], folder: Path) -> RunDescription:
             raise ValueError(f"{key}: got {text!r}, expected a path")
         paths[name] = Path(os.path.normpath(folder / text))
     keys = {key: value for key, value in values.items() if key not in _PATHS and key != "holdout"}
+    if keys and keys.keys() <= {"preset", *process_keys()}:
+        keys = {"process": {"preset": DEFAULT_PROCESS, **keys}}
     holdout = None if values.get("holdout") is None else str(values["holdout"])
     return RunDescription(config=TrainConfig.from_dict(keys), holdout=holdout, given=tuple(keys), **paths)
 

@@ -145,18 +145,19 @@ def prepare_device(config: TrainConfig, device: torch.device) -> list[str]:
     return [f"on a {device.type} without {' and '.join(wanted)}: the network runs as it is, in float32"]
 
 
-def notes(config: TrainConfig, count: int | None, *, at_most: bool = False) -> list[str]:
+def notes(config: TrainConfig, count: int | None, *, at_most: bool = False, done: int = 0) -> list[str]:
     """What is allowed but hardly intended: a warm-up longer than the run, ``count`` images that are few.
 
-    ``at_most``: of ``count`` files some may not be decoded.
+    ``at_most``: of ``count`` files some may not be decoded. ``done``: images that the run has seen already.
     """
     said, seen = [], config.images_seen
-    if 0 < seen < config.warm_up:
+    if done < seen < config.warm_up:
+        whole = "" if seen == config.images else f" ({seen} in whole batches)"
         said.append(
-            f"the warm-up of {config.warm_up} images is longer than the run of {seen}: the learning rate ends at "
-            f"{config.lr * seen / config.warm_up:.2g}, not {config.lr:g}; try --set warm_up={seen // 20}"
+            f"the warm-up of {config.warm_up} images is longer than the run of {config.images}{whole}: the learning "
+            f"rate ends at {config.lr * seen / config.warm_up:.2g}, not {config.lr:g}; try --set warm_up={seen // 20}"
         )
-    if seen and count is not None and count < max(_FEW, config.batch):
+    if seen > done and count is not None and count < max(_FEW, config.batch):
         less = f", fewer than the {config.batch} of a batch" if count < config.batch else ""
         few = f"{'up to ' * at_most}{counted(count, 'image')}{less}"
         said.append(f"{few}: the model will memorize them; thousands are needed to make new ones")
