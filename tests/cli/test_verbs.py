@@ -188,7 +188,7 @@ MISTAKES = [
     (["diagnose", "missing"], "cannot read missing (No such file or directory)"),
     (["diagnose", "folder"], "folder holds no images"),
     (["fourward"], "unknown command 'fourward'; did you mean 'forward'?"),
-    (["forward", "good.png", "--device", "cuda:99"], "device 'cuda:99' was asked for, but torch sees"),
+    (["forward", "good.png", "--device", "cuda:99"], "(requested 'cuda:99'); use"),
 ]
 
 

@@ -179,7 +179,7 @@ def test_a_recipe_needs_no_data(command, tmp_path):
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        (("ve", "--dry-run"), "say what to train on"),
+        (("ve", "--dry-run"), "--data is required"),
         (("ve", "--dry-run", "--data", "nowhere"), "cannot read nowhere (No such file"),
         (("ve", "--dry-run", "--data", "data", "--network", "nowhere.pt"), "nowhere.pt: no such file"),
         (("ve:sampler=odee", "--dry-run", "--data", "data"), "did you mean 'ode'?"),

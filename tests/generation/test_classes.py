@@ -177,7 +177,7 @@ def test_the_commands(command, run, tmp_path):
             "unknown class 'cta'; did you mean 'cat'? valid: t-shirt/top, cat, all, or all, data or none",
         ),
         ("run", ["--class", "7"], "unknown class '7'; valid: t-shirt/top, cat, all, or all, data or none"),
-        ("run", ["--class", "none", "--guidance", 2], "the null label has nothing to be guided to"),
+        ("run", ["--class", "none", "--guidance", 2], "it needs a class, and 'none' is unconditional"),
         ("run", ["--class", "cat", "--guidance", -1], "guidance: got -1, expected a number from 0 to 100"),
         ("run", ["--guidance-interval", "5"], "--guidance-interval: got '5', expected two numbers like 0.2,5"),
         ("run", ["--guidance-interval", "5,1"], "expected two noise levels σ/σ_data, low < high"),

@@ -27,7 +27,7 @@ CPU = ["--device", "cpu"]
 def test_images_from_a_checkpoint_alone(command, runs, tmp_path):
     code, out, err = command("sample", runs("heat"), "--n", 5, "--steps", 6, *CPU)
     assert code == 0, err
-    assert "prior gaussian: a Gaussian fitted to terminal states of training images, from the checkpoint" in out
+    assert "prior gaussian: a Gaussian whose mean and covariance are stored in the checkpoint" in out
     assert "sampler exponential: 6 NFE per image" in out
     assert "5 of 5 images made: 30 network evaluations" in out
     assert out.splitlines()[-2:] == ["wrote samples", "wrote samples.png"]

@@ -187,7 +187,7 @@ def test_classes_and_guidance(labeled):
     for keys, says in (
         ({"class_labels": [0, 1], "batch_size": 3}, "class_labels: got 2 of them, expected 3"),
         ({"class_labels": [0, 2]}, "expected a label from 0 to 1, or a name"),
-        ({"class_labels": "none", "guidance_scale": 2.0}, "the null label has nothing to be guided to"),
+        ({"class_labels": "none", "guidance_scale": 2.0}, "it needs a class, and 'none' is unconditional"),
     ):
         with pytest.raises(ValueError, match=says):
             pipe(**keys, **words)

@@ -26,7 +26,7 @@ def train(
     images: int = typer.Option(None, "--images", min=1, help="Train for this many images; default 1,000,000."),
     device: str = common.DEVICE,
 ) -> None:
-    """Train a small KL autoencoder. It may be killed at any moment; the same command continues it.
+    """Train a small KL autoencoder. It may be killed at any moment; run the same command again to resume.
 
     Example: anisodiff autoencoder train --data photos/ --output autoencoder --set factor=8 --set channels=4
 
@@ -80,7 +80,7 @@ def reconstruct(
     as_json: bool = common.JSON,
     device: str = common.DEVICE,
 ) -> None:
-    """Encode and decode images, and print what is lost. The same command makes what is missing.
+    """Encode and decode images, and print what is lost. Run the same command again to make what is missing.
 
     Example: anisodiff autoencoder reconstruct autoencoder --data run/heldout --out reconstructions
 

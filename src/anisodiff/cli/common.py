@@ -34,8 +34,8 @@ CHECKPOINT = typer.Argument(..., help="Load a run, a checkpoint, cifar10-tiny or
 NFE = typer.Option(50, "--steps", help="Set the NFE (network evaluations) of each image.")
 SAMPLER = typer.Option("auto", "--sampler", help="Choose the sampler; auto: the model's default.")
 TRUST = typer.Option(False, "--trust-code", help="Import the network class that the model names.")
-CLASS = typer.Option(None, "--class", help="Choose cat, or cat,dog; all; data (as in the data); none.")
-GUIDANCE = typer.Option(1.0, "--guidance", help="Set the guidance weight; others than 1 cost 2 NFE.")
+CLASS = typer.Option(None, "--class", help="Choose cat; cat,dog; all; data (its class shares); none.")
+GUIDANCE = typer.Option(1.0, "--guidance", help="Set the guidance weight; unless 0 or 1, NFE doubles.")
 INTERVAL = typer.Option(None, "--guidance-interval", help="Guide only for σ/σ_data from LO to HI: 0.2,5.")
 LATENT = typer.Option(None, "--latent", help="Find the model's autoencoder here: FOLDER or OWNER/NAME.")
 ANIMATIONS = (".gif", ".png", ".apng")
@@ -165,7 +165,7 @@ def describe_classes(reverse: "ReverseProcess", given: str | None) -> str:
     """One line: the classes of the samples, and their guidance."""
     unasked = "; choose with --class" if given is None else ""
     if reverse.classes is None:
-        return f"classes: none, images as of all classes{unasked}"
+        return "unconditional: no class was given; choose one with --class" if given is None else "unconditional"
     return f"classes: {reverse.classes}, {reverse.guidance}{unasked}"
 
 

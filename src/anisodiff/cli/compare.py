@@ -52,7 +52,9 @@ def compare(
     as_json: bool = common.JSON,
     device: str = common.DEVICE,
 ) -> None:  # fmt: skip
-    """Train, sample and measure several runs in the same way, and write one page. The same command continues.
+    """Train, sample and measure several runs in the same way, and write one page.
+
+    Run the same command again to resume.
 
     Example: anisodiff compare cifar10-ve-base cifar10-flow-matching-base --data cifar10 --budget 10min --out study
 

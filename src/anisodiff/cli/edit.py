@@ -25,7 +25,7 @@ def edit(
     checkpoint: Path = common.CHECKPOINT,
     images: list[Path] = typer.Argument(..., metavar="IMAGE", help="Read images, or folders of images."),
     strokes: int | None = typer.Option(None, "--strokes", min=1, help="Paint each image in this many colors first."),
-    paint: str | None = typer.Option(None, "--paint", help="Paint each image first, as by flat(colors=8)."),
+    paint: str | None = typer.Option(None, "--paint", help="Simplify each image first, e.g. flat(colors=8)."),
     t: str | None = typer.Option(None, "--t", help="Diffuse to this time in (t_min, T]; several: 0.4,0.8."),
     strength: str | None = typer.Option(
         None, "--strength", help=f"Diffuse to this strength in (0, 1); default {DEFAULT_STRENGTH:g}."
@@ -33,11 +33,11 @@ def edit(
     repeats: int = typer.Option(1, "--repeats", help="Repeat forward and reverse this many times."),
     candidates: int = typer.Option(1, "--candidates", "-n", help="Make this many results per image."),
     mask: Path | None = typer.Option(None, "--mask", help="Edit where this image is white; keep black exactly."),
-    restore: bool = typer.Option(False, "--restore", help="Take the image as the state at --t; only reverse."),
+    restore: bool = typer.Option(False, "--restore", help="Treat the image as the state at --t; only reverse it."),
     classes: str | None = common.CLASS,
     guidance: float = common.GUIDANCE,
     interval: str | None = common.INTERVAL,
-    cartoon: bool = typer.Option(False, "--cartoon", help="Take the image as smoothed already; give it texture."),
+    cartoon: bool = typer.Option(False, "--cartoon", help="Treat the image as smoothed already; add texture."),
     steps: int = common.NFE,
     sampler: str = common.SAMPLER,
     seed: int = common.SEED,
@@ -50,7 +50,9 @@ def edit(
     as_json: bool = common.JSON,
     device: str = common.DEVICE,
 ) -> None:
-    """Turn strokes into images, edit photographs, or restore them. The same command makes missing results.
+    """Turn strokes into images, edit photographs, or restore them.
+
+    Run the same command again to make what is missing.
 
     Example: anisodiff edit run photo.jpg --strokes 8 --strength 0.7 --candidates 4 --figure edit.png
 

@@ -36,7 +36,7 @@ def evaluate(
         None, "--reference", "-r", metavar="NAME/SPLIT|PATH", help="Compare with a named set, images or statistics."),
     data: Path | None = typer.Option(None, "--data", help="Find a named reference here; it is cached."),
     heldout: str | None = typer.Option(
-        None, "--heldout", metavar="NAME/SPLIT|PATH", help="Measure against images not trained on, too."),
+        None, "--heldout", metavar="NAME/SPLIT|PATH", help="Also compare with these held-out images."),
     metrics: str | None = typer.Option(
         None, "--metrics", help="Choose metrics, separated by commas. Default: all."),
     network: str = feature_network.NETWORK,

@@ -45,7 +45,7 @@ def sample(
     as_json: bool = common.JSON,
     device: str = common.DEVICE,
 ) -> None:
-    """Generate images. The job may be killed at any moment; the same command makes the missing images.
+    """Generate images. The job may be killed at any moment; run the same command again to make the missing images.
 
     Example: anisodiff sample run --out faces --n 64 --steps 50
 

@@ -41,7 +41,9 @@ def solve(
     as_json: bool = common.JSON,
     device: str = common.DEVICE,
 ) -> None:
-    """Solve a linear inverse problem y = A x + noise. The same command makes missing results.
+    """Solve a linear inverse problem y = A x + noise.
+
+    Run the same command again to make what is missing.
 
     Example: anisodiff solve run small.png --operator 'super-resolution(factor=4)' --candidates 4
 

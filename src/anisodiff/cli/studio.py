@@ -10,9 +10,9 @@ PORT = 8642
 
 
 def studio(
-    runs: Path = typer.Argument(Path(), help="Show the runs of this folder; default: the working one."),
+    runs: Path = typer.Argument(Path(), help="Show the runs of this folder; default: the current one."),
     port: int = typer.Option(PORT, "--port", min=0, max=65535, help="Listen on this port; 0: any free one."),
-    host: str = typer.Option("127.0.0.1", "--host", help="Let others in: listen on this address; needs a token."),
+    host: str = typer.Option("127.0.0.1", "--host", help="Listen on this address; all but localhost need a token."),
     results: Path = typer.Option(None, "--results", help="Show the pages of this folder; default docs/results."),
     browser: bool = typer.Option(True, "--browser/--no-browser", help="Open the page in a browser."),
     device: str = common.DEVICE,

@@ -120,7 +120,7 @@ def open_data(
         common.say(f"no --data: {_ASSUMED:,} images are assumed for the reference")
         return _unprepared(Path(named[0].dataset), _ASSUMED, **shape(named[0]))
     if options.data is None:
-        raise ValueError("say what to train on: --data PATH, a prepared dataset, an archive, or a folder of images")
+        raise ValueError("--data is required: a prepared dataset, an archive, or a folder of images")
     if is_dataset(options.data):
         return open_dataset(options.data)
     if dry and is_dataset(_place(options)):

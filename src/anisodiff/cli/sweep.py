@@ -45,7 +45,7 @@ def sweep(
 ) -> None:  # fmt: skip
     """Train, sample and measure one method with many values, and write a sorted table and a plot.
 
-    The same command continues.
+    Run the same command again to resume.
 
     Example: anisodiff sweep cifar10-small --data cifar10 --grid 'process.diffusivity=geometric(0.1, 2),0' --budget 2min
 

@@ -36,8 +36,8 @@ def train(
     resume: str = typer.Option("auto", "--resume", help="auto: resume if a run exists. never: fail if one exists."),
     start: Path = typer.Option(None, "--from", help="Start from the weights of a run or score_sde file."),
     images: int = typer.Option(None, "--images", min=0, help="Train for this many images; 0: only set up the run."),
-    holdout: str = typer.Option(None, "--holdout", help="Keep images aside, e.g. 10% or 500: not trained on."),
-    track: str = typer.Option(None, "--track", help="Log to tensorboard, wandb, both by a comma, or none."),
+    holdout: str = typer.Option(None, "--holdout", help="Hold out this share or number of images: 10%, 500."),
+    track: str = typer.Option(None, "--track", help="Log to tensorboard, wandb (comma-separated), or none."),
     latent: str | None = typer.Option(
         None, "--latent", help="Train on latents of an autoencoder: FOLDER or OWNER/NAME."
     ),

@@ -162,7 +162,7 @@ class LoadedModel:
                     f"the checkpoint's prior has no {missing[0]!r}: it is of another version; train it again"
                 )
             mean, root = (self._stored[key].to(self.device).float() for key in ("mean", "root"))
-            text = "a Gaussian fitted to terminal states of training images, from the checkpoint; no image is needed"
+            text = "a Gaussian whose mean and covariance are stored in the checkpoint"
             return NamedPrior(name=name, prior=GaussianPrior(mean, root), description=text, process=process)
         fit = "the checkpoint holds no fitted prior, images are needed to fit one"
         starts = f"prior {name!r}{', that of this method,' * (name == process.own_prior)} starts from images"
@@ -242,7 +242,7 @@ class LoadedModel:
         classes, guidance = choose_classes(config.classes, self.classes, counts, DATA), config.guided
         dropped = self.plan.config.label_dropout > 0
         if classes is None and guidance != Guidance():
-            why = "the null label has nothing to be guided to" if self.classes else "this model has no classes"
+            why = "it needs a class, and 'none' is unconditional" if self.classes else "this model has no classes"
             raise ValueError(f"guidance: got {guidance.weight:g}, but {why}; leave it out, or name a class")
         if self.classes and not dropped and (classes is None or guidance.acts):
             what = "guidance" if guidance.acts else "no class"

@@ -64,7 +64,7 @@ class Units:
         slack = _ROUNDING * (high - low)
         if least < low - slack or most > high + slack:
             raise ValueError(
-                f"images: got values from {least:.3g} to {most:.3g}, expected [{low:g}, {high:g}]; tell their range "
+                f"images: got values from {least:.3g} to {most:.3g}, expected [{low:g}, {high:g}]; give their range "
                 "with scale=(low, high), or scale=None to take any values"
             )
         return x if self._unit else (x - low) / (high - low)

@@ -20,8 +20,8 @@ def pick_device(device: torch.device | str) -> torch.device:
     if found := re.fullmatch(r"cuda:(\d+)", device):
         index = int(found[1])
         if index >= count:
-            seen = f"the devices cuda:0 to cuda:{count - 1}" if count else "no CUDA device"
-            raise ValueError(f"device {device!r} was asked for, but torch sees {seen}; use {_instead(count)}")
+            seen = f"found only cuda:0 to cuda:{count - 1}" if count else "no CUDA device found"
+            raise ValueError(f"{seen} (requested {device!r}); use {_instead(count)}")
         torch.cuda.set_device(index)
         return torch.device(device)
     notation.check_choice(device, NAMES, "device")
@@ -32,7 +32,7 @@ def pick_device(device: torch.device | str) -> torch.device:
     if device in ("auto", "cpu"):
         return torch.device("cpu")
     kind = {"cuda": "CUDA", "mps": "MPS", "gpu": "CUDA or MPS"}[device]
-    raise ValueError(f"device {device!r} was asked for, but torch sees no {kind} device; use {_instead(count)}")
+    raise ValueError(f"no {kind} device found (requested {device!r}); use {_instead(count)}")
 
 
 def _instead(count: int) -> str:
