@@ -278,6 +278,17 @@ def load(
     return generator
 
 
+def as_generator(
+    model: str | Path | Generator, device: torch.device | str = "auto", say: Callable[[str], None] = lambda _: None
+) -> Generator:
+    """A model as `load` takes it or returns it."""
+    if not isinstance(model, str | Path | Generator):
+        raise ValueError(
+            f"model: got {type(model).__name__}, expected a path or a name, or what anisodiff.load returns"
+        )
+    return model if isinstance(model, Generator) else load(model, device, say=say)
+
+
 def _trained(saved: Checkpoint, device: torch.device) -> Trained:
     try:
         return load_model(saved, device)
