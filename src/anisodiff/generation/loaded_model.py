@@ -234,7 +234,9 @@ class LoadedModel:
         times = sampler.times(self.model, config.steps, t_min=t_min, t_max=t)
         labels = None if classes is None else classes.labels([0]).to(self.device)
         nfe = sampler.evaluations(self.model.given(labels, guidance), times)
-        return ReverseProcess(sampler=sampler, times=times, nfe=nfe, classes=classes, guidance=guidance)
+        return ReverseProcess(
+            sampler=sampler, times=times, nfe=nfe, steps=config.steps, classes=classes, guidance=guidance
+        )
 
     def _conditions(self, config: SamplingConfig) -> tuple[ClassChoice | None, Guidance]:
         """Classes and guidance, checked against what the model has learned."""
