@@ -83,7 +83,8 @@ def test_mistakes_in_python(runs):
         (torch.full((1, 1, 8, 8), math.nan), {"operator": "deblurring"}, "NaN"),
         (torch.zeros(1, 1, 8, 8), {"operator": "colorization"}, "expected 3"),
         (torch.zeros(1, 1, 8, 8), {"operator": "deblurring", "method": "dsp"}, "did you mean 'dps'"),
-        (torch.zeros(1, 1, 8, 8), {"operator": "deblurring", "noise": -1}, "0 or more"),
+        (torch.zeros(1, 1, 8, 8), {"operator": "deblurring", "noise": -1}, "noise: got -1, expected .* from 0 to 10"),
+        (torch.zeros(1, 1, 8, 8), {"operator": "deblurring", "noise": 20}, "noise: got 20, expected .* from 0 to 10"),
     ):
         with pytest.raises(ValueError, match=message):
             anisodiff.solve(generator, y, **{"noise": 0.1, "seeds": 0, "steps": 4, **options})

@@ -189,8 +189,7 @@ class Generator(Shareable):
         if tuple(images.shape[1:]) != (self.channels, *self.size) or not len(images):
             expected = ["B", self.channels, *self.size]
             raise ValueError(f"images: got {list(images.shape)}, expected [{', '.join(map(str, expected))}]")
-        if not bool(((images >= 0) & (images <= 1)).all()):
-            raise ValueError("images: expected numbers in [0, 1]; divide bytes by 255")
+        check_batch("images", images, tuple(images.shape), unit=True)
         self.check_condition(None, len(images))
         flow = flow_sampler(self.plan.provided) if sampler == "auto" else sampler
         reverse = self.reverse_process(t=self.process.T, steps=steps, sampler=flow)
