@@ -175,7 +175,11 @@ def test_the_commands(command, run, tmp_path):
 @pytest.mark.parametrize(
     ("model", "words", "said"),
     [
-        ("plain", ["--class", "cat"], "the model has learned no classes; leave it out, or train with --classes"),
+        (
+            "plain",
+            ["--class", "cat"],
+            "classes: got 'cat', but the model has learned no classes; leave it out, or train with classes",
+        ),
         ("plain", ["--guidance", 2], "guidance: got 2, but this model has no classes"),
         (
             "run",

@@ -156,6 +156,7 @@ def test_a_process_with_its_keys(data, tmp_path):
         (torch.rand(4, 3, 8, 8), {"process": 3}, "process: got 3, expected a name"),
         (torch.rand(4, 3, 8, 8), {"config": {"lr": 1}}, "config: got dict, expected a TrainConfig"),
         (3, {}, "data: got int, expected"),
+        (torch.rand(4, 3, 8, 8), {"holdout": "x"}, "^holdout: got 'x', expected a share such as 10%"),
         ("nowhere", {}, "nowhere"),
         (None, {}, "holds no run"),
     ],

@@ -198,7 +198,9 @@ class LoadedModel:
         """The images; where none were given, an error with the ``reason`` why they are needed."""
         if source is None:
             known = self.meta.get("data", {}).get("source") or "unknown"
-            raise ValueError(f"{reason}: give their place with --images (trained on: {known})")
+            raise ValueError(
+                f"{reason}: give them with --images, or to anisodiff.load as images (trained on: {known})"
+            )
         found = open_pool(source, self.channels, self.size)
         if self.codec is None:
             return found
