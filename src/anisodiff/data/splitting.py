@@ -39,7 +39,7 @@ class Part(Source):
     classes: tuple[str, ...] | None = None
 
     def describe(self) -> str:
-        return f"{self.source.describe()}, {len(self)} of them{' held out' if self.held_out else ''}"
+        return f"{self.source.describe()}, {self.count} held out"
 
     def identity(self) -> dict[str, object]:
         return {**self.source.identity(), "held_out": self.count, "part": HELD_OUT if self.held_out else TRAINED}
