@@ -4,9 +4,12 @@ import contextlib
 import io
 import re
 import runpy
+import shutil
 import sys
+import zipfile
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 import yaml
@@ -141,16 +144,61 @@ def small(tmp_path_factory):
     return anisodiff.train(photos, output, **words, device="cpu")
 
 
-@pytest.mark.parametrize("page", ["editing", "generating", "samplers"])
-def test_the_programs_of_a_page_run_one_after_the_other(page, small, monkeypatch, tmp_path):
+def programs(page: str) -> list[str]:
+    text = (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8")
+    return re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+
+
+@pytest.mark.parametrize(
+    ("page", "made"),
+    [
+        ("editing", "images"), ("generating", "images"), ("inverse-problems", "path"), ("processes", "a"),
+        ("samplers", "images"),
+    ],
+)  # fmt: skip
+def test_the_programs_of_a_page_run_one_after_the_other(page, made, small, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(anisodiff, "load", lambda name: {"RUN": small, "cifar10-tiny": small}[name])
-    Image.fromarray((255 * torch.rand(40, 30, 3)).byte().numpy()).save("photo.jpg")
-    text = (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8")
+    for name, size in (("photo.jpg", (40, 30)), ("small.png", (8, 8))):
+        Image.fromarray((255 * torch.rand(*size, 3)).byte().numpy()).save(name)
     seen: dict = {}
-    for program in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
+    for program in programs(page):
         exec(program, seen)
-    assert seen["generator"] is small
+    assert seen.get("generator", small) is small
+    assert torch.as_tensor(seen[made]).isfinite().all()
+
+
+def test_the_programs_on_evaluation_run_in_small(small, monkeypatch, tmp_path, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    shutil.copytree(small.origin.path, "run")
+    pixels = torch.randint(256, (6, 32, 32, 3), dtype=torch.uint8).numpy()
+    np.savez("photos.npz", pixels)
+    for name in ("samples.zip", "train.zip"):
+        with zipfile.ZipFile(name, "w") as archive:
+            for k, picture in enumerate(pixels):
+                with archive.open(f"{k}.png", "w") as file:
+                    Image.fromarray(picture).save(file, "PNG")
+    for program in programs("evaluation"):
+        exec(program.replace("n=256, steps=20", "n=4, steps=4"), {})
+    printed = capsys.readouterr().out
+    assert all(f"| {name} " in printed for name in ("bits", "fid", "spectrum_error"))
+
+
+def test_the_program_on_classes_runs_in_small(monkeypatch, tmp_path, capsys):
+    monkeypatch.chdir(tmp_path)
+    for kind in ("cat", "dog"):
+        (tmp_path / "animals" / kind).mkdir(parents=True)
+        for k in range(3):
+            Image.fromarray((255 * torch.rand(16, 16, 3)).byte().numpy()).save(f"animals/{kind}/{k}.png")
+    few = "batch=4, images=8, calibration=16, device='cpu', network=NETWORK, process='ve', progress=False"
+    seen: dict = {"NETWORK": NETWORK}
+    exec(
+        programs("classes")[0].replace('classes="auto"', f'classes="auto", {few}').replace("sample(16", "sample(2"),
+        seen,
+    )
+    assert capsys.readouterr().out == "('cat', 'dog')\n"
+    assert seen["guided"].shape == (2, 3, 16, 16)
 
 
 def test_the_config_in_getting_started_is_a_process():

@@ -47,7 +47,7 @@ def test_a_cartoon_starts_as_it_is(runs, cartoons):
     off = first.state - cartoons
     assert float(off.std()) == pytest.approx(0.03, rel=0.2)
     assert abs(float(off.mean())) < 4 * 0.03 / off.numel() ** 0.5
-    alone = from_cartoon(generator, cartoons[2:3], seeds=[2], steps=5)
+    alone = from_cartoon(runs("cartoon"), cartoons[2:3], seeds=[2], steps=5)  # the path of the model
     torch.testing.assert_close(alone, made[2:3], rtol=0, atol=2e-5)
     later = []
     from_cartoon(generator, cartoons, seeds=range(4), t=1.0, steps=5, callback=later.append)

@@ -127,6 +127,16 @@ def test_what_is_invented_fits_to_what_is_kept(exact_ve):
     assert abs(agreement(pasted)) < 0.2
 
 
+@pytest.mark.parametrize("call", [edit, restore])
+def test_a_model_may_be_given_by_its_path(call, runs, pictures):
+    run, how = runs("heat"), {"t": 1.0, "seeds": 0, "steps": 4}
+    expected = call(anisodiff.load(run), pictures[:2], **how)
+    for path in (run, str(run)):
+        assert torch.equal(call(path, pictures[:2], **how), expected)
+    with pytest.raises(ValueError, match=r"^no such folder: nowhere"):
+        call("nowhere", pictures[:2], **how)
+
+
 def test_mistakes_are_named(runs, pictures):
     generator = anisodiff.load(runs("heat"), "cpu")
     two = {"seeds": [0, 1], "steps": 4}

@@ -59,6 +59,14 @@ def test_a_result_depends_on_its_seed_alone(runs):
     torch.testing.assert_close(together[1:2], alone, rtol=0, atol=1e-4)
 
 
+def test_a_model_may_be_given_by_its_path(runs):
+    y, how = torch.rand(2, 1, 8, 8), {"noise": 0.1, "seeds": 0, "steps": 12}
+    found = [anisodiff.solve(model, y, "deblurring", **how) for model in (runs("heat"), anisodiff.load(runs("heat")))]
+    assert torch.equal(*found)
+    with pytest.raises(ValueError, match=r"^model: got dict, expected a path or a name, or what anisodiff\.load"):
+        anisodiff.solve({}, y, "deblurring", **how)
+
+
 def test_the_noise_of_a_measurement_belongs_to_its_picture():
     operator, images = read_operator("inpainting(hole=2)"), torch.rand(3, 1, 8, 8)
     y = degrade(operator, images, 0.3)
@@ -75,7 +83,8 @@ def test_mistakes_in_python(runs):
         (torch.full((1, 1, 8, 8), math.nan), {"operator": "deblurring"}, "NaN"),
         (torch.zeros(1, 1, 8, 8), {"operator": "colorization"}, "expected 3"),
         (torch.zeros(1, 1, 8, 8), {"operator": "deblurring", "method": "dsp"}, "did you mean 'dps'"),
-        (torch.zeros(1, 1, 8, 8), {"operator": "deblurring", "noise": -1}, "0 or more"),
+        (torch.zeros(1, 1, 8, 8), {"operator": "deblurring", "noise": -1}, "noise: got -1, expected .* from 0 to 10"),
+        (torch.zeros(1, 1, 8, 8), {"operator": "deblurring", "noise": 20}, "noise: got 20, expected .* from 0 to 10"),
     ):
         with pytest.raises(ValueError, match=message):
             anisodiff.solve(generator, y, **{"noise": 0.1, "seeds": 0, "steps": 4, **options})

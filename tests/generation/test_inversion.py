@@ -94,6 +94,7 @@ def test_a_generator_inverts_and_interpolates(runs):
     for wrong, message in (
         (lambda: generator.invert(images[:, :, :4]), "expected .B, 1, 8, 8."),
         (lambda: generator.invert(2 * images + 1), "divide bytes by 255"),
+        (lambda: generator.invert(images / 0), "NaN or infinite values; expected numbers"),
         (lambda: generator.interpolate(images[0], images[1], 1), "expected a whole number, 2 or more"),
     ):
         with pytest.raises(ValueError, match=message):

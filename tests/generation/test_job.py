@@ -126,7 +126,7 @@ def test_one_file_is_joined_from_parts_that_survive(generator, tmp_path, suffix)
     parts = tmp_path / f"out{suffix}.parts"
     assert len(list(parts.glob("*.png"))) == 5
     assert not out.exists()
-    with pytest.raises(ValueError, match="nfe was 3, now 4"):
+    with pytest.raises(ValueError, match="samples: steps was 3, now 4; choose"):
         write_samples(generator, range(12), out, SamplingConfig(steps=4))
     assert write_samples(generator, range(12), out, SamplingConfig(steps=3)).made == 7
     assert out.read_bytes() == calm.read_bytes()
@@ -237,7 +237,7 @@ def test_a_folder_grows_and_is_repaired(generator, tmp_path):
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"steps": 5}, "nfe was 4, now 5"),
+        ({"steps": 5}, "samples: steps was 4, now 5; choose"),
         ({"sampler": "ode", "steps": 7}, "sampler was"),
         ({"prior": "simulate"}, "prior was 'gaussian', now 'simulate'"),
     ],
@@ -250,6 +250,20 @@ def test_other_settings_are_refused(generator, data, tmp_path, change, says):
         write_samples(generator, range(3), tmp_path / "out", SamplingConfig(**{"steps": 4, **change}))
     assert "\n" not in str(caught.value)
     assert files(tmp_path / "out") == before
+
+
+def test_only_the_setting_that_was_changed_is_told(generator, tmp_path):
+    """Not the other seeds, which are refused for no other reason; and the NFE of a folder that names no steps."""
+    write_samples(generator, range(3), tmp_path / "out", SamplingConfig(steps=4))
+    with pytest.raises(ValueError, match="samples: steps was 4, now 5; choose"):
+        write_samples(generator, range(1), tmp_path / "out", SamplingConfig(steps=5))
+    record = json.loads((tmp_path / "out" / "protocol.json").read_text())
+    del record["steps"]
+    (tmp_path / "out" / "protocol.json").write_text(json.dumps(record))
+    with pytest.raises(ValueError, match="samples: nfe was 4, now 5; choose"):
+        write_samples(generator, range(3), tmp_path / "out", SamplingConfig(steps=5))
+    assert write_samples(generator, range(3), tmp_path / "out", SamplingConfig(steps=4)).made == 0
+    assert read_protocol(tmp_path / "out")["steps"] == 4
 
 
 def test_samples_of_an_earlier_checkpoint_are_refused_without_its_hashes(runs, tmp_path):

@@ -156,8 +156,9 @@ def test_a_process_with_its_keys(data, tmp_path):
         (torch.rand(4, 3, 8, 8), {"process": 3}, "process: got 3, expected a name"),
         (torch.rand(4, 3, 8, 8), {"config": {"lr": 1}}, "config: got dict, expected a TrainConfig"),
         (3, {}, "data: got int, expected"),
+        (torch.rand(4, 3, 8, 8), {"holdout": "x"}, "^holdout: got 'x', expected a share such as 10%"),
         ("nowhere", {}, "nowhere"),
-        (None, {}, "holds no run"),
+        (None, {}, "run holds no run to continue: give images as data, or the folder of a run as output$"),
     ],
 )
 def test_mistakes_are_one_line(images, settings, says, tmp_path):
@@ -175,6 +176,17 @@ def test_progress_is_shown_on_a_terminal(data, tmp_path, capsys, monkeypatch):
     anisodiff.train(data, tmp_path / "silent", device="cpu", progress=False, process="ve", **FEW)
     assert capsys.readouterr() == ("", "")
     assert json.loads((tmp_path / "silent/log.jsonl").read_text().splitlines()[0])["step"] == 1
+
+
+def test_without_images_it_says_which_run_goes_on(data, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    anisodiff.train(data, device="cpu", progress=False, process="ve", **FEW)
+    anisodiff.train(device="cpu")
+    said, notes = capsys.readouterr()
+    assert said == ""
+    assert notes.splitlines()[0] == "continuing the run in run"
+    anisodiff.train(device="cpu", progress=False)
+    assert capsys.readouterr() == ("", "")
 
 
 def test_images_are_held_out_as_by_the_command(tmp_path):

@@ -104,7 +104,7 @@ MISTAKES = [
     (["sample", "good", "--batch", "0"], "batch: got 0"),
     (["sample", "good", "--sampler", "eulre"], "did you mean 'euler'"),
     (["sample", "good", "--prior", "heldot", "--images", "data"], "did you mean 'heldout'"),
-    (["sample", "good", "--prior", "heldout"], "give their place with --images"),
+    (["sample", "good", "--prior", "heldout"], "give them with --images, or to anisodiff.load as images"),
     (["sample", "good", "--prior", "heldout", "--images", "data"], "outside the training set"),
     (["sample", "good", "--prior", "simulate", "--images", "color"], "the model makes 1×8×8"),
     (["sample", "good", "--prior", "simulate", "--images", "none"], "none"),

@@ -9,6 +9,7 @@ import sys
 import pytest
 import torch
 import yaml
+from PIL import Image
 
 import anisodiff
 from anisodiff.io import hub as hub_names
@@ -18,7 +19,7 @@ from anisodiff.training.preview import fit_prior
 from tests.support.classes import labeled_pixels
 from tests.support.forged import forge_config
 from tests.support.hub import hub
-from tests.training.conftest import dataset, tiny  # noqa: F401
+from tests.training.conftest import dataset, pixels, tiny  # noqa: F401
 
 
 @pytest.fixture(scope="module")
@@ -50,12 +51,23 @@ def test_the_card_says_what_is_known(run, tmp_path):
     assert yaml.safe_load(head)["library_name"] == "anisodiff"
     for words in (
         "# faces", "| Process | `ve` |", "`small`", "16 images seen in 4 steps of 4", "1×8×8", "| fid | 12.3 |",
-        "10,000 samples of made", "![samples](samples.png)", "4 samples: seeds 0 to 3", "40 images, fingerprint",
+        "10,000 samples of made", "![samples](samples.png)", "4 samples: seeds 0 to 3", "40 images from ",
     ):  # fmt: skip
         assert words in body, words
     whole = body + (folder / "config.json").read_text(encoding="utf-8")
     assert str(run.parent) not in whole
     assert "/home" not in whole
+
+
+def test_the_card_says_what_was_kept_aside_once(tmp_path):
+    folder = tmp_path / "photos"
+    folder.mkdir()
+    for number, picture in enumerate(pixels(10)):
+        Image.fromarray(picture[0]).save(folder / f"{number}.png")
+    words = {"size": 8, "network": {"name": "tiny", "nf": 8}, "batch": 8, "images": 8, "sample_every": 0}
+    model = anisodiff.train(folder, tmp_path / "run", holdout=2, device="cpu", track=(), process="ve", **words)
+    text = (model.save_pretrained(tmp_path / "shared", samples=0) / "README.md").read_text(encoding="utf-8")
+    assert "| Data | 8 images from folder photos, 10 files, 2 held out, fingerprint `" in text
 
 
 def test_the_card_names_the_classes(tmp_path):

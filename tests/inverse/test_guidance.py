@@ -260,5 +260,5 @@ def test_what_cannot_be_guided_is_refused() -> None:
     with pytest.raises(ValueError, match="need a score or a velocity, and DeblurringModel has learned neither"):
         condition_on_measurement(exact_model(HeatDissipation(levels=10), SIZE), given, PiGDM())
     for noise in (-1.0, math.nan):
-        with pytest.raises(ValueError, match="expected a standard deviation of 0 or more"):
+        with pytest.raises(ValueError, match="expected a standard deviation from 0 to 10"):
             dataclasses.replace(given, noise=noise)

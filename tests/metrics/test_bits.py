@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
+from anisodiff.data import prepare
 from anisodiff.generation import Generator
 from anisodiff.generation.loaded_model import CheckpointOrigin
 from anisodiff.metrics import (
@@ -26,7 +29,7 @@ from anisodiff.metrics.bits import mean_and_error
 from anisodiff.metrics.images import image_set
 from anisodiff.path_bound import PathBound
 from anisodiff.training.model import Plan, Trained
-from tests.metrics.conftest import Process
+from tests.metrics.conftest import Process, random_images, save_folder
 from tests.support.exact_bound import SIZE, ExactModel, exact_prior
 from tests.support.oracles import at, gaussian_images, keys
 from tests.training.conftest import pixels, tiny
@@ -121,6 +124,17 @@ def test_the_error_covers_the_truth() -> None:
     trials = [mean_and_error(part) for part in found.split(40)]
     covered = sum(abs(mean - truth) < 1.96 * error for mean, error in trials) / len(trials)
     assert 0.9 < covered < 0.985  # ± 4 binomial deviations, but for the heavier tails of Student's law
+
+
+def test_images_at_a_path_are_brought_to_the_size_of_the_model(model: Generator, tmp_path: Path) -> None:
+    """Mixed sizes, in color: as `data prepare` makes them 8×8 and gray."""
+    folder = save_folder(random_images(4, size=16), tmp_path / "photos")
+    Image.fromarray(np.full((20, 12, 3), 90, np.uint8)).save(folder / "tall.png")
+    prepared = prepare(folder, tmp_path / "prepared", size=8, channels=1).dataset
+    found = bits_per_dimension(model, folder, heldout=str(folder), settings=FEW)
+    assert found["bits"].each == bits_per_dimension(model, prepared.images, settings=FEW)["bits"].each
+    assert found["bits_heldout"].each == found["bits"].each
+    assert found.protocol.reference_resize == "luma, center crop, Lanczos"
 
 
 def test_what_cannot_be_measured_is_refused(model: Generator) -> None:

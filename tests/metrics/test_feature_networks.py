@@ -6,10 +6,13 @@ import pytest
 import torch
 
 from anisodiff.metrics import (
+    Context,
     FeatureNetwork,
     Preprocess,
     Settings,
+    backbones,
     dinov2,
+    evaluate,
     function_network,
     image_set,
     image_statistics,
@@ -17,7 +20,7 @@ from anisodiff.metrics import (
     torchscript,
 )
 from anisodiff.metrics.features import float32_arithmetic
-from tests.metrics.conftest import TINY_INPUT, TinyNet, random_images, save_network
+from tests.metrics.conftest import TINY_INPUT, TinyNet, publish, random_images, save_network
 
 
 def test_torchscript_features_are_the_modules(tmp_path: Path) -> None:
@@ -30,6 +33,27 @@ def test_torchscript_features_are_the_modules(tmp_path: Path) -> None:
     assert logits is None
     assert network.name == "net"
     assert not features.requires_grad
+
+
+def test_a_network_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its weights must be here: nothing is fetched, and a name that is none is refused in one line."""
+    images, published = random_images(6), publish(save_network(tmp_path / "net.pt"))
+    monkeypatch.setattr(backbones, "INCEPTION", published)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("ANISODIFF_INCEPTION", raising=False)
+    refused = {
+        "inception": r"tiny-net are not here: give anisodiff\.metrics\.inception\(FILE\), or inception",
+        "incepton": "^network: got 'incepton', expected inception, dinov2, none, or a network of anisodiff.metrics",
+        "net.pt": r"such as torchscript\(FILE\) or function_network\(NAME, FUNCTION\)$",
+    }
+    for name, says in refused.items():
+        with pytest.raises(ValueError, match=says) as caught:
+            evaluate(images, images, network=name)
+        assert "\n" not in str(caught.value)
+    monkeypatch.setenv("ANISODIFF_INCEPTION", str(tmp_path / "net.pt"))
+    report = evaluate(images, images, network="inception", metrics="fid", context=Context(cache=tmp_path / "cache"))
+    assert report.protocol.network == "tiny-net"
+    assert evaluate(images, images, network="none", metrics="spectrum").protocol.network == "none"
 
 
 def test_a_pair_of_outputs_is_features_and_logits(classifier: FeatureNetwork) -> None:

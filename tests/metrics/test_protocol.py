@@ -98,6 +98,10 @@ def test_table_and_line_carry_everything() -> None:
     assert "NFE unknown, prior unknown, seed unknown" in unknown
 
 
+def test_a_report_is_shown_as_its_table() -> None:
+    assert str(REPORT) == repr(REPORT) == REPORT.table()
+
+
 def test_the_protocol_has_the_settings_of_the_metrics_that_were_measured() -> None:
     settings = Settings(seed=3)
     assert settings.describe(["spectrum", "edges", "class-fid"]) == ""

@@ -31,7 +31,7 @@ SET = typer.Option([], "--set", help="Override a key, as KEY=VALUE; repeatable."
 SEED = typer.Option(0, "--seed", min=0, help="Set the random seed.")
 JSON = typer.Option(False, "--json", help="Print the result as JSON.")
 CHECKPOINT = typer.Argument(..., help="Load a run, a checkpoint, cifar10-tiny or hub:OWNER/NAME.")
-NFE = typer.Option(50, "--steps", help="Set the NFE (network evaluations) of each image.")
+NFE = typer.Option(50, "--steps", help="Set the NFE of each image; guidance doubles it.")
 SAMPLER = typer.Option("auto", "--sampler", help="Choose the sampler; auto: the model's default.")
 TRUST = typer.Option(False, "--trust-code", help="Import the network class that the model names.")
 CLASS = typer.Option(None, "--class", help="Choose cat; cat,dog; all; data (its class shares); none.")

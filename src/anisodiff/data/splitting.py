@@ -39,7 +39,7 @@ class Part(Source):
     classes: tuple[str, ...] | None = None
 
     def describe(self) -> str:
-        return f"{self.source.describe()}, {len(self)} of them{' held out' if self.held_out else ''}"
+        return f"{self.source.describe()}, {self.count} held out"
 
     def identity(self) -> dict[str, object]:
         return {**self.source.identity(), "held_out": self.count, "part": HELD_OUT if self.held_out else TRAINED}
@@ -67,13 +67,13 @@ def held_out_count(text: str, total: int) -> int:
     """How many of ``total`` images ``10%`` or ``500`` are."""
     match = _AMOUNT.match(text)
     if match is None or not (match[2] or match[1].isdecimal()):
-        raise ValueError(f"--holdout: got {text!r}, expected a share such as 10%, or a number of images such as 500")
+        raise ValueError(f"holdout: got {text!r}, expected a share such as 10%, or a number of images such as 500")
     count = round(float(match[1]) / 100 * total) if match[2] else int(match[1])
     if not 1 < count < total:
         what = f"{text!r}, which is {count or 'none'} of {total} images"
         if count >= total and not match[2]:
             what = f"{count}, but there are {counted(total, 'image')}"
-        raise ValueError(f"--holdout: got {what}; expected at least 2, and less than all")
+        raise ValueError(f"holdout: got {what}; expected at least 2, and less than all")
     return count
 
 
@@ -95,7 +95,7 @@ def is_cut(data: Path, folder: Path, text: str | None) -> bool:
 def source_of(data: Path, folder: Path) -> Source:
     """A prepared dataset as a source with labels and classes, to be cut in two for the run in ``folder``."""
     if data.resolve() == (folder / TRAINED).resolve():
-        raise ValueError(f"--holdout: {data} are the images of the run itself; keep a part aside in a new run")
+        raise ValueError(f"holdout: {data} are the images of the run itself; keep a part aside in a new run")
     dataset = open_dataset(data)
     images = array_file(data / "images.npy", layout="NCHW")
     classes = dataset.meta.get("classes")

@@ -22,7 +22,7 @@ from anisodiff.editing.solving import degrade, read_method, solve, wiener
 from anisodiff.generation import Generator, SamplingConfig, SamplingOutcome
 from anisodiff.generation.protocol import conditions_of
 from anisodiff.generation.reverse import Callback, ReverseProcess, check_seeds
-from anisodiff.inverse import LinearOperator, Method, check_model, read_operator
+from anisodiff.inverse import LinearOperator, Method, check_model, check_noise, read_operator
 from anisodiff.io import records
 from anisodiff.io.picture_folder import PictureFolder
 from anisodiff.io.schema import anything, fields, table
@@ -47,8 +47,7 @@ class SolveConfig:
     """The pictures are true ones, and are measured here; else they are measurements."""
 
     def __post_init__(self) -> None:
-        if not 0 <= self.noise < 10:
-            raise ValueError(f"noise: got {self.noise:g}, expected a standard deviation from 0 to 10, such as 0.02")
+        check_noise(self.noise)
         check_seeds(self.seeds)
         read_method(self.method)
 

@@ -19,6 +19,7 @@ Everything random in a result is a function of its own seed and of the number of
 """
 
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, ClassVar, Unpack
 
 import torch
@@ -26,7 +27,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from anisodiff.editing.strength import time_of
-from anisodiff.generation import Generator, SamplingConfig
+from anisodiff.generation import Generator, SamplingConfig, as_generator
 from anisodiff.generation.config import SamplingKeys
 from anisodiff.generation.images import Images
 from anisodiff.generation.reverse import Callback, ReverseProcess, Seeds, batches, check_batch, seeds_of
@@ -81,7 +82,7 @@ class MaskedSampler(Sampler):
 
 @torch.no_grad()
 def edit(
-    generator: Generator,
+    generator: str | Path | Generator,
     images: Tensor,
     config: SamplingConfig = SamplingConfig(),
     *,
@@ -95,15 +96,17 @@ def edit(
 ) -> Images:
     """Edited images [B, C, H, W] in [0, 1] on the CPU, one for every image [B, C, H, W] in [0, 1] and its seed.
 
-    How far: ``t`` ∈ (t_min, T] or ``strength`` (see `strength`), 0.7 where neither is given. ``mask``: [H, W],
-    [1, H, W] or [B, 1, H, W], edited where it is above ½. ``seeds``: one for every image, the first of them, or a
-    `torch.Generator` that draws the first. Candidates of one image are rows with different seeds. ``keys``: of the
-    config, as in `Generator.sample`: ``steps`` is the NFE of each repeat; the null label unless classes are given.
+    ``generator``: as `load` takes or returns it. How far: ``t`` ∈ (t_min, T] or ``strength`` (see `strength`), 0.7
+    where neither is given. ``mask``: [H, W], [1, H, W] or [B, 1, H, W], edited where it is above ½. ``seeds``: one
+    for every image, the first of them, or a `torch.Generator` that draws the first. Candidates of one image are rows
+    with different seeds. ``keys``: of the config, as in `Generator.sample`: ``steps`` is the NFE of each repeat; the
+    null label unless classes are given.
     """
     if not isinstance(images, Tensor):
         raise ValueError(f"images: got {type(images).__name__}, expected a tensor [B, C, H, W] with values in [0, 1]")
     if t is None and strength is None:
         strength = DEFAULT_STRENGTH
+    generator = as_generator(generator)
     config, seed_list, start = replace(config, **keys), seeds_of(seeds, len(images)), time_of(generator, t, strength)
     reverse = generator.reverse_process(config, start)
     check_batch("images", images, (len(seed_list), generator.channels, *generator.size), unit=True)
@@ -154,15 +157,17 @@ def _forward(
 
 
 def restore(
-    generator: Generator, images: Tensor, config: SamplingConfig = SamplingConfig(), *, seeds: Seeds,
+    generator: str | Path | Generator, images: Tensor, config: SamplingConfig = SamplingConfig(), *, seeds: Seeds,
     t: float | None = None, strength: float | None = None, mask: Tensor | None = None,
     callback: Callback | None = None, **keys: Unpack[SamplingKeys],
 ) -> Images:  # fmt: skip
     """Images [B, C, H, W] in [0, 1] that may have become the states ``images`` [B, C, H, W] at a time.
 
-    Each is a draw given its state, so the mean over several seeds is closer to the truth than one. A mask, as in
-    `edit`, keeps the other pixels as given; here it does not affect the edited ones.
+    ``generator``: as `load` takes or returns it. Each is a draw given its state, so the mean over several seeds is
+    closer to the truth than one. A mask, as in `edit`, keeps the other pixels as given; here it does not affect the
+    edited ones.
     """
+    generator = as_generator(generator)
     seed_list, start = seeds_of(seeds, len(images)), time_of(generator, t, strength)
     check_batch("images", images, (len(seed_list), generator.channels, *generator.size))
     free = None if mask is None else as_mask(mask, len(seed_list), generator.size)
@@ -189,15 +194,16 @@ def cartoon_time(generator: Generator, t: float | None = None) -> float:
 
 @torch.no_grad()
 def from_cartoon(
-    generator: Generator, images: Tensor, config: SamplingConfig = SamplingConfig(), *, seeds: Seeds,
+    generator: str | Path | Generator, images: Tensor, config: SamplingConfig = SamplingConfig(), *, seeds: Seeds,
     t: float | None = None, callback: Callback | None = None,
     **keys: Unpack[SamplingKeys],
 ) -> Images:  # fmt: skip
     """Images [B, C, H, W] in [0, 1] whose cartoons are ``images`` [B, C, H, W] in [0, 1], one for every seed.
 
-    ``t``: from this time on, later than the end of the smoothing (the default): with more noise more is invented. For
-    a conditional model before T, its prior (the default).
+    ``generator``: as `load` takes or returns it. ``t``: from this time on, later than the end of the smoothing (the
+    default): with more noise more is invented. For a conditional model before T, its prior (the default).
     """
+    generator = as_generator(generator)
     config, seed_list, start = replace(config, **keys), seeds_of(seeds, len(images)), cartoon_time(generator, t)
     check_batch("images", images, (len(seed_list), generator.channels, *generator.size), unit=True)
     process, conditional = generator.process, generator.process.conditional

@@ -8,13 +8,14 @@ that seed, bit by bit. Each is a draw given y; the mean over several seeds has t
 
 import hashlib
 from dataclasses import replace
+from pathlib import Path
 from typing import Unpack
 
 import torch
 from torch import Tensor
 
 from anisodiff import notation
-from anisodiff.generation import Generator, SamplingConfig
+from anisodiff.generation import Generator, SamplingConfig, as_generator
 from anisodiff.generation.config import SamplingKeys
 from anisodiff.generation.images import Images
 from anisodiff.generation.reverse import PATH, START, Callback, Seeds, batches, check_batch, keys_of, seeds_of
@@ -28,7 +29,7 @@ MEASURE = 6
 
 @torch.no_grad()
 def solve(
-    generator: Generator,
+    generator: str | Path | Generator,
     y: Tensor,
     operator: str | LinearOperator,
     config: SamplingConfig = SamplingConfig(),
@@ -41,12 +42,12 @@ def solve(
 ) -> Images:
     """Images [B, C, H, W] in [0, 1] on the CPU, one for every measurement ``y`` [B, …] and its seed.
 
-    ``operator``: A, such as ``super-resolution(factor=4)``. ``noise``: σ, for images in [0, 1]. ``seeds``: one for
-    every measurement, the first of them, or a `torch.Generator` that draws the first. Candidates of one measurement
-    are rows with different seeds. ``keys``: of the config, as in `Generator.sample`: ``steps`` is the NFE, each with
-    a backward pass; the null label unless classes are given.
+    ``generator``: as `load` takes or returns it. ``operator``: A, such as ``super-resolution(factor=4)``. ``noise``:
+    σ, for images in [0, 1]. ``seeds``: one for every measurement, the first of them, or a `torch.Generator` that
+    draws the first. Candidates of one measurement are rows with different seeds. ``keys``: of the config, as in
+    `Generator.sample`: ``steps`` is the NFE, each with a backward pass; the null label unless classes are given.
     """
-    config = replace(config, **keys).unlabeled()
+    generator, config = as_generator(generator), replace(config, **keys).unlabeled()
     seed_list = seeds_of(seeds, len(y))
     if generator.codec is not None:
         raise ValueError("an operator acts on pixels, and this model makes latents: give a model of pixels")

@@ -1,7 +1,7 @@
 """Images from a checkpoint: load, sample, write; and from Python, train."""
 
 from anisodiff.generation.config import SamplingConfig
-from anisodiff.generation.generator import Generator, load
+from anisodiff.generation.generator import Generator, as_generator, load
 from anisodiff.generation.images import Images
 from anisodiff.generation.job import SamplingOutcome, write_samples
 from anisodiff.generation.priors import PRIORS
@@ -11,6 +11,6 @@ from anisodiff.generation.runs import train
 from anisodiff.models.guidance import Guidance
 
 __all__ = [
-    "PRIORS", "Generator", "Guidance", "Images", "SamplingConfig", "SamplingOutcome", "SamplingStep", "load",
-    "parse_seeds", "read_protocol", "train", "write_samples",
+    "PRIORS", "Generator", "Guidance", "Images", "SamplingConfig", "SamplingOutcome", "SamplingStep",
+    "as_generator", "load", "parse_seeds", "read_protocol", "train", "write_samples",
 ]  # fmt: skip

@@ -93,7 +93,7 @@ def choose_classes(
         if asked is None or asked == NONE:
             return None
         raise ValueError(
-            f"--class: got {asked!r}, but the model has learned no classes; leave it out, or train with --classes"
+            f"classes: got {asked!r}, but the model has learned no classes; leave it out, or train with classes"
         )
     if asked is None:
         asked = default
@@ -103,8 +103,8 @@ def choose_classes(
         if asked == DATA:
             if len(counts) != len(names) or not any(counts):
                 raise ValueError(
-                    f"--class data: the checkpoint counts images of {len(counts)} classes, expected {len(names)}; "
-                    "name a class, or all"
+                    f"classes: got 'data', but the checkpoint counts images of {len(counts)} classes, "
+                    f"expected {len(names)}; name a class, or all"
                 )
             return ClassChoice(text=DATA, names=names, counts=tuple(counts))
         if asked == ALL:
@@ -112,7 +112,7 @@ def choose_classes(
         asked = [part.strip() for part in asked.split(",")]
     members = [asked] if isinstance(asked, str | int) else list(asked)
     if not members:
-        raise ValueError("--class: got no class, expected one at least")
+        raise ValueError("classes: got no class, expected one at least")
     turn = tuple(_label(one, names) for one in members)
     return ClassChoice(text=",".join(names[label] for label in turn), names=names, turn=turn)
 
@@ -126,5 +126,5 @@ def _label(value: Any, names: tuple[str, ...]) -> int:
     known = notation.nearest("", names, f"{ALL}, {DATA} or {NONE}")
     if isinstance(value, str):
         words = (notation.close_to(value, (*names, ALL, DATA, NONE)), known)
-        raise ValueError(f"--class: unknown class {value!r}; {' '.join(filter(None, words))}")
-    raise ValueError(f"--class: got {value!r}, expected a label from 0 to {len(names) - 1}, or a name; {known}")
+        raise ValueError(f"classes: unknown class {value!r}; {' '.join(filter(None, words))}")
+    raise ValueError(f"classes: got {value!r}, expected a label from 0 to {len(names) - 1}, or a name; {known}")

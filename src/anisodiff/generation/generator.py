@@ -189,8 +189,7 @@ class Generator(Shareable):
         if tuple(images.shape[1:]) != (self.channels, *self.size) or not len(images):
             expected = ["B", self.channels, *self.size]
             raise ValueError(f"images: got {list(images.shape)}, expected [{', '.join(map(str, expected))}]")
-        if not bool(((images >= 0) & (images <= 1)).all()):
-            raise ValueError("images: expected numbers in [0, 1]; divide bytes by 255")
+        check_batch("images", images, tuple(images.shape), unit=True)
         self.check_condition(None, len(images))
         flow = flow_sampler(self.plan.provided) if sampler == "auto" else sampler
         reverse = self.reverse_process(t=self.process.T, steps=steps, sampler=flow)
@@ -276,6 +275,17 @@ def load(
     )  # fmt: skip
     generator.saved = saved
     return generator
+
+
+def as_generator(
+    model: str | Path | Generator, device: torch.device | str = "auto", say: Callable[[str], None] = lambda _: None
+) -> Generator:
+    """A model as `load` takes it or returns it."""
+    if not isinstance(model, str | Path | Generator):
+        raise ValueError(
+            f"model: got {type(model).__name__}, expected a path or a name, or what anisodiff.load returns"
+        )
+    return model if isinstance(model, Generator) else load(model, device, say=say)
 
 
 def _trained(saved: Checkpoint, device: torch.device) -> Trained:

@@ -198,7 +198,9 @@ class LoadedModel:
         """The images; where none were given, an error with the ``reason`` why they are needed."""
         if source is None:
             known = self.meta.get("data", {}).get("source") or "unknown"
-            raise ValueError(f"{reason}: give their place with --images (trained on: {known})")
+            raise ValueError(
+                f"{reason}: give them with --images, or to anisodiff.load as images (trained on: {known})"
+            )
         found = open_pool(source, self.channels, self.size)
         if self.codec is None:
             return found
@@ -234,7 +236,9 @@ class LoadedModel:
         times = sampler.times(self.model, config.steps, t_min=t_min, t_max=t)
         labels = None if classes is None else classes.labels([0]).to(self.device)
         nfe = sampler.evaluations(self.model.given(labels, guidance), times)
-        return ReverseProcess(sampler=sampler, times=times, nfe=nfe, classes=classes, guidance=guidance)
+        return ReverseProcess(
+            sampler=sampler, times=times, nfe=nfe, steps=config.steps, classes=classes, guidance=guidance
+        )
 
     def _conditions(self, config: SamplingConfig) -> tuple[ClassChoice | None, Guidance]:
         """Classes and guidance, checked against what the model has learned."""

@@ -52,6 +52,7 @@ def describe(
             "process": generator.process.identity(),
             "t_min": generator.plan.config.t_min,
             "sampler": str(reverse.sampler),
+            "steps": reverse.steps,
             "nfe": reverse.nfe,
             "prior": prior.name,
             "prior_description": prior.description,
@@ -90,12 +91,17 @@ def read_protocol(out: str | Path) -> dict[str, Any] | None:
 
 
 _OF_MODEL = ("checkpoint", "checkpoint_prior")
+_FOLLOWS = ("nfe", "seeds", "class_turn", "class_names", "class_counts")
+"""Keys that are told only where no other differs: most follow from an option, which is the one to name."""
 
 
 def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     """What keeps a job from continuing another, as lines. It may have more seeds, if batches do not matter."""
     grown = "batch" not in new and set(parse_seeds(old["seeds"])) <= set(parse_seeds(new["seeds"]))
-    free = MAY_CHANGE if grown else tuple(key for key in MAY_CHANGE if key != "seeds")
-    found = records.differences(old, new, may_change=(*free, *_OF_MODEL))
+    free = tuple(key for key in MAY_CHANGE if grown or key != "seeds")
+    every = records.differences(old, new, may_change=(*free, *_OF_MODEL, "steps"))
+    if every and "steps" in old:  # by themselves they make no difference: the NFE does
+        every = records.differences(old, new, may_change=(*free, *_OF_MODEL))
+    found = [line for line in every if not line.startswith(_FOLLOWS)] or every
     other_model = any(old.get(key) != new.get(key) for key in _OF_MODEL)
     return ["made with another model or another checkpoint"] * other_model + found

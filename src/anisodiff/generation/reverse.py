@@ -136,6 +136,8 @@ class ReverseProcess:
     """Descending, from the time of the start to t_min."""
     nfe: int
     """Network evaluations per image, two for each guided answer."""
+    steps: int
+    """NFE as asked for: without guidance, and at most."""
     classes: ClassChoice | None = None
     """None: the null label, or a model without classes."""
     guidance: Guidance = Guidance()

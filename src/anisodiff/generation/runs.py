@@ -63,6 +63,8 @@ def train(
     None: TensorBoard, where it is installed.
     """
     where, folder = pick_device(device), Path(output)
+    if data is None and config is None and not (has_checkpoints(folder) or (folder / NAME).is_file()):
+        raise ValueError(f"{output} holds no run to continue: give images as data, or the folder of a run as output")
     if config is not None and not isinstance(config, TrainConfig):
         raise ValueError(f"config: got {type(config).__name__}, expected a TrainConfig; single keys go without it")
     own.trust(keys)  # what was written here; not what a file says

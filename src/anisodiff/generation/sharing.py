@@ -122,8 +122,8 @@ def card(
         "Network": f"`{config.network['name']}`, {parameters:,} parameters" + _listed(network),
         "Images": f"{config.channels}×{config.size[0]}×{config.size[1]} (channels, height, width)",
         "Latents": _latents(config),
-        "Data": f"{_plain(data.get('source') or 'not named')}, {data.get('images') or 'unknown number of'} images, "
-        f"fingerprint `{str(data['fingerprint'])[:16]}`",
+        "Data": f"{data.get('images') or 'unknown number of'} images from "
+        f"{_plain(data.get('source') or 'an unnamed set')}, fingerprint `{str(data['fingerprint'])[:16]}`",
         "Classes": _classes(config.classes, config.label_dropout),
         "Training": f"{meta['images']:,} images seen in {meta['step']:,} steps of {config.batch}, "
         f"Adam {config.lr:g}, EMA `{config.ema[0]}`, {config.precision}, seed {config.seed}"

@@ -62,11 +62,17 @@ class Measurement:
     values: Tensor
     """y, [B, …]."""
     noise: float
-    """σ ≥ 0, in the units of images in [0, 1]; infinite: nothing is known."""
+    """σ from 0 to 10, in the units of images in [0, 1]; infinite: nothing is known."""
 
     def __post_init__(self) -> None:
-        if not self.noise >= 0:
-            raise ValueError(f"noise: got {self.noise:g}, expected a standard deviation of 0 or more, such as 0.02")
+        if self.noise != math.inf:
+            check_noise(self.noise)
+
+
+def check_noise(noise: float) -> None:
+    """Refuse a σ that is not that of images in [0, 1]."""
+    if not 0 <= noise < 10:
+        raise ValueError(f"noise: got {noise:g}, expected a standard deviation from 0 to 10, such as 0.02")
 
 
 class Method(ABC):

@@ -15,10 +15,17 @@ from torch import Tensor
 
 from anisodiff.extras import need
 from anisodiff.io.tensor_files import sha256
-from anisodiff.metrics.features import FeatureNetwork, Forward, float32_arithmetic, precision_label
+from anisodiff.metrics.features import FeatureNetwork, Forward, float32_arithmetic, no_network, precision_label
 from anisodiff.metrics.resize import IMAGENET_INPUT, INCEPTION_INPUT, Preprocess
 from anisodiff.metrics.statistics import Say
-from anisodiff.metrics.weights import INCEPTION, PublishedWeights, find_weights, storage_of, weights_hash
+from anisodiff.metrics.weights import (
+    INCEPTION,
+    PublishedWeights,
+    WeightsNotFound,
+    find_weights,
+    storage_of,
+    weights_hash,
+)
 
 
 def probe_image(size: tuple[int, int] = (299, 299)) -> Tensor:
@@ -170,3 +177,25 @@ def dinov2(
         name=name, weights=weights, resize=preprocess.describe(), precision=precision_label(storage, tf32=tf32),
         forward=forward, device=torch.device(device),
     )  # fmt: skip
+
+
+def named_network(network: FeatureNetwork | str, device: torch.device | str, say: Say) -> FeatureNetwork:
+    """A network, or the one of a name: ``inception``, ``dinov2`` or ``none``; nothing is downloaded."""
+    if isinstance(network, FeatureNetwork):
+        return network
+    try:
+        match network:
+            case "inception":
+                return inception(device=device, published=INCEPTION, say=say)
+            case "dinov2":
+                return dinov2(device=device)
+            case "none":
+                return no_network(device)
+    except WeightsNotFound:
+        size = INCEPTION.size // 10**6
+        how = f"anisodiff.metrics.inception(FILE), or inception(download=True) once ({size} MB)"
+        raise WeightsNotFound(f"network: the weights of {INCEPTION.name} are not here: give {how}") from None
+    raise ValueError(
+        f"network: got {network!r}, expected inception, dinov2, none, or a network of anisodiff.metrics, such as "
+        "torchscript(FILE) or function_network(NAME, FUNCTION)"
+    )

@@ -9,6 +9,7 @@ import heapq
 import itertools
 import math
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -17,7 +18,7 @@ from anisodiff import notation
 from anisodiff.generation import Generator
 from anisodiff.metrics.images import ImageSet, Source, fingerprint_of, image_digests, read_batches
 from anisodiff.metrics.protocol import HELDOUT, Protocol, Report, Value
-from anisodiff.metrics.references import Reference, as_reference
+from anisodiff.metrics.references import Reference, as_reference, own_fit
 from anisodiff.metrics.statistics import Context, ImageStatistics
 from anisodiff.noise import combine
 from anisodiff.path_bound import LEVELS, PathBound, last_time, obstacle
@@ -147,15 +148,21 @@ def bits_per_dimension(
     settings: BitsSettings | None = None,
     context: Context | None = None,
 ) -> Report:
-    """The bits of ``images`` under the model of ``generator`` and, in values of their own, of ``heldout`` ones."""
+    """The bits of ``images`` under the model of ``generator`` and, in values of their own, of ``heldout`` ones.
+
+    Images at a path are brought to the model's size as those of its run were; others of another size are refused.
+    """
     settings, context = settings or BitsSettings(), context or Context()
-    bound = path_bound_of(generator, settings)
+    bound, fit = (
+        path_bound_of(generator, settings),
+        own_fit(Path(generator.origin.path), generator.size, generator.channels),
+    )
     values: list[Value] = []
     sets: list[tuple[Reference, _Chosen]] = []
     for source, ending in ((images, ""), (heldout, HELDOUT)):
         if source is None:
             continue
-        reference = as_reference(source)
+        reference = as_reference(source, fit)
         if isinstance(reference.content, ImageStatistics):
             raise ValueError(f"{reference.name}: bits need the images, not their statistics")
         chosen = _choose(replace(reference.content, name=reference.name), settings, context)

@@ -8,9 +8,10 @@ from typing import Unpack
 
 import torch
 
-from anisodiff.generation import Generator, SamplingConfig, load
+from anisodiff.generation import Generator, SamplingConfig, as_generator
 from anisodiff.generation.config import SamplingKeys
 from anisodiff.io.images import Fit
+from anisodiff.metrics.backbones import named_network
 from anisodiff.metrics.cache import cached_statistics
 from anisodiff.metrics.features import FeatureNetwork, no_network
 from anisodiff.metrics.images import ImageSet, Labeled, Source, image_set, peek
@@ -29,6 +30,7 @@ from anisodiff.metrics.samples import (
 from anisodiff.metrics.statistics import Context, ImageStatistics, Say, image_statistics
 from anisodiff.metrics.values import MEASURE, METRICS, OF_FEATURES, OF_MODELS, ONLY_NAMED, Pair, obstacle
 from anisodiff.notation import counted, whole
+from anisodiff.runtime.devices import pick_device
 from anisodiff.version import __version__
 
 WORDS = {
@@ -186,12 +188,10 @@ def _values(
 
 
 def _from_model(
-    model: str | Path | Generator, n: int | None, config: SamplingConfig, context: Context
+    model: str | Path | Generator, n: int | None, config: SamplingConfig, context: Context, device: torch.device
 ) -> tuple[Samples, Path]:
     """Samples that are generated when they are read, and the path of their model."""
-    if not isinstance(model, Generator):  # of several processes each has its device
-        device = "auto" if context.distributed is None else context.distributed.device
-        model = load(model, device, say=context.say)
+    model = as_generator(model, device, context.say)
     path, count = Path(model.origin.path).resolve(), n or default_count(model.device)
     return generate_samples(model, path.name, count, seed=0, config=config, context=context), path
 
@@ -200,7 +200,7 @@ def evaluate(
     samples: Source | Samples | Generator,
     reference: Compared | None = None,
     *,
-    network: FeatureNetwork | None = None,
+    network: FeatureNetwork | str | None = None,
     heldout: Compared | None = None,
     metrics: str | Sequence[str] | None = None,
     n: int | None = None,
@@ -217,7 +217,8 @@ def evaluate(
     ``keys`` of a `SamplingConfig`, such as ``steps``, and is compared with its training images where no ``reference``
     is given.
     ``metrics``, such as "fid,kid", defaults to all that apply; one that is named and does not apply is an error.
-    Without a ``network`` only pixels are compared.
+    ``network``: one of `anisodiff.metrics`, or ``"inception"`` or ``"dinov2"``, whose weights are on this machine;
+    without one only pixels are compared.
 
     ``heldout`` images of the same kind, never trained on, add each distance from them (its name ends in ``_heldout``)
     and the share of samples closer to training. Images at a path are brought to the size of the samples; others of
@@ -227,12 +228,13 @@ def evaluate(
     """
     settings, context = settings or Settings(), context or Context()
     say, batch_size = context.say, settings.batch_size
+    device = pick_device("auto") if context.distributed is None else context.distributed.device
     metrics = None if metrics is None else check_metrics(metrics)
     n = None if n is None else whole(n, "n", 2)
     if isinstance(samples, Generator) or (isinstance(samples, str | Path) and is_model(Path(samples))):
         if generation is not None:
             raise ValueError("generation: it is known of a model; leave it out")
-        samples, model = _from_model(samples, n, SamplingConfig(**keys), context)
+        samples, model = _from_model(samples, n, SamplingConfig(**keys), context, device)
         if reference is None:
             reference, kept = own_images(model)
             heldout = kept if heldout is None else heldout
@@ -247,7 +249,8 @@ def evaluate(
     origin = samples.origin if isinstance(samples, Samples) else Origin(generation=generation or Generation())
     images = samples.images if isinstance(samples, Samples) else image_set(samples)
     if network is None or not uses_features(metrics):
-        network = no_network("cpu" if network is None else network.device)
+        network = no_network(network.device if isinstance(network, FeatureNetwork) else "cpu")
+    network = named_network(network, device, say)
     sets = _Sets.open(images, reference, heldout, batch_size)
     measured, expected = sets.samples, sets.reference
     generation = origin.generation

@@ -203,12 +203,15 @@ class Value:
         return [part for part in self.note.split("; ") if part and part.startswith(WARNING) == warnings]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Report:
-    """All numbers of one evaluation with the protocol they were taken under."""
+    """All numbers of one evaluation with the protocol they were taken under; shown as its `table`."""
 
     protocol: Protocol
     values: tuple[Value, ...]
+
+    def __repr__(self) -> str:
+        return self.table()
 
     def __getitem__(self, name: str) -> Value:
         for value in self.values:
