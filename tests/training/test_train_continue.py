@@ -167,7 +167,7 @@ def test_a_file_of_a_process_alone_is_enough(train_command, tmp_path):
         (["--data", "photos", "--holdout", "0%"], "which is none of 12 images"),
         (["--data", "photos", "--holdout", "0"], "which is none of 12 images"),
         (["--data", "photos", "--holdout", "100%"], "which is 12 of 12 images"),
-        (["--data", "photos", "--holdout", "13"], "--holdout: got 13, but there are 12 images; expected"),
+        (["--data", "photos", "--holdout", "13"], "holdout: got 13, but there are 12 images; expected"),
         (["--data", "photos", "--holdout", "some"], "expected a share such as 10%"),
         (["--data", "photos", "--holdout", "-3"], "expected a share such as 10%"),
         (["--data", "photos", "--holdout", "2.5"], "expected a share such as 10%"),

@@ -43,10 +43,10 @@ class BitsSettings:
         for name, least in {"images": 2, "times": 1, "seed": 0, "batch_size": 1}.items():
             notation.check_number(self, name, least, whole=True)
 
-    def describe(self) -> str:
-        """One phrase for the protocol."""
+    def describe(self, precision: str) -> str:
+        """One phrase for the protocol; ``precision``: of the network."""
         bins = f"bins of 1/{LEVELS - 1}"
-        return f"at most {self.images} images, {self.times} times each, {bins}, float32, seed {self.seed}"
+        return f"at most {self.images} images, {self.times} times each, {bins}, {precision}, seed {self.seed}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -180,7 +180,7 @@ def bits_per_dimension(
         size="×".join(map(str, generator.size)), network="none", weights="none", resize="none", precision="none",
         settings="", nfe=None, prior="gaussian", seed=settings.seed, version=__version__,
         heldout_fingerprint=None if held is None else held.fingerprint, reference_resize=known.resize,
-        bits=settings.describe(),
+        bits=settings.describe("bfloat16" if generator.half else "float32"),
     )  # fmt: skip
     return Report(protocol=protocol, values=tuple(values))
 

@@ -17,7 +17,7 @@ from anisodiff.metrics.features import FeatureNetwork, no_network
 from anisodiff.metrics.images import ImageSet, Labeled, Source, image_set, peek
 from anisodiff.metrics.memorization import Gallery, Memorization, look_for_copies
 from anisodiff.metrics.protocol import HELDOUT, Generation, Protocol, Report, Settings, Value
-from anisodiff.metrics.references import Reference, as_reference, own_images
+from anisodiff.metrics.references import Reference, as_reference, own_fit, own_images
 from anisodiff.metrics.samples import (
     Origin,
     Samples,
@@ -51,12 +51,19 @@ class _Sets:
     heldout: Reference | None
 
     @staticmethod
-    def open(samples: ImageSet, reference: Compared, heldout: Compared | None, batch_size: int) -> "_Sets":
-        """Open all; images of a path are brought to the size of the samples, and others of another size refused."""
+    def open(
+        samples: ImageSet, reference: Compared, heldout: Compared | None, *, batch_size: int, like: Path | None,
+        channels: int,
+    ) -> "_Sets":  # fmt: skip
+        """Open all; images of a path are brought to the size of the samples, and others of another size refused.
+
+        ``like``: where the samples are, or their model; if that is a run, its crop is that of the other sets.
+        """
         size, samples = peek(samples, batch_size)
+        fit = Fit(size=size, channels=3) if like is None else own_fit(like, size, channels)
 
         def opened(role: str, source: Compared) -> Reference:
-            known = as_reference(source, Fit(size=size, channels=3))
+            known = as_reference(source, fit)
             if isinstance(known.content, ImageStatistics):
                 found = known.content.size
             else:
@@ -231,12 +238,13 @@ def evaluate(
     device = pick_device("auto") if context.distributed is None else context.distributed.device
     metrics = None if metrics is None else check_metrics(metrics)
     n = None if n is None else whole(n, "n", 2)
+    path = Path(samples) if isinstance(samples, str | Path) else None
     if isinstance(samples, Generator) or (isinstance(samples, str | Path) and is_model(Path(samples))):
         if generation is not None:
             raise ValueError("generation: it is known of a model; leave it out")
-        samples, model = _from_model(samples, n, SamplingConfig(**keys), context, device)
+        samples, path = _from_model(samples, n, SamplingConfig(**keys), context, device)
         if reference is None:
-            reference, kept = own_images(model)
+            reference, kept = own_images(path)
             heldout = kept if heldout is None else heldout
     elif keys:
         raise ValueError(f"{next(iter(keys))}: it is of a model, and the samples are images; leave it out")
@@ -244,14 +252,14 @@ def evaluate(
         settings = replace(settings, limit=n)
     if reference is None:
         raise ValueError("reference: got none; give the images to compare with")
-    if isinstance(samples, str | Path) and generation is None:
-        samples = read_samples(Path(samples), say)
+    if path is not None and not isinstance(samples, Samples) and generation is None:
+        samples = read_samples(path, say)
     origin = samples.origin if isinstance(samples, Samples) else Origin(generation=generation or Generation())
     images = samples.images if isinstance(samples, Samples) else image_set(samples)
     if network is None or not uses_features(metrics):
         network = no_network(network.device if isinstance(network, FeatureNetwork) else "cpu")
     network = named_network(network, device, say)
-    sets = _Sets.open(images, reference, heldout, batch_size)
+    sets = _Sets.open(images, reference, heldout, batch_size=batch_size, like=path, channels=origin.channels)
     measured, expected = sets.samples, sets.reference
     generation = origin.generation
     if expected.images is not None and expected.path is not None and (metrics is None or "memorization" in metrics):
