@@ -169,6 +169,11 @@ def test_a_reference_of_mixed_sizes_is_what_prepare_makes_of_it(run: Run, traine
     assert [d.split(":")[0] for d in folder.protocol.differences(other.protocol)] == [
         "reference", "reference_fingerprint", "reference_count", "reference_resize",
     ]  # fmt: skip
+    python = anisodiff.evaluate("run", "photos", n=12, steps=2, metrics="spectrum,sliced")
+    assert python.protocol.reference_fingerprint == folder.protocol.reference_fingerprint
+    assert [value.value for value in python.values] == pytest.approx(
+        [folder[name].value for name in ("spectrum_error", "sliced_wasserstein")]
+    )
 
 
 def test_arrays_and_prepared_sets_are_brought_to_size_too(run: Run, trained: Path, tmp_path: Path) -> None:
