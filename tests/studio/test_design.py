@@ -73,7 +73,7 @@ def test_the_lines_build_the_same_process(tmp_path, command):
     ("keys", "says"),
     [
         ({"T": math.nan}, "expected a number, got nan"), ({"intensity": "nan"}, "got nan"),
-        ({"T": -1}, "T > 0"),
+        ({"T": -1}, "T: got -1, expected a finite number above 0"),
         ({"intensity": "geometric(0, 1)"}, "must be finite and > 0"),
         ({"step": "tamed(dt=0.000001)"}, "at most 1,000,000"),
         ({"step": "tamed(dt=0.0001)"}, "at most 1,000"), ({"stencil": "x"}, "unknown stencil"),

@@ -119,7 +119,7 @@ def test_inverse_heat_starts_from_blurred_training_images(trained, tmp_path):
     alone = tmp_path / "alone"
     shutil.copytree(trained("heat-dissipation") / "checkpoints", alone / "checkpoints")
     with pytest.raises(
-        ValueError, match="prior 'simulate', that of this method, starts from images: give their place"
+        ValueError, match="prior 'simulate', that of this method, starts from images: give them with --images"
     ):
         anisodiff.load(alone, "cpu").sample(1, steps=12)
     assert anisodiff.load(trained("edge-preserving"), "cpu").named_prior().note(None) is None
