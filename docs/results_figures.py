@@ -76,25 +76,32 @@ def strokes(axes: Any) -> None:
 
 def cartoons(axes: Any) -> None:
     """Perona–Malik cartoons to photographs, 20 NFE: FID against distance to the photograph."""
-    folder = RESULTS / "2026-11-18/structure-texture"
     tidy(axes, xlabel="LPIPS to the photograph", ylabel="FID to the photographs")
-    rows = [row for name in ("results", "noise") for row in json.loads((folder / f"{name}.json").read_text())["rows"]]
-    rows = [row for row in rows if row["kind"] == "perona-malik" and row["asked"] == 20]
-    noise = {"cartoon": 0.03, "cartoon-0.1": 0.1, "cartoon-0.3": 0.3}  # at the end of the smoothing
+
+    def points(*files: str, **names: str | None) -> set[tuple[str, float, float]]:
+        """Name, LPIPS and FID of the runs by name; without a name, the strength of each edit."""
+        rows = [row for file in files for row in json.loads((RESULTS / file).read_text())["rows"]]
+        rows = [row for row in rows if row["kind"] == "perona-malik" and row["asked"] == 20]
+        known = {run.replace("_", "-"): name for run, name in names.items()}
+        named = [(row, known[row["run"]] or row["strength"]) for row in rows if row["run"] in known]
+        return {(str(name), row["lpips"], row["fid"]) for row, name in named if name is not None}
+
+    before = ("2026-11-18/structure-texture/results.json", "2026-11-18/structure-texture/noise.json")
+    late = "2026-11-19/structure-texture/late.json"
+    ends = {"cartoon": "0.03", "cartoon-0.1": "0.1", "cartoon-0.3": "0.3"}
     curves = {
-        ("ve, SDEdit, strength", BLUE): {(r["strength"], r["lpips"], r["fid"]) for r in rows if r["run"] == "ve"},
-        ("ve, conditional, strength", GREEN): {
-            (r["strength"], r["lpips"], r["fid"]) for r in rows if r["run"] == "ve-conditional" and r["strength"]
-        },
-        ("cartoon, σ where the smoothing ends", ORANGE): {
-            (noise[r["run"]], r["lpips"], r["fid"]) for r in rows if r["run"] in noise
-        },
+        ("ve, SDEdit, strength", BLUE): points(*before, ve=None),
+        ("ve, conditional, strength", GREEN): points(*before, ve_conditional=None),
+        ("cartoon, σ where the smoothing ends", ORANGE): points(*before, **ends),
+        ("cartoon, σ = 0.1: ∫α1 ∝ t² and t⁴ (run 43)", RED): points(
+            late, **{"cartoon-0.1": "t²", "cartoon-late": "t⁴"}
+        ),
     }
-    for (label, color), points in curves.items():
-        names, x, y = zip(*sorted(points))
+    for (label, color), found in curves.items():
+        names, x, y = zip(*sorted(found))
         axes.plot(x, y, "o-", color=color, label=label)
         for name, *place in zip(names, x, y):
-            axes.annotate(f"{name:g}", place, xytext=(5, 3), textcoords="offset points", fontsize=8, color=color)
+            axes.annotate(name, place, xytext=(5, 3), textcoords="offset points", fontsize=8, color=color)
 
 
 PANELS = {
