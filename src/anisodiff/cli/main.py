@@ -17,7 +17,10 @@ from anisodiff.registry import ELSEWHERE
 from anisodiff.runtime.errors import in_one_line
 from anisodiff.version import __version__
 
-_NO_NUMBER = re.compile(r"Input should be (?P<what>[^,]*)|'(?P<given>[^']*)' is not a valid int")
+_NO_NUMBER = re.compile(r"Input should be (?P<what>[^,]*)|'(?P<given>[^']*)' is not a valid (?P<kind>int|float)")
+_OUT_OF_RANGE = re.compile(
+    r"(?P<given>\S+) is not in the range (?:(?P<low>[^<>]+)<=)?x(?:>=(?P<least>[^<>]+))?(?:<=.*)?\."
+)
 _EXTRA = re.compile(r"unexpected extra argument\S* \((?P<given>.*)\)")
 UsageError: Any = typer.BadParameter.__base__  # of the click that typer uses, its own or the installed one
 
@@ -159,9 +162,15 @@ def _reworded(error: Any) -> str:
     text = str(error.format_message())
     if extra := _EXTRA.search(text):
         return f"unexpected argument {extra['given']!r}; see {error.ctx.command_path} --help"
+    if found := _OUT_OF_RANGE.search(text):  # of click, which typer used before pydantic
+        low, high = found["low"] or found["least"], text.rpartition("x<=")[2].rstrip(".")
+        small = low is not None and float(found["given"]) < float(low)
+        expected = f"a number {'greater' if small else 'less'} than or equal to {low if small else high}"
+        return f"{text[: found.start()]}got {found['given']!r}, expected {expected}"
     if (found := _NO_NUMBER.search(text)) is None:
         return text
-    given, what = found["given"] or error.__cause__.errors()[0]["input"], found["what"] or "a valid integer"
+    given = found["given"] or error.__cause__.errors()[0]["input"]
+    what = found["what"] or {"int": "a valid integer", "float": "a valid number"}[found["kind"]]
     expected = {"a valid integer": "a whole number", "a valid number": "a number"}.get(what, f"a number {what}")
     return f"{text[: found.start()]}got {given!r}, expected {expected}"
 
