@@ -60,7 +60,7 @@ def output_folder(default: Any, help: str) -> Any:
 def _no_file(path: Path | None) -> Path | None:
     """Refuse a new folder with the name of an archive or a picture."""
     if path is not None and path.suffix.lower() in _FILES and not path.exists():
-        raise ValueError(f"--out: got {path}, expected a folder: its name ends as that of a file")
+        raise ValueError(f"--out: got {path}, expected a folder, and {path.suffix} is the suffix of a file")
     return path
 
 
