@@ -8,10 +8,10 @@ lines   random verbs, options and values
 kills   train, sample, compare, edit and data prepare are killed at a random moment of their work and given again: the
         results must be those of an undisturbed command, byte by byte
 
-Counted are tracebacks, hangs (more than 10 s, not counting the time for which others had the processor), memory (more
-than 1 GB above the idle process), and what a refusal has left behind. Trial k of a part is a function of the seed and
-k alone: `--first` continues, and one trial is repeated with `--first K --files 1`. Each trial has a process of its
-own. Linux only.
+Counted are tracebacks, hangs (10 s without output, not counting the time for which others had the processor), memory
+(more than 1 GB above the idle process), and what a refusal has left behind. Trial k of a part is a function of the
+seed and k alone: `--first` continues, and one trial is repeated with `--first K --files 1`. Each trial has a process
+of its own. Linux only.
 """
 
 import argparse
@@ -73,7 +73,7 @@ def run(
     child = os.fork()
     if not child:
         _as_child(words, folder, log, modules)
-    begin, code, work = time.monotonic(), None, 0.0
+    begin, code, work, length = time.monotonic(), None, 0.0, 0
     while code is None:
         ended, status, usage = os.wait4(child, os.WNOHANG)
         if ended:
@@ -82,9 +82,11 @@ def run(
             work = usage.ru_utime + usage.ru_stime
             break
         work, kept_waiting = _work(child)
+        if log.exists() and log.stat().st_size > length:  # at work
+            begin, length = time.monotonic() - kept_waiting, log.stat().st_size
         if kill_after is not None and work > kill_after:
             grown, code = 0, "killed"
-        elif time.monotonic() - begin - kept_waiting > most:
+        elif time.monotonic() - begin - kept_waiting > most or work > LONG:
             grown, code = 0, "hang"
         else:
             time.sleep(0.002)

@@ -35,6 +35,8 @@ from tests.training.conftest import pixels
         (("sample", "--batch-size", "4"), "did you mean '--batch'?"),
         (("data", "prepare", "--sise", "4"), "did you mean '--size'?"),
         (("forward", "--qqq"), "see anisodiff forward --help"),
+        (("demo", "-o", "--steps", "4"), "-o needs a value, but the next word is the option --steps"),
+        (("data", "prepare", "photos", "--output", "--size", "8"), "--output needs a value, but the next word is"),
     ],
 )
 def test_what_cannot_be_parsed_is_one_line(refused, words, line):

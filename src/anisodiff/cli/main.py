@@ -3,6 +3,7 @@
 import difflib
 import importlib
 import io
+import itertools
 import os
 import re
 import sys
@@ -81,6 +82,19 @@ def _name_values(command: Any) -> None:
             parameter.metavar = VALUE_OF.get(word, word[2:].upper())
 
 
+def _check_values(command: Any, words: list[str]) -> None:
+    """Refuse an option whose value is the next option: click would make a folder of the name ``--steps``."""
+    commands = getattr(command, "commands", {})
+    if words and words[0] in commands:
+        command, words = commands[words[0]], words[1:]
+    takes = {word for one in command.params if not getattr(one, "is_flag", True) for word in one.opts}
+    for option, value in itertools.pairwise(words):
+        if option == "--":
+            break
+        if option in takes and value.startswith("--") and len(value) > 2:
+            raise ValueError(f"{option} needs a value, but the next word is the option {value}")
+
+
 class Verbs(TyperGroup):
     """The group of all verbs: its help needs their lines alone."""
 
@@ -101,7 +115,9 @@ class Verbs(TyperGroup):
         """The command that runs, and its arguments."""
         name = args[0]
         if name in VERBS:
-            return name, load(name), args[1:]
+            command = load(name)
+            _check_values(command, args[1:])
+            return name, command, args[1:]
         if ctx.resilient_parsing:  # shell completion
             return None, None, args[1:]
         raise ValueError(f"unknown command {name!r}; {nearest(name, VERBS)}")
