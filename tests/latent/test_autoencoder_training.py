@@ -1,5 +1,7 @@
 """Training an autoencoder: it learns, it continues bit by bit, and diffusers reads what it leaves."""
 
+import json
+
 import numpy as np
 import pytest
 import torch
@@ -8,6 +10,7 @@ from PIL import Image
 
 from anisodiff.data import open_dataset
 from anisodiff.io.checkpoint import find
+from anisodiff.io.tensor_files import sha256
 from anisodiff.latent.autoencoder import describe, open_autoencoder
 from anisodiff.noise import KeyedNoise
 from anisodiff.training.autoencoder import AutoencoderConfig, train_autoencoder
@@ -66,6 +69,19 @@ def test_another_autoencoder_in_the_folder_is_refused(dataset, tmp_path):
     train_autoencoder(dataset, tmp_path / "run", tiny(images=8), device=CPU)
     with pytest.raises(ValueError, match="holds an autoencoder of another beta; choose another folder"):
         train_autoencoder(dataset, tmp_path / "run", tiny(images=8, beta=1.0), device=CPU)
+
+
+def test_a_checkpoint_without_its_settings_is_refused_in_one_line(dataset, tmp_path):
+    train_autoencoder(dataset, tmp_path / "run", tiny(images=8), device=CPU)
+    step = tmp_path / "run" / "checkpoints" / "step-00000001"
+    for settings, said in ([1], "config.json is damaged: autoencoder: "), ({}, "holds an autoencoder of another "):
+        meta = {**json.loads((step / "config.json").read_text()), "config": {"autoencoder": settings}}
+        manifest = json.loads((step / "manifest.json").read_text())
+        (step / "config.json").write_text(json.dumps(meta))
+        manifest["files"]["config.json"] = sha256(step / "config.json")
+        (step / "manifest.json").write_text(json.dumps(manifest))
+        with pytest.raises(ValueError, match=said):
+            train_autoencoder(dataset, tmp_path / "run", tiny(images=8), device=CPU)
 
 
 def test_a_loss_that_is_not_finite_ends_the_run_and_keeps_the_weights(dataset, tmp_path, monkeypatch):

@@ -20,6 +20,7 @@ from anisodiff import notation
 from anisodiff.data import Dataset, Loader
 from anisodiff.extras import need
 from anisodiff.io.checkpoint import Snapshot, Store, alone
+from anisodiff.io.schema import anything, fields, optional, require, table
 from anisodiff.io.tensor_files import put_json, put_tensors
 from anisodiff.latent.autoencoder import CONFIG, WEIGHTS
 from anisodiff.noise import KeyedNoise, combine
@@ -29,6 +30,7 @@ from anisodiff.training.hooks import TrainingOutcome, on_signals
 from anisodiff.version import __version__
 
 _NOISE = 5  # a stream of the run's keys
+_SETTINGS = fields(autoencoder=optional(table(anything)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,7 +156,8 @@ class _Run:
         if saved is None:
             return
         free = ("images", "checkpoint_every")
-        before, now = (dict(about["config"].get("autoencoder", {})) for about in (saved.meta, self.about))
+        own = require(_SETTINGS, saved.meta["config"], saved.path / "config.json")
+        before, now = own.get("autoencoder") or {}, self.about["config"]["autoencoder"]
         changed = [key for key in now if key not in free and before.get(key) != now[key]]
         if changed or saved.meta["data"]["fingerprint"] != self.about["data"]["fingerprint"]:
             what = f"another {', '.join(changed)}" if changed else "other images"
