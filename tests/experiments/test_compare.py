@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from anisodiff.experiments import Deadline, read_study, write_page
+from anisodiff.experiments import Deadline, open_study, read_study, write_page
 from anisodiff.studio.pages import curves_of
 from anisodiff.training import newest
 from tests.experiments.conftest import COMMON, NETWORK, SETTINGS
@@ -346,7 +346,10 @@ def test_without_a_feature_network_pixels_are_compared(command, tmp_path):
         assert f"- {note}" in page
         assert note in " ".join(said.split())
     told = " ".join(command(*words[:-2], "--network", "colors:means")[2].split())
-    assert "out holds another study: compared_by was 'pixels', now 'features'" in told
+    assert "out holds another study: --network was none, now a feature network;" in told
+    open_study(tmp_path / "other", "comparison", {"n": 12, "compared_by": "features"}, {})
+    with pytest.raises(ValueError, match="another study: --network was a feature network, now none;"):
+        open_study(tmp_path / "other", "comparison", {"n": 12, "compared_by": "pixels"}, {})
     narrow = write_page(tmp_path / "out", read_study(tmp_path / "out", "comparison")).narrow[0]
     assert narrow[4:] == [*each[0].split(" | ")[:3], *each[1].split(" | ")[:3], "NFE", "sampling, ms/image"]
     for row in rows(tmp_path / "out"):
