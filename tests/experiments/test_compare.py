@@ -378,3 +378,22 @@ def test_weights_are_asked_for_only_where_something_is_measured(command, monkeyp
     assert command(*words, *NETWORK)[0] == 0
     assert command(*words, "--stage", "evaluate,page")[0] == 0  # all results are there: nothing is measured
     assert asked == []
+
+
+@pytest.mark.parametrize(
+    "words", [("compare", "ve", "--images", 8), ("sweep", "ve", "--grid", "lr=1e-3,1e-4", "--images", 8)]
+)
+def test_samples_on_a_cpu_are_few_unless_their_number_is_given(command, tmp_path, words):
+    """Said beside the times of a dry run, and kept by a study that is continued."""
+    note = "256 samples are the default on this device (cpu): change it with --n"
+    given = [*words, *SETTINGS, "--data", "data", "--device", "cpu", "--steps", 4, "--network", "none"]
+    assert command(*given, "--dry-run")[1].splitlines()[-1] == note
+    assert note not in "".join(command(*given, "--dry-run", "--n", 12)[1:])
+    begun = command(*given, "--n", 12, "--for", "1s")
+    assert begun[0] == 0, begun[2]
+    code, said, err = command(*given)
+    assert (code, note in said + err) == (0, False)
+    assert json.loads((tmp_path / "out" / "results" / "study.json").read_text())["fixed"]["n"] == 12
+    code, said, err = command(*given, "--for", "1s", out=tmp_path / "many")
+    assert note in err
+    assert json.loads((tmp_path / "many" / "results" / "study.json").read_text())["fixed"]["n"] == 256
