@@ -124,7 +124,7 @@ def main() -> None:
                 rows.append({"kind": kind, "size": size, "batch": batch, "mode": mode, "floor": floor, **row})
                 lines.append(
                     f"| {kind} | {size}² | {batch} | {mode} | {1000 * batch / row['rate']:.2f} | {row['rate']:.0f} "
-                    f"| {floor:.0f} | {100 * row['rate'] / floor:.0f} % | {row['first_call_s']:.1f} |"
+                    f"| {floor:.0f} | {100 * row['rate'] / floor:.0f}% | {row['first_call_s']:.1f} |"
                 )
                 print(lines[-1], flush=True)
     if options.markdown:

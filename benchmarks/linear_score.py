@@ -6,7 +6,7 @@ With affine predictors the reverse process is linear and diagonal in the DCT; it
 through the sampler's own steps. What is left is (i) the error of the steps, which must vanish as they grow, and (ii)
 the error of the measured tables. DIR holds CIFAR-10 as PNGs of 10000x1024 RGB, one image a row.
 
-Criterion: Σ_k v_k / Σ_k E|û_k|² over each of eight radial bands within 2 % of 1, with forward states at t_min of the
+Criterion: Σ_k v_k / Σ_k E|û_k|² over each of eight radial bands within 2% of 1, with forward states at t_min of the
 images that the tables came from and fresh noise. Means of ratios, and other images, are reported beside it.
 """
 

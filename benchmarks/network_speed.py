@@ -221,7 +221,7 @@ def child(options: argparse.Namespace, text: str, compiled: bool, limit: float) 
 
 def line(row: Row) -> str:
     def percent(share: float | None) -> str:
-        return "" if share is None else f"{100 * share:.0f} %"
+        return "" if share is None else f"{100 * share:.0f}%"
 
     cells = (
         row.network, f"{row.size}²", f"{row.parameters / 1e6:.1f} M", row.batch,
@@ -273,7 +273,7 @@ def main(arguments: list[str] | None = None) -> None:
         stages = ", ".join(f"{stage} {seconds:.1f} s" for stage, seconds in row.stages.items())
         print(f"{row.network}{', compiled' * row.compiled}: {stages}")
         for name, share in row.kernels:
-            print(f"{row.network}{', compiled' * row.compiled}: {100 * share:5.1f} %  {name[:90]}")
+            print(f"{row.network}{', compiled' * row.compiled}: {100 * share:6.1f}%  {name[:90]}")
     if options.json:
         options.json.write_text(json.dumps([asdict(row) for row in rows], indent=1))
 

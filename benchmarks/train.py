@@ -299,7 +299,7 @@ def table(rows: list[Row], where: str) -> str:
         made = ", ".join(f"{seconds:.3g}: {nfe}" for nfe, seconds in row.generation.items())
         lines.append(
             f"| {row.recipe} | {row.size} | {row.parameters / 1e6:.1f} M | {row.batch} | {how} | {row.rate:,.1f} "
-            f"| {100 * row.share:.1f} % | {cost} % | {memory} | {'' if row.waits is None else row.waits} "
+            f"| {100 * row.share:.1f}% | {cost}% | {memory} | {'' if row.waits is None else row.waits} "
             f"| {row.loss:.3g} | {made or row.said} | {more} |"
         )
     return "\n".join(lines) + "\n"

@@ -31,7 +31,7 @@ def main() -> None:
     args = parser.parse_args()
 
     images = crops(args.images, args.size)
-    print(f"{args.process}, {args.images} crops of {args.size}x{args.size}; chance {100 / args.images:.1f} %")
+    print(f"{args.process}, {args.images} crops of {args.size}x{args.size}; chance {100 / args.images:.1f}%")
     print("α2 at T   SNR of the mean color   mutual information   source identified   U_T is")
     words = {True: "independent of", False: "dependent on", None: "too few images to tell from"}
     for stop in (0.5, 2, 10, 50, 250):
@@ -39,7 +39,7 @@ def main() -> None:
         result = diagnose(process, images, seed=0)
         print(
             f"{stop:7g}   {result.snr[0]:21.3g}   {result.information:13.1f} bits"
-            f"   {100 * result.found_again:15.1f} %   {words[result.forgets]} U_0"
+            f"   {100 * result.found_again:16.1f}%   {words[result.forgets]} U_0"
         )
 
 

@@ -86,7 +86,7 @@ def test_a_source_that_is_always_identified_means_dependence_for_few_images_too(
 
 @pytest.mark.parametrize(("images", "identified"), [(2, 1.0), (3, 1.0), (2, 0.5), (10, 0.1)])
 def test_too_few_images_decide_nothing(images, identified):
-    """Two or three images are all identified by chance in 25 % and 4 % of cases."""
+    """Two or three images are all identified by chance in 25% and 4% of cases."""
     assert _conclusion([0.2] * 8, identified, images) == (None, [], f"not decided: {images} images are too few")
     independent, _, words = _conclusion([0.2, 9.0], identified, images)
     assert (independent, "identified" in words, words.endswith("in band 1")) == (False, False, True)
@@ -116,7 +116,7 @@ def test_a_dependence_that_few_images_cannot_measure_is_not_called_independence(
 def test_information_of_few_images_is_not_distinguishable_from_0(count):
     process = anisodiff.process("anisotropic", 16, intensity="geometric(0.01, 400)")
     found = [diagnose(process, smooth_images(count, 16), seed=seed, replicates=20) for seed in range(10)]
-    assert sum(result.information_found for result in found) <= 3  # level 5 %: more in 0.1 % of cases
+    assert sum(result.information_found for result in found) <= 3  # level 5%: more in 0.1% of cases
     loud = diagnose(anisodiff.process("anisotropic", 16, intensity="geometric(0.01, 0.2)"), smooth_images(12, 16))
     assert loud.information_found
 

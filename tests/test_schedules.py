@@ -149,7 +149,7 @@ def test_a_pulse_smooths_as_a_power_of_the_noise_until_it_is_spent():
     rate = math.log(5000) / T  # σ(t) = σ(0)·e^{rate·t}
     pulse = Pulse(total, center, 1 / (power * rate))
     zero = at(0.0)
-    for t in (0.3, 0.5, 0.7):  # far before the center, where 0.3 % of it is spent
+    for t in (0.3, 0.5, 0.7):  # far before the center, where 0.3% of it is spent
         grown = pulse.integral(zero, at(t), T) / pulse.integral(zero, at(t - 0.1), T)
         exact = math.exp(power * rate * 0.1)
         start = math.exp(-power * rate * (t - 0.1))  # the part of the logistic that lies before 0

@@ -55,7 +55,7 @@ class Diagnosis:
     """I(U_0; U_T), at most, in bits per image."""
     information_by_chance: float
     """The largest of 19 such estimates with images and terminal states paired at random: a larger ``information`` is
-    distinguishable from 0 at the 5 % level. Infinite: not tested."""
+    distinguishable from 0 at the 5% level. Infinite: not tested."""
     information_found: bool
     """Whether ``information``, and with it ``prior_mismatch``, are distinguishable from 0."""
     prior_mismatch: float
@@ -67,7 +67,7 @@ class Diagnosis:
     """Rate at which the nearest neighbor in pixels identifies the source."""
     found_by_chance: float
     non_gaussian_pixels: float
-    """Share of pixels whose normality is rejected at the 1 % level; about 0.015 for a Gaussian."""
+    """Share of pixels whose normality is rejected at the 1% level; about 0.015 for a Gaussian."""
     excess_kurtosis: float
     mean_drift: float
     """Root mean square over images and channels of E[mean U_T] − mean U_0."""
@@ -99,7 +99,7 @@ def identified_from(images: int) -> float:
 
 
 def _is_identified(rate: float, images: int) -> bool:
-    """Whether the source is identified more often than `identified_from`, and by chance in less than 1 % of cases.
+    """Whether the source is identified more often than `identified_from`, and by chance in less than 1% of cases.
 
     Of two or three images all are identified by chance in more.
     """
@@ -175,7 +175,7 @@ def _conclusion(
     met = []
     if loud:
         bands = f"band{'s' * (len(loud) > 1)} {', '.join(map(str, loud))}"
-        meaning = f"the smallest that {images} images show" if threshold > _LIMIT else "5 % of the noise power"
+        meaning = f"the smallest that {images} images show" if threshold > _LIMIT else "5% of the noise power"
         met.append(f"SNR above {threshold:.2g} ({meaning}) in {bands}{' (the mean color)' * (loud == [0])}")
     if _is_identified(identified, images):
         met.append(f"the source is identified {identified * images:.0f} times as often as by chance")

@@ -12,8 +12,8 @@ known only if the kernel from x0 to t is. Where b is a function of the state alo
 matching, path + prior of an exact model is KL(q(u_tmin | x0) ‖ p_tmin), and the bound is tight up to the last term.
 Elsewhere an exact model, r_θ = E[r | u_t], has the extra term ½ ∫ E‖b − E[b | u_t]‖²/(α2² q) dt.
 
-**Times.** The density of times is 95 % uniform in the mutual information ½ Σ_k ln(1 + S_k/N_k), as which the integral
-grows for Gaussian images and the Wiener filter, and 5 % uniform in t. The K times of an image are
+**Times.** The density of times is 95% uniform in the mutual information ½ Σ_k ln(1 + S_k/N_k), as which the integral
+grows for Gaussian images and the Wiener filter, and 5% uniform in t. The K times of an image are
 F⁻¹(1 − |2x − 1|), x = (v + k)/K with one uniform v: unbiased, with an error of order 1/K² instead of 1/K because
 the integrand is equal at x = 0 and x = 1.
 

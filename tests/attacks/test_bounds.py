@@ -232,24 +232,37 @@ def test_a_log_that_cannot_be_read(tmp_path, monkeypatch, refused, command, kind
     assert Runs(tmp_path).overview()["runs"][0]["step"] is None
 
 
-@pytest.mark.parametrize(("large", "says"), [("manifest.json", "67,108,864"), ("model.safetensors", "8,589,934,592")])
-def test_a_model_on_the_hub_that_is_too_large(monkeypatch, large, says):
+@pytest.mark.parametrize(
+    ("large", "size", "says"),
+    [
+        ("manifest.json", 1 << 40, "have more than 67,108,864 bytes: not downloaded"),
+        ("model.safetensors", 1 << 40, "have more than 8,589,934,592 bytes: not downloaded"),
+        ("model.safetensors", None, "the Hub does not tell the size of model.safetensors: not downloaded"),
+        ("manifest.json", TimeoutError("slow"), "TimeoutError: slow"),
+    ],
+)
+def test_a_model_on_the_hub_that_is_too_large(monkeypatch, large, size, says):
+    """Or of which that is not known: it is asked for, and then only what was downloaded before is taken."""
     folder = shipped("cifar10-tiny")
-    sizes = {path.name: path.stat().st_size for path in folder.iterdir()} | {large: 1 << 40}
+    sizes = {path.name: path.stat().st_size for path in folder.iterdir()} | {large: size}
     files = [SimpleNamespace(rfilename=name, size=size) for name, size in sizes.items()]
     asked: list[str] = []
 
     class Api:
         def model_info(self, *_: object, **__: object) -> SimpleNamespace:
+            if isinstance(size, Exception):
+                raise size
             return SimpleNamespace(sha="0" * 40, siblings=files)
 
-    def download(*, allow_patterns: list[str], **_: object) -> str:
+    def download(*, allow_patterns: list[str], local_files_only: bool, **_: object) -> str:
+        if local_files_only:
+            raise FileNotFoundError
         asked.extend(allow_patterns)
         return str(folder)
 
     monkeypatch.setattr("huggingface_hub.HfApi", Api)
     monkeypatch.setattr("huggingface_hub.snapshot_download", download)
-    with pytest.raises(ValueError, match=f"have more than {says} bytes: not downloaded"):
+    with pytest.raises(ValueError, match=says):
         fetch("hub:me/a")
     assert large not in asked
 

@@ -63,7 +63,7 @@ def test_results_have_the_law_that_gaussian_data_imply(exact, strength):
     """x' = μ + (S/V)(x − μ) on average: the stronger, the more is pulled to the data. Exact but for the tables.
 
     Its variance is that of the noise let through, B²D²N/V², and of what is invented, DN/V, less what E[x0|u] at t_min
-    averages away. 3000 draws: 64 means within 4.5 standard errors, the mean ratio of variances within 2 %.
+    averages away. 3000 draws: 64 means within 4.5 standard errors, the mean ratio of variances within 2%.
     """
     generator, count = exact.generator, 3000
     x = exact.images(1, seed=3)
@@ -86,7 +86,7 @@ def test_results_have_the_law_that_gaussian_data_imply(exact, strength):
 def test_restoring_reaches_the_wiener_bound(exact):
     """A draw given the state has twice the error of the best estimate, the mean of M draws 1 + 1/M of it.
 
-    `ve` adds noise, `heat` blurs as well. 300 images, 64 modes: 1 % is one standard error of the ratios.
+    `ve` adds noise, `heat` blurs as well. 300 images, 64 modes: 1% is one standard error of the ratios.
     """
     generator, images, draws = exact.generator, exact.images(300, seed=5), 8
     t = t_of_strength(generator.model, 0.5)

@@ -13,7 +13,7 @@ from tests.editing.conftest import EXACT
 
 
 def test_faithfulness_falls_with_strength(exact):
-    """On Gaussian images the RMSE is known in closed form; 40 draws of 64 modes: 8 % is four standard errors."""
+    """On Gaussian images the RMSE is known in closed form; 40 draws of 64 modes: 8% is four standard errors."""
     painting = exact.images(1, seed=2).float()
     found = sweep(exact.generator, painting, seeds=range(40), steps=4, sampler=EXACT)
     assert found.strengths == tuple(sorted(found.strengths))

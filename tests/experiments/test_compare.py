@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from anisodiff.experiments import Deadline, read_study, write_page
+from anisodiff.experiments import Deadline, open_study, read_study, write_page
 from anisodiff.studio.pages import curves_of
 from anisodiff.training import newest
 from tests.experiments.conftest import COMMON, NETWORK, SETTINGS
@@ -346,7 +346,10 @@ def test_without_a_feature_network_pixels_are_compared(command, tmp_path):
         assert f"- {note}" in page
         assert note in " ".join(said.split())
     told = " ".join(command(*words[:-2], "--network", "colors:means")[2].split())
-    assert "out holds another study: compared_by was 'pixels', now 'features'" in told
+    assert "out holds another study: --network was none, now a feature network;" in told
+    open_study(tmp_path / "other", "comparison", {"n": 12, "compared_by": "features"}, {})
+    with pytest.raises(ValueError, match="another study: --network was a feature network, now none;"):
+        open_study(tmp_path / "other", "comparison", {"n": 12, "compared_by": "pixels"}, {})
     narrow = write_page(tmp_path / "out", read_study(tmp_path / "out", "comparison")).narrow[0]
     assert narrow[4:] == [*each[0].split(" | ")[:3], *each[1].split(" | ")[:3], "NFE", "sampling, ms/image"]
     for row in rows(tmp_path / "out"):
@@ -375,3 +378,22 @@ def test_weights_are_asked_for_only_where_something_is_measured(command, monkeyp
     assert command(*words, *NETWORK)[0] == 0
     assert command(*words, "--stage", "evaluate,page")[0] == 0  # all results are there: nothing is measured
     assert asked == []
+
+
+@pytest.mark.parametrize(
+    "words", [("compare", "ve", "--images", 8), ("sweep", "ve", "--grid", "lr=1e-3,1e-4", "--images", 8)]
+)
+def test_samples_on_a_cpu_are_few_unless_their_number_is_given(command, tmp_path, words):
+    """Said beside the times of a dry run, and kept by a study that is continued."""
+    note = "256 samples are the default on this device (cpu): change it with --n"
+    given = [*words, *SETTINGS, "--data", "data", "--device", "cpu", "--steps", 4, "--network", "none"]
+    assert command(*given, "--dry-run")[1].splitlines()[-1] == note
+    assert note not in "".join(command(*given, "--dry-run", "--n", 12)[1:])
+    begun = command(*given, "--n", 12, "--for", "1s")
+    assert begun[0] == 0, begun[2]
+    code, said, err = command(*given)
+    assert (code, note in said + err) == (0, False)
+    assert json.loads((tmp_path / "out" / "results" / "study.json").read_text())["fixed"]["n"] == 12
+    code, said, err = command(*given, "--for", "1s", out=tmp_path / "many")
+    assert note in err
+    assert json.loads((tmp_path / "many" / "results" / "study.json").read_text())["fixed"]["n"] == 256

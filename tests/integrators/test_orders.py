@@ -127,4 +127,4 @@ def test_both_steps_converge_to_the_same_distribution_where_explicit_steps_are_s
     assert slope(levels, gaps) == pytest.approx(1.0, abs=0.2)
     assert abs(float((2 * variances[2] - variances[1] - log_variance).mean())) < 0.03
     deviation = (2 * means[2] - means[1] - mean) / torch.sqrt((4 + 1 + 1) * torch.exp(log_variance) / batch)
-    assert float(deviation.square().mean()) < 1.7  # 1 is pure Monte-Carlo noise, 99.9 % quantile 1.64
+    assert float(deviation.square().mean()) < 1.7  # 1 is pure Monte-Carlo noise, 99.9% quantile 1.64

@@ -112,7 +112,7 @@ def test_differences_of_two_models_are_paired(model: Generator) -> None:
 
 
 def test_the_error_covers_the_truth() -> None:
-    """300 trials of 40 images: the truth, ½ Σ ln(1 + S/N), lies within 1.96 errors in 95 % of them."""
+    """300 trials of 40 images: the truth, ½ Σ ln(1 + S/N), lies within 1.96 errors in 95% of them."""
     from anisodiff import process
 
     exact = ExactModel(process("ve", SIZE, sigma_max=5.0))

@@ -9,6 +9,7 @@ import torch
 from PIL import Image
 
 from anisodiff.data import prepare
+from anisodiff.io.images import Fit
 from anisodiff.metrics import image_set, read_batches
 from tests.metrics.conftest import fingerprint, random_images, save_folder
 
@@ -89,6 +90,20 @@ def test_gray_images_become_three_channels(tmp_path: Path) -> None:
     assert got.shape == (1, 3, 16, 16)
     assert torch.equal(got[0, 0], got[0, 2])
     assert all_images(random_images(3)[:, :1]).shape == (3, 3, 16, 16)
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize(
+    "fit", [None, Fit(size=(8, 8), channels=3), Fit(size=(8, 8), channels=1), Fit(size=(6, 6), channels=3)]
+)
+def test_a_prepared_dataset_is_read_as_its_array_is_and_decoded_only_to_change_it(tmp_path, channels, fit) -> None:
+    save_folder(random_images(5, size=8), tmp_path / "photos")
+    prepare(tmp_path / "photos", tmp_path / "data", size=8, channels=channels)
+    found, expected = (image_set(path, fit=fit) for path in (tmp_path / "data", tmp_path / "data" / "images.npy"))
+    for size in (2, 5):
+        assert torch.equal(*(torch.cat([*read_batches(images, size)]) for images in (found, expected)))
+    assert (found.name, found.count, found.resize) == ("data", 5, expected.resize)
+    assert (found.fitting is None) == (found.resize == "none")
 
 
 def test_bad_sets_are_refused_in_one_line(tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ CASES = {
 def prepared(name: str, overrides: dict[str, str], count: int):
     """A process, its model, the power it starts from and that of forward states at t_min, all from the same images.
 
-    The prior sees sixteen terminal states of every image: with one, its own noise would be 3 % of the lowest band.
+    The prior sees sixteen terminal states of every image: with one, its own noise would be 3% of the lowest band.
     """
     images = gaussian_images(count, SIZE).float()
     process = anisodiff.process(name, SIZE, **overrides)
@@ -51,7 +51,7 @@ def generated(process, statistics, start, steps: int):
 @pytest.mark.parametrize("case", CASES)
 def test_spectrum_returns_within_two_percent_in_every_band(case):
     """Nothing is drawn on the generating side. What is left in the measured cases is noise of tables and prior: its
-    spread over six seeds is 1 % in band 0 (a single frequency), at most 0.6 % elsewhere, with twice the images; exact
+    spread over six seeds is 1% in band 0 (a single frequency), at most 0.6% elsewhere, with twice the images; exact
     ones must do better.
     """
     process, statistics, start, forward = prepared(*CASES[case])
@@ -61,7 +61,7 @@ def test_spectrum_returns_within_two_percent_in_every_band(case):
         assert off.max() < (0.005 if case in ("ve", "heat") else 0.02), off
     if not process.learns_drift:
         return
-    # the test must be able to fail: a mean edge weight that is 20 % too small, a score that is 5 % too small
+    # the test must be able to fail: a mean edge weight that is 20% too small, a score that is 5% too small
     low = dataclasses.replace(statistics, weight=0.8 * statistics.weight)
     assert lm.ratio_of_sums(generated(process, low, start, 120), power, BANDS).min() < 0.96
     shift = math.log(1.05)

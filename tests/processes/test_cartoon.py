@@ -130,7 +130,7 @@ def test_a_sampler_stops_where_the_smoothing_ends():
 def test_a_cartoon_lies_on_the_path(name, overrides):
     """States made from smoothed Gaussian images, with the exact linear score: the images have the data's spectrum.
 
-    1500 images, bands of frequencies; 8 % is twice what chance does to the smallest band.
+    1500 images, bands of frequencies; 8% is twice what chance does to the smallest band.
     """
     process = anisodiff.process(name, 6, **overrides)
     images = gaussian_images(1500, 6)

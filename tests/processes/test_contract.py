@@ -48,7 +48,7 @@ def test_statistics_of_simulations_are_those_of_the_closed_form():
         )
         powers.append((signal, signal + noise))
     (signal, power), (signal_exact, power_exact) = powers
-    # interpolation between phases adds to chance: 3 % of V
+    # interpolation between phases adds to chance: 3% of V
     assert ((power / power_exact - 1).abs() < 4 * (2 / 1200) ** 0.5 + 0.03).all()
     strong = signal_exact > power_exact / 4
     assert strong.float().mean() > 0.1

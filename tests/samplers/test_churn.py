@@ -39,7 +39,7 @@ def test_without_noise_it_is_the_probability_flow(gaussian):
 
 
 def test_with_all_noise_and_no_edges_it_is_the_reverse_sde(gaussian):
-    """One step of η = 1, λ = ∞ from t to t': mean and variance given the state are the ancestral step's, to 1 %."""
+    """One step of η = 1, λ = ∞ from t to t': mean and variance given the state are the ancestral step's, to 1%."""
     process, model, _ = gaussian
     t, low = (torch.tensor([x], dtype=F64) for x in (1.0, 0.99))
     u = process.draw(gaussian_images(1, SIZE), 1.0, KeyedNoise(keys(1, 3))).expand(COUNT, -1, -1, -1)
@@ -57,7 +57,7 @@ def test_with_all_noise_and_no_edges_it_is_the_reverse_sde(gaussian):
 
 @pytest.mark.parametrize(("eta", "lam"), [(1.0, 0.2), (0.5, 0.05)])
 def test_the_distribution_does_not_depend_on_the_noise(gaussian, eta, lam):
-    """Power at t_min in bands over the exact one: nearer with more steps, with 160 within 4 % (chance: 3 %).
+    """Power at t_min in bands over the exact one: nearer with more steps, with 160 within 4% (chance: 3%).
 
     Without edges, λ = ∞, the distribution is computed without sampling: test_sampler_orders.py.
     """

@@ -130,7 +130,7 @@ def width(z: Tensor, model: Oracle, t: float) -> float:
 
 @pytest.mark.parametrize(("channels", "count"), [(1, 10000), (8, 2000)])
 def test_corrector_mends_a_wrong_distribution_up_to_its_bias(channels, count):
-    """Variances 1.8 times too large become (1 + 2/d)², d = 9 and 72, to 4 %: of these 2 % are O(ε), 1 % chance."""
+    """Variances 1.8 times too large become (1 + 2/d)², d = 9 and 72, to 4%: of these 2% are O(ε), 1% chance."""
     model, noise = oracle(NOISE, channels=channels, intervals=8), KeyedNoise(keys(count, 3))
     z = drawn(model, 2.0, count, widen=1.8**0.5)
     assert width(z, model, 2.0) > 1.7
@@ -142,7 +142,7 @@ def test_corrector_mends_a_wrong_distribution_up_to_its_bias(channels, count):
 
 @pytest.mark.parametrize("predictor", [Exponential(order=1), Ode()])
 def test_corrector_serves_every_predictor(predictor):
-    """Twelve coarse steps, 3000 samples with d = 72 (standard error 0.3 %). Ancestral steps lose variance, which the
+    """Twelve coarse steps, 3000 samples with d = 72 (standard error 0.3%). Ancestral steps lose variance, which the
     corrector brings back in part; the flow is right without it and is spoiled by the corrector's own bias at most.
     """
     model, found = oracle(NOISE, channels=8, intervals=8), {}

@@ -92,7 +92,7 @@ ROWS = [(text, case, limit, first) for text, cases, limit, first in TABLE for ca
 
 @pytest.mark.parametrize(("text", "case", "limit", "first"), ROWS)
 def test_generated_spectrum_converges_to_the_forward_one(text, case, limit, first):
-    """Within 2 % where a sampler treats the linear part exactly or at second order; those of first order are four
+    """Within 2% where a sampler treats the linear part exactly or at second order; those of first order are four
     times as far off with a quarter of the steps. The flow keeps every error: in `windows`, where the
     tables are measured on 600 images, it is off by their own error, summed up over all times.
     """
@@ -125,7 +125,7 @@ def on_samples(process: Process, size: int, count: int) -> Callable[[str, float]
 
 
 def test_tamed_euler_deviates_with_the_step():
-    """`heat` as for 32², α1 up to 64, on images of 8², 400 samples (a band's standard error is about 2 %). Untamed it
+    """`heat` as for 32², α1 up to 64, on images of 8², 400 samples (a band's standard error is about 2%). Untamed it
     diverges at Δt = 0.02; tamed it is bounded, its mean deviation over the bands falls with Δt.
     """
     ratios_of = on_samples(anisodiff.process("heat", 32), 8, 400)

@@ -324,7 +324,7 @@ def test_predictor_corrector_has_songs_times_and_formulas():
 )
 def test_predictor_corrector_on_a_gaussian(nfe, norms, tolerance):
     """Mean variance of the images over all directions of 72, in units of that of E[x0 | u] at the last level; 1500
-    samples: standard error 0.4 %. Fewer steps are further off; the corrector's own bias is (1 + 2/72)² − 1 = 6 % with
+    samples: standard error 0.4%. Fewer steps are further off; the corrector's own bias is (1 + 2/72)² − 1 = 6% with
     norms of each sample. With those of the batch there is next to none: the step hardly depends on state and noise.
     """
     model, chosen = (

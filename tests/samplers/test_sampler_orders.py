@@ -154,7 +154,7 @@ def test_across_an_edge_the_score_is_extrapolated_and_the_drift_is_not(crosses):
 
 
 def test_edges_of_a_gentle_drift_cost_no_accuracy():
-    """Twelve steps, three a window: without the score's slope across edges the covariance is off by 6 %."""
+    """Twelve steps, three a window: without the score's slope across edges the covariance is off by 6%."""
     assert error(case("windows"), Exponential(order=2), 12)[1] < 0.03
 
 

@@ -4,6 +4,7 @@ import importlib.util
 import json
 import struct
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ def write(name: str, run: Path, start: int, steps: tuple[int, ...]) -> None:
     for step in steps:
         log.write({"step": step, "loss": float(10 * start + step), "loss_by_level": [0.5, None, float("nan"), 2.0]})
     log.trackers.images(torch.linspace(0, 1, 4 * 64).reshape(4, 1, 8, 8), steps[-1])
-    log.close()
+    log.trackers.close()
     assert not said
 
 
@@ -110,3 +111,24 @@ def test_a_default_tracker_that_is_missing_is_said_once(dataset, tmp_path, monke
     assert line == f"no tensorboard/ beside log.jsonl: {lacks} is not installed; pip install 'anisodiff[train]'"
     assert not (tmp_path / "tensorboard").exists()
     assert parse("none") == ()
+
+
+@pytest.mark.parametrize("error", [OSError, KeyboardInterrupt])
+def test_a_run_that_ends_before_its_first_step_leaves_the_hook_of_threads(dataset, tmp_path, monkeypatch, error):
+    """A disk that is full when the log is begun, and Ctrl-C while TensorBoard starts."""
+    pytest.importorskip("tensorboard")
+    from accelerate.tracking import TensorBoardTracker
+
+    write, hook = Path.write_text, threading.excepthook
+
+    def ends(*_: Any, **__: Any) -> None:
+        assert threading.excepthook is not hook
+        raise error
+
+    if error is OSError:
+        monkeypatch.setattr(Path, "write_text", lambda p, *a, **k: (ends if "log" in p.name else write)(p, *a, **k))
+    else:
+        monkeypatch.setattr(TensorBoardTracker, "start", ends)
+    with pytest.raises((ValueError, error)):
+        train(tiny(images=8), dataset, tmp_path, track=("tensorboard",))
+    assert threading.excepthook is hook

@@ -143,14 +143,16 @@ def test_a_dry_run_prints_a_config_that_trains(train_command, tmp_path):
 
 
 def test_a_file_of_a_process_alone_is_enough(train_command, tmp_path):
-    """That of `forward --config`; without a preset it changes the default."""
+    """That of `forward --config`; without a preset it changes the default, as do the keys of a file of more."""
     photos(tmp_path)
-    for text, preset in (("preset: ve\nT: 1\n", "ve"), ("T: 1\n", DEFAULT_PROCESS)):
+    for text, preset in (
+        ("preset: ve\nT: 1\n", "ve"), ("T: 1\n", DEFAULT_PROCESS), ("process: {T: 1}\nflip: false\n", DEFAULT_PROCESS)
+    ):  # fmt: skip
         (tmp_path / "mine.yaml").write_text(text)
-        words = ["train", "--config", "mine.yaml", "--data", "photos", "-o", preset, "--images", 0, *CPU]
+        words = ["train", "--config", "mine.yaml", "--data", "photos", "-o", f"run{len(text)}", "--images", 0, *CPU]
         told = train_command(*words, settings=TINY)
         assert told.exit_code == 0, told.output
-        assert read_run(tmp_path / preset).config.process == {"preset": preset, "T": 1}
+        assert read_run(tmp_path / f"run{len(text)}").config.process == {"preset": preset, "T": 1}
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,8 @@ def compare(
     out: Path = common.output_folder(Path("compare"), "Write the study to this folder."),
     budget: str = typer.Option(None, "--budget", help=f"Set the training time of each run. Default: {BUDGET}."),
     images: int = study.IMAGES,
-    n: int = study.N,
+    n: int | None = typer.Option(
+        None, "--n", "--count", help="Measure N samples. Default: 10000 on CUDA, else 256."),
     steps: str = study.STEPS,
     prior: str = study.PRIOR,
     seeds: str = study.SEEDS,
@@ -77,15 +78,17 @@ def compare(
     runs = [experiments.parse_run(name) for name in names or []]
     experiments.check_names(runs)
     wanted = _listed(only, [one.name for one in runs], "--only")
+    count, note = study.count_of(n, "comparison", out, device, 10_000)
     options = study.StudyOptions(
-        data=data, out=out, n=n, steps=steps, prior=prior, seeds=seeds, overrides=overrides, reference=reference,
+        data=data, out=out, n=count, note=note, steps=steps, prior=prior, seeds=seeds, overrides=overrides,
+        reference=reference,
         network=feature_network.Choice(
             name=network, weights=weights, given=given, tf32=tf32, download=download, trust_code=trust_code),
         span=span, batch=batch, compile=compile, device=device,
         measures="evaluate" in chosen,
     )  # fmt: skip
     settings = options.settings(
-        budget=_budget(budget, images), track=track, track_n=min(track_n, n),
+        budget=_budget(budget, images), track=track, track_n=min(track_n, count),
         task=_task(edit, strokes, strengths, edit_n), keep_weights=keep_weights,
     )  # fmt: skip
     with study.opened("comparison", runs, settings, options, own=own, dry=dry_run) as held:
@@ -96,7 +99,7 @@ def compare(
         else:
             ended = experiments.run_study(held.study, mine, chosen)
     if dry_run:
-        study.print_forecast(expected, as_json)
+        study.print_forecast(expected, options, as_json)
         return
     page = None
     if "page" in chosen and ended:  # read again: by now the evaluation is known

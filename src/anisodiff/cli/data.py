@@ -35,7 +35,7 @@ def prepare(
     channels: int = typer.Option(None, "--channels", min=1, help="Set 1 (gray) or 3 (color); default: from images."),
     split: str = typer.Option(None, "--split", help="Choose the part of a named set; default train."),
     max_skipped: int = typer.Option(
-        None, "--max-skipped", min=0, help="Skip at most this many bad images; default 10 or 1 %."
+        None, "--max-skipped", min=0, help="Skip at most this many bad images; default 10 or 1%."
     ),
     classes: bool = typer.Option(False, "--classes", help="Take each subfolder of a path for a class."),
     latent: str | None = typer.Option(None, "--latent", help="Encode the images, too: FOLDER or OWNER/NAME."),

@@ -28,7 +28,7 @@ def _bits(value: float, result: "Diagnosis") -> str:
 
 
 def _table(title: str, result: "Diagnosis", explicit: bool) -> Table:
-    chance = f"(chance {100 * result.found_by_chance:.1f} %)"
+    chance = f"(chance {100 * result.found_by_chance:.1f}%)"
     rows = {
         "images": f"{result.images} at {result.size[0]}×{result.size[1]}",
         "SNR at T, all modes": _ratio(result.terminal_snr),
@@ -36,9 +36,9 @@ def _table(title: str, result: "Diagnosis", explicit: bool) -> Table:
         "mutual information of U_0 and U_T, at most": _bits(result.information, result),
         "KL from p_T to a noise-only Gaussian prior": _bits(result.prior_mismatch, result),
         "correlation of U_0 and U_T": f"{result.correlation:.3f}",
-        "source identified, linear detector": f"{100 * result.found_again:.1f} % {chance}",
-        "source identified, nearest in pixels": f"{100 * result.found_by_pixels:.1f} % {chance}",
-        "pixels of U_T given U_0 not Gaussian at 1 %": f"{100 * result.non_gaussian_pixels:.1f} % (Gaussian: 1.5 %)",
+        "source identified, linear detector": f"{100 * result.found_again:.1f}% {chance}",
+        "source identified, nearest in pixels": f"{100 * result.found_by_pixels:.1f}% {chance}",
+        "pixels of U_T given U_0 not Gaussian at 1%": f"{100 * result.non_gaussian_pixels:.1f}% (Gaussian: 1.5%)",
         "excess kurtosis of a pixel, mean": f"{result.excess_kurtosis:.3f}",
         "systematic change of the channel means":
             f"{result.mean_drift:.4f} ({_significance(result.mean_drift_sigma)})",

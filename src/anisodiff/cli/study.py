@@ -41,7 +41,6 @@ if TYPE_CHECKING:
 
 DATA = typer.Option(None, "--data", help="Train on a prepared dataset, archive, or image folder.")
 IMAGES = typer.Option(None, "--images", min=1, help="Train each run on this many images (not --budget).")
-N = typer.Option(10_000, "--n", "--count", help="Set the number of samples to measure.")
 STEPS = typer.Option("50", "--steps", help="Set the NFE of a sample; several: 10,20,50,100.")
 PRIOR = typer.Option("auto", "--prior", help="Choose the prior; several: gaussian,simulate.")
 SEEDS = typer.Option("0", "--seeds", help="Train once with each seed; several give ±: 0,1.")
@@ -75,6 +74,8 @@ class StudyOptions:
     device: str
     measures: bool = True
     """Whether this call needs the feature network."""
+    note: str = ""
+    """What to say of n; empty where it was given."""
 
     def settings(self, **more: Any) -> "StudySettings":
         """The settings of the study; ``more``: those of one command alone."""
@@ -87,6 +88,21 @@ class StudyOptions:
             n=self.n, steps=parse_steps(self.steps), priors=tuple(part.strip() for part in self.prior.split(",")),
             seeds=tuple(dict.fromkeys(map(int, seeds))), batch=self.batch, compile=self.compile, **more,
         )  # fmt: skip
+
+
+def count_of(given: int | None, kind: str, out: Path, device: str, most: int) -> tuple[int, str]:
+    """Samples to measure, and a line about a number that is neither given nor that of the study in ``out``."""
+    from anisodiff.experiments import read_study
+    from anisodiff.metrics.samples import default_count
+    from anisodiff.runtime.devices import pick_device
+
+    if given is not None:
+        return given, ""
+    if (out / "results" / "study.json").is_file():
+        return read_study(out, kind)["fixed"]["n"], ""
+    where = pick_device(device)
+    count = min(most, default_count(where))
+    return count, f"{count} samples are the default on this device ({where.type}): change it with --n"
 
 
 def deadline_of(options: StudyOptions) -> "Deadline":
@@ -217,6 +233,8 @@ def opened(
             options = replace(options, network=options.network.with_consent())
         if needed and dry and experiments.missing(study, entries):
             common.say(f"to measure: {needed}")
+        if options.note and not dry:
+            common.say(options.note)
         with stages(common.console) as progress:
             study = _study(options, settings, dataset, deadline, progress, hold)
             yield OpenStudy(study=study, entries=entries, configs=configs)
@@ -275,13 +293,13 @@ def forecast_of(held: OpenStudy, rounds: "Sequence[Round]", options: StudyOption
     return experiments.forecast(study, rounds, speeds, measuring, _reference_size(held, options))
 
 
-def print_forecast(found: "Forecast", as_json: bool) -> None:
+def print_forecast(found: "Forecast", options: StudyOptions, as_json: bool) -> None:
     """Print what would be run, with time and cost."""
     if as_json:
         typer.echo(json.dumps(found.as_dict(), indent=2))
         return
     show_table(found.table(), found.table(narrow=True))
-    for line in found.summary():
+    for line in (*found.summary(), *filter(None, [options.note])):
         typer.echo(line)
 
 

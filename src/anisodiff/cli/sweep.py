@@ -24,7 +24,8 @@ def sweep(
     min_budget: str = typer.Option(None, "--min-budget", help="Set the first round of --halving: 60s, 20000images."),
     metric: str | None = typer.Option(
         None, "--metric", help="Sort and halve by this metric; default: fid if it is there."),
-    n: int = typer.Option(5000, "--n", "--count", help="Set the number of samples to measure."),
+    n: int | None = typer.Option(
+        None, "--n", "--count", help="Measure N samples. Default: 5000 on CUDA, else 256."),
     steps: str = study.STEPS,
     prior: str = typer.Option("auto", "--prior", help="Choose the prior; the first of several decides."),
     seeds: str = study.SEEDS,
@@ -67,8 +68,10 @@ def sweep(
     points = experiments.points(name, [experiments.parse_axis(text) for text in grid])
     runs = [one for one, _ in points]
     experiments.check_names(runs)
+    count, note = study.count_of(n, "sweep", out, device, 5000)
     options = study.StudyOptions(
-        data=data, out=out, n=n, steps=steps, prior=prior, seeds=seeds, overrides=overrides, reference=reference,
+        data=data, out=out, n=count, note=note, steps=steps, prior=prior, seeds=seeds, overrides=overrides,
+        reference=reference,
         network=feature_network.Choice(
             name=network, weights=weights, given=given, tf32=tf32, download=download, trust_code=trust_code),
         span=span, batch=batch, compile=compile, device=device,
@@ -88,7 +91,7 @@ def sweep(
         else:
             done = experiments.run_sweep(current.study, runs, current.configs, out, halved)
     if dry_run:
-        study.print_forecast(expected, as_json)
+        study.print_forecast(expected, options, as_json)
         return
     held = experiments.read_study(out, "sweep")  # by now with the evaluation
     page = experiments.write_sweep(out, held, rounds, settings.priors[0], metric)

@@ -1,8 +1,8 @@
 """Which size and how many channels suit a folder somebody points at.
 
-A sample of the pictures is looked at (headers only). If 95 % of them share one size that a network can use
+A sample of the pictures is looked at (headers only). If 95% of them share one size that a network can use
 (both sides multiples of 8, at most 256), that size it is; otherwise the largest of 16, 24, 32, 48, 64, 96,
-128, 192, 256 that 95 % of the pictures, and all but one of a few, fill: next to none has to be enlarged. A caller may
+128, 192, 256 that 95% of the pictures, and all but one of a few, fill: next to none has to be enlarged. A caller may
 set a lower limit than 256. One channel if all are grayscale.
 """
 

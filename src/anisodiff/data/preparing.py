@@ -71,7 +71,7 @@ def prepare(
     """Decode, fit (see `io.images`) and store all images of a source.
 
     `size` (side, or H and W) and `channels` are guessed where not given. Unreadable images are listed in
-    meta.json and left out; more than `max_skipped` (10 or 1 %, whichever is more) of them is an error. The
+    meta.json and left out; more than `max_skipped` (10 or 1%, whichever is more) of them is an error. The
     same inputs again do nothing. ``remedy``: what to advise where ``out_dir`` holds another dataset.
     """
     source = source if isinstance(source, Source) else open_source(source)

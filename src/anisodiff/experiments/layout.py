@@ -157,9 +157,16 @@ def open_study(
     return new
 
 
+_OF_NETWORK = {
+    "compared_by was 'pixels', now 'features'": "--network was none, now a feature network",
+    "compared_by was 'features', now 'pixels'": "--network was a feature network, now none",
+}
+
+
 def _differences(out: Path, held: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     both = {"fixed": held["fixed"]}, {"fixed": new["fixed"]}
     found = [line.removeprefix("fixed.") for line in records.differences(*both, may_grow=("fixed",))]
+    found = [_OF_NETWORK.get(line, line) for line in found]
     begun = _begun(out, held["runs"])
     for name, run in new["runs"].items():
         if name in begun:

@@ -135,7 +135,7 @@ def _caveats(rows: Sequence[Row], priors: Sequence[str], *, marked: bool) -> lis
     """Notes below the table; ``marked``: it has a ≈."""
     lines = []
     if marked and any(len(row.seeds) == 1 for row in rows):
-        lines.append("≈: within 10 % of the best with one seed: the difference is not significant.")
+        lines.append("≈: within 10% of the best with one seed: the difference is not significant.")
     if any(len(row.seeds) > 1 for row in rows):
         lines.append("±: half the range over seeds; ≈ also marks runs that overlap with the best within that.")
     given = [row.label for row in rows if _given(row)]

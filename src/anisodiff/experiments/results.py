@@ -1,6 +1,6 @@
 """The numbers of a study, from its files: over seeds the mean and half the range.
 
-With one seed a difference below 10 % is not significant: runs of the same method differ by that much. With several
+With one seed a difference below 10% is not significant: runs of the same method differ by that much. With several
 seeds, one within the sum of both half ranges is not.
 """
 

@@ -60,7 +60,7 @@ def write_sweep(out: Path, held: Mapping[str, Any], rounds: Sequence[str], prior
     )
     notes = [
         f"≈: no significant difference from the best{' of its round' if halved else ''} "
-        f"({'under 10 %' if seeds == 1 else 'ranges overlap'})."
+        f"({'under 10%' if seeds == 1 else 'ranges overlap'})."
     ]
     notes += [f"{row.name}: failed: {why}" for row, _, _ in found if (why := row.failure(columns[row.name]))]
     parts = ["# Sweep", words, aligned(table, widest=60), "\n".join(f"- {line}" for line in notes)]

@@ -141,7 +141,7 @@ class Leakage:
         mean = "no noise" if self.snr_of_the_mean is None else f"signal-to-noise {self.snr_of_the_mean:.2g}"
         return (
             f"residual dependence on {self.images} images: correlation {self.correlation:.2f}, mean color {mean}, "
-            f"source identified {100 * self.found_again:.1f} % (chance {100 / self.images:.1f} %)"
+            f"source identified {100 * self.found_again:.1f}% (chance {100 / self.images:.1f}%)"
         )
 
     def as_dict(self) -> dict[str, Any]:

@@ -200,7 +200,7 @@ def diagnosis_figure(result: Diagnosis, title: str) -> Any:
     axes.legend(frameon=False, fontsize=8)
     axes.set(yscale="log", ylim=(1e-6, max(10.0, 2 * max(shown))), xlabel="frequency band (0 = the mean)")
     axes.set_ylabel("signal-to-noise ratio at T")
-    rate = f"source identified {100 * result.found_again:.1f} % (chance {100 * result.found_by_chance:.1f} %)"
+    rate = f"source identified {100 * result.found_again:.1f}% (chance {100 * result.found_by_chance:.1f}%)"
     words = {True: "U_T independent of U_0", False: "U_T depends on U_0", None: "too few images to decide"}
     axes.set_title(fill(f"{_rounded(title)}: {words[result.forgets]}; {rate}", 80), fontsize=10)
     axes.spines[["top", "right"]].set_visible(False)

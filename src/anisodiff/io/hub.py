@@ -4,7 +4,6 @@ A name with this prefix that the user gives is the only thing that reaches for t
 manifest lists are downloaded, into the cache of huggingface_hub, and are then checked as every checkpoint is.
 """
 
-import contextlib
 import re
 from collections.abc import Callable, Collection, Iterable
 from pathlib import Path, PurePath
@@ -66,22 +65,34 @@ def fetch(path: str | Path) -> Path:
     """The local folder of a model on the Hub; what is there already is not downloaded again."""
     name, revision = split(path)
     hub = need("huggingface_hub", str(path), "hub")
-    sizes: dict[str, int] = {}
-
-    def look(at: str | None) -> None:
-        with contextlib.suppress(Exception):  # offline, or none is there: the download answers, or its cache
-            about = hub.HfApi().model_info(name, revision=at, files_metadata=True)
-            sizes.update((file.rfilename, file.size or 0) for file in about.siblings or [])
 
     def download(files: Collection[str], at: str | None, most: int) -> Path:
-        if sum(sizes.get(file, 0) for file in files) > most:
-            raise ValueError(f"{path}: {', '.join(sorted(files)[:3])} have more than {most:,} bytes: not downloaded")
+        failed: Exception | None = None
+        try:
+            about = hub.HfApi().model_info(name, revision=at, files_metadata=True)
+        except Exception as error:  # offline, or none is there: what has been downloaded before will do
+            failed = error
+        else:
+            sizes = {file.rfilename: file.size for file in about.siblings or [] if file.rfilename in files}
+            if unknown := [file for file, size in sizes.items() if size is None]:
+                raise ValueError(f"{path}: the Hub does not tell the size of {unknown[0]}: not downloaded")
+            if sum(sizes.values()) > most:
+                raise ValueError(
+                    f"{path}: {', '.join(sorted(files)[:3])} have more than {most:,} bytes: not downloaded"
+                )
+            files = sizes
         patterns = [re.sub(r"([*?[])", r"[\1]", file) for file in files]
-        found: str = hub.snapshot_download(repo_id=name, revision=at, allow_patterns=patterns)
+        try:
+            found: str = hub.snapshot_download(
+                repo_id=name, revision=at, allow_patterns=patterns, local_files_only=failed is not None
+            )
+        except Exception as error:
+            if failed is None:
+                raise
+            raise failed from error
         return Path(found)
 
     def both() -> Path:
-        look(revision)
         folder = download(["manifest.json"], revision, LARGEST)  # by its name, which the cache keeps
         if not (folder / "manifest.json").is_file():
             raise ValueError(f"{path} holds no model of anisodiff: manifest.json is missing")
@@ -91,8 +102,7 @@ def fetch(path: str | Path) -> Path:
         for file in listed:
             if is_outside(file):
                 raise ValueError(f"{path}: manifest.json lists {file}, which is not inside")
-        look(folder.name)  # the same commit, whatever has been pushed since
-        return download(listed, folder.name, LARGEST_MODEL)
+        return download(listed, folder.name, LARGEST_MODEL)  # of the same commit, whatever has been pushed since
 
     return _answered(path, both)
 

@@ -280,7 +280,7 @@ def to_display(u: Tensor) -> tuple[np.ndarray, float]:
     """A state [C, H, W] as an RGB array [H, W, 3] in [0, 1], and the contrast it was shown with.
 
     States inside the range of images are shown as they are. Where noise has left it far behind, the contrast is
-    lowered so that 98 % of the values are seen; the factor is returned, to be said beside the picture.
+    lowered so that 98% of the values are seen; the factor is returned, to be said beside the picture.
     """
     u = u.detach().double().cpu()
     low, high = np.percentile(u.numpy(), [1, 99])

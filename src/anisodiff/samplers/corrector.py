@@ -8,7 +8,7 @@ other. Song et al. 2021 take the mean norms of a batch (``norms="batch"``).
 The stationary distribution is not exactly p_t. A fixed ε has an error of O(ε). An ε that depends on the state slows
 the dynamics where ‖s‖ is large: for r → 0 the stationary density is ∝ p_t·‖s‖². An ε that depends on ξ has E[‖ξ‖²
 ξξᵀ] = (d + 2)·1, not E‖ξ‖²·1 = d·1. Each of the last two increases the variance of a Gaussian in d dimensions by a
-factor of about 1 + 2/d: together 0.13 % for 32² in color.
+factor of about 1 + 2/d: together 0.13% for 32² in color.
 """
 
 from typing import Literal

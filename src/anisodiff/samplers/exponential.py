@@ -20,9 +20,9 @@ noise, of second order in distribution.
 
 D jumps at an edge of the drift and is not extrapolated across it. X is continuous, but its slope jumps with D: its
 extrapolation is multiplied by (B B_prev)⁴, which is 1 for a weak drift and 0 for a stiff one (and by 0 if X and D are
-one output, because then X jumps, too). Measured with the best linear score, NFE 50 and ten windows: errors of 1 % in
-the power of the bands for α1 up to 2 (3 % without extrapolation across edges), 10 % at the paper's α1 up to 64 (6 %
-without, 20 % with full extrapolation; at NFE 100: 2, 4 and 1 %).
+one output, because then X jumps, too). Measured with the best linear score, NFE 50 and ten windows: errors of 1% in
+the power of the bands for α1 up to 2 (3% without extrapolation across edges), 10% at the paper's α1 up to 64 (6%
+without, 20% with full extrapolation; at NFE 100: 2, 4 and 1%).
 """
 
 from dataclasses import dataclass

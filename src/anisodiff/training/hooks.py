@@ -183,6 +183,3 @@ class Log:
         except OSError:
             pass
         self.trackers.log(record)
-
-    def close(self) -> None:
-        self.trackers.close()

@@ -198,21 +198,20 @@ class _Run:
 
     def go(self, track: Sequence[str]) -> TrainingOutcome:
         """Train to the end, or until asked to stop."""
-        if self.distributed.leads:
-            watching = Trackers(track, self.run, self.done, self.config.to_dict(), self.hooks.say)
-            self.log = Log(self.run, self.done, watching)
-        loader = Loader(
-            self.dataset, latents=self.latents, batch=self.config.batch, seed=self.config.seed, flip=self.config.flip,
-            rank=self.distributed.rank, world=self.distributed.world, device=self.distributed.device,
-        )  # fmt: skip
-        batches = loader.iterate(self.done)
-        try:
-            with on_signals() as stop:
-                return self._loop(self._labeled(batches, loader), stop)
-        finally:
-            getattr(batches, "close", lambda: None)()  # ends the threads that read ahead
-            if self.log is not None:
-                self.log.close()
+        with ExitStack() as held:
+            if self.distributed.leads:
+                watching = Trackers(track, self.run, self.done, self.config.to_dict(), self.hooks.say)
+                held.callback(watching.close)
+                self.log = Log(self.run, self.done, watching)
+            loader = Loader(
+                self.dataset, latents=self.latents, batch=self.config.batch, seed=self.config.seed,
+                flip=self.config.flip, rank=self.distributed.rank, world=self.distributed.world,
+                device=self.distributed.device,
+            )  # fmt: skip
+            batches = loader.iterate(self.done)
+            held.callback(getattr(batches, "close", lambda: None))  # ends the threads that read ahead
+            stop = held.enter_context(on_signals())
+            return self._loop(self._labeled(batches, loader), stop)
 
     def _labeled(
         self, batches: Iterator[tuple[Tensor, Tensor]], loader: Loader

@@ -95,7 +95,7 @@ def for_images(
 
 
 def _parts(config: TrainConfig, machine: Machine) -> int:
-    """Into how many equal parts a batch is cut, so that one fits into 70 % of the memory."""
+    """Into how many equal parts a batch is cut, so that one fits into 70% of the memory."""
     _, height, width = config.state_shape
     needed = height * width * _BYTES.get(str(config.network["name"]), _LARGEST) * (0.25 if config.recompute else 1.0)
     divisors = [n for n in range(1, config.batch + 1) if config.batch % n == 0]

@@ -39,7 +39,7 @@ _PUBLISHED: Mapping[str, Mapping[str, Any]] = MappingProxyType(
 def config_of(preset: str, **settings: Any) -> TrainConfig:
     """A config, with what the kind of process requires.
 
-    The SPDE is preconditioned in decorrelated channels (FID −6 % for `ve`, docs/results). The baselines of
+    The SPDE is preconditioned in decorrelated channels (FID −6% for `ve`, docs/results). The baselines of
     `registry.PROCESSES` end at t = 0 themselves: t_min only limits how short an edit may be. `…-paper` learns the
     score alone and takes the drift from its stencil, as the paper does. By the t_min of the others `cartoon` has
     smoothed too much of an image.

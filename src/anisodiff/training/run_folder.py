@@ -72,7 +72,9 @@ def describe_run(values: Mapping[str, Any], folder: Path) -> RunDescription:
         paths[name] = Path(os.path.normpath(folder / text))
     keys = {key: value for key, value in values.items() if key not in _PATHS and key != "holdout"}
     if keys and keys.keys() <= {"preset", *process_keys()}:
-        keys = {"process": {"preset": DEFAULT_PROCESS, **keys}}
+        keys = {"process": keys}
+    if isinstance(keys.get("process"), Mapping):
+        keys["process"] = {"preset": DEFAULT_PROCESS, **keys["process"]}
     holdout = None if values.get("holdout") is None else str(values["holdout"])
     return RunDescription(config=TrainConfig.from_dict(keys), holdout=holdout, given=tuple(keys), **paths)
 

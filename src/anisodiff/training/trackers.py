@@ -62,11 +62,15 @@ class Trackers:
         self._hook = threading.excepthook
         if "tensorboard" in names:
             threading.excepthook = self._in_thread
-        for name in names:
-            with self._optional(name):
-                tracker = _made(name, run, step, config)
-                tracker.start()
-                self._active[name] = tracker
+        try:
+            for name in names:
+                with self._optional(name):
+                    tracker = _made(name, run, step, config)
+                    tracker.start()
+                    self._active[name] = tracker
+        except BaseException:  # Ctrl-C
+            self.close()
+            raise
 
     def log(self, record: Mapping[str, Any]) -> None:
         """The numbers of a line of the log."""

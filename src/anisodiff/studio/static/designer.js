@@ -111,7 +111,7 @@ class Shot {
     this.verdict.dataset.forgets = event.forgets;
     this.advice.replaceChildren(...event.advice.map((line) => make("li", {}, line)));
     this.numbers.textContent = `${event.images} crops of this picture at ${event.size[0]}²: correlation with the source ${number(event.correlation, 2)}, ` +
-      `source identified ${number(100 * event.found_again, 3)} % (chance ${number(100 * event.found_by_chance, 2)} %).`;
+      `source identified ${number(100 * event.found_again, 3)}% (chance ${number(100 * event.found_by_chance, 2)}%).`;
   }
 
   async take(event) {
