@@ -20,6 +20,7 @@ from PIL import Image
 SETTINGS = ("network.nf=4", "network.blocks=1", "batch=4", "calibration=16", "warm_up=0", "sample_every=0")
 SMALL = [word for item in SETTINGS for word in ("--set", item)]
 STEP = "run/checkpoints/step-*"
+GO_ON = "train -o run --images 24 --device cpu"
 
 
 def words_of(line: str) -> list[str]:
@@ -95,6 +96,13 @@ TARGETS: dict[str, tuple[str, str]] = {
     "checkpoint config": (f"{STEP}/config.json", f"sample run {FEW}"),
     "checkpoint of --from": (
         f"{STEP}/config.json", "train ve --from run --data data -o out --images 4 SMALL --device cpu"),
+    "checkpoint continued": (f"{STEP}/config.json", GO_ON),
+    "config continued": ("run/config.yaml", GO_ON),
+    "log continued": ("run/log.jsonl", GO_ON),
+    "optimizer": (f"{STEP}/state/optimizer.safetensors", GO_ON),
+    "verified": ("data/verified.json", GO_ON),
+    "shared": (f"{STEP}/config.json", "share run -o out"),
+    "process of a run": (f"{STEP}/config.json", "forward --config run -o out.png"),
     "manifest": (f"{STEP}/manifest.json", f"sample run {FEW}"),
     "weights": (f"{STEP}/model.safetensors", f"sample run {FEW}"),
     "prior": (f"{STEP}/prior.safetensors", f"sample run {FEW}"),
@@ -107,6 +115,7 @@ TARGETS: dict[str, tuple[str, str]] = {
         "solved/solve.json", "solve run photos/1.png --operator deblurring --steps 2 -o solved --device cpu"),
     "report": ("report.json", "evaluate --compare report.json --compare report.json"),
     "study": ("study/results/study.json", "compare --stage page -o study"),
+    "study continued": ("study/results/study.json", f"compare ve -o study --images 8 SMALL {STUDIED}"),
     "training": ("study/results/ve/train.json", "compare --stage page -o study"),
     "column": ("study/results/ve/gaussian-2.json", "compare --stage page -o study"),
     "column images": ("study/results/ve/gaussian-2.npz", "compare --stage page -o study"),
@@ -198,9 +207,10 @@ def damage(path: Path, rng: random.Random) -> str:
     else:
         path.write_bytes(change_bytes(path.read_bytes(), rng))
         done = "bytes"
-    manifest = path.parent / "manifest.json"
+    folder = path.parent.parent if path.parent.name == "state" else path.parent
+    manifest = folder / "manifest.json"
     if manifest.is_file() and path != manifest and rng.random() < 0.85:  # with a checksum that fits
         held = json.loads(manifest.read_text())
-        held["files"][path.name] = hashlib.sha256(path.read_bytes()).hexdigest()
+        held["files"][path.relative_to(folder).as_posix()] = hashlib.sha256(path.read_bytes()).hexdigest()
         manifest.write_text(json.dumps(held))
     return done

@@ -296,7 +296,8 @@ def trials(
             count.largest, count.heaviest = ended.grown, f"{number}: {what}"
         wrong = [str(ended.code)] if ended.code in ("traceback", "hang") else []
         wrong += ["memory"] * (ended.grown > MEMORY)
-        wrong += ["left behind"] * bool(left and (ended.code == 2 or part == "kills"))
+        refused = ended.code == 2 and "last good: " not in ended.said  # a training that fails has written
+        wrong += ["left behind"] * bool(left and (refused or part == "kills"))
         wrong += [f"exit {ended.code}"] * (part == "kills" and ended.code != 0)
         if wrong:
             last = (ended.said.strip().splitlines() or [""])[-1]

@@ -22,7 +22,7 @@ from anisodiff.training import Damaged, Hooks, Plan, find, load_model, newest, r
 from anisodiff.training.setup import describe, differences
 from anisodiff.training.start import load_start
 from tests.support.children import in_child
-from tests.support.forged import forge_config
+from tests.support.forged import forge, forge_config
 from tests.training.conftest import SMALL, WINDOWS, assert_equal, folder, tiny
 
 
@@ -309,6 +309,16 @@ def test_a_refused_start_writes_nothing_beside_the_images(calm, dataset, tmp_pat
     assert not (tmp_path / "data" / "verified.json").exists()
     train(tiny(images=0), images, tmp_path / "run", start=calm, track=())
     assert (tmp_path / "data" / "verified.json").is_file()
+
+
+def test_a_state_that_cannot_be_read_leaves_the_run_as_it_was(calm, dataset, tmp_path):
+    """The checksum fits, the tensors do not: refused before config.yaml says that the run is to go on."""
+    shutil.copytree(calm, tmp_path / "run")
+    (tmp_path / "run" / "config.yaml").unlink(missing_ok=True)
+    forge(newest(tmp_path / "run").path, "state/optimizer.safetensors", b"no tensors")
+    with pytest.raises(ValueError, match="cannot read .*optimizer"):
+        train(tiny(images=80), dataset, tmp_path / "run", track=())
+    assert not (tmp_path / "run" / "config.yaml").exists()
 
 
 def test_a_run_keeps_its_process_when_its_preset_changes(train_command, tmp_path, monkeypatch):

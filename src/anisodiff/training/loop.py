@@ -136,10 +136,8 @@ class _Run:
         saved, device = self._saved(resume), self.distributed.device
         begun = None if saved is not None or start is None else load_start(start, self.plan, self.about)
         self._verify_data()
-        if saved is None or saved.meta["images"] <= self.config.images_seen:  # else nothing is trained
-            self.distributed.agree(
-                lambda: update_run(self.run, self.config, self.dataset.path, start=start, begun=saved is not None)
-            )
+        if saved is None:
+            self._update_run(start=start)
         if saved is not None:
             statistics = statistics_from(saved.tensors("model"), device)
             self.prior = saved.tensors("prior") if saved.has("prior") else None
@@ -165,6 +163,12 @@ class _Run:
             names = ("weights", "optimizer", "counters", *(f"ema-{i}" for i in range(1, len(self.config.ema))))
             self.stepper.load(saved.tensors("model"), {name: saved.tensors(f"state/{name}") for name in names})
             self.done = saved.step
+            if saved.meta["images"] <= self.config.images_seen:  # else nothing is trained
+                self._update_run(start=start, begun=True)
+
+    def _update_run(self, *, start: str | Path | None, begun: bool = False) -> None:
+        """Write what the run is now, after all that could be refused."""
+        self.distributed.agree(lambda: update_run(self.run, self.config, self.dataset.path, start=start, begun=begun))
 
     def _saved(self, resume: bool) -> Checkpoint | None:
         """The checkpoint to resume from, the same in all processes; a run of another config is refused."""
