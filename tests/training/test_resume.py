@@ -316,7 +316,7 @@ def test_a_state_that_cannot_be_read_leaves_the_run_as_it_was(calm, dataset, tmp
     shutil.copytree(calm, tmp_path / "run")
     (tmp_path / "run" / "config.yaml").unlink(missing_ok=True)
     forge(newest(tmp_path / "run").path, "state/optimizer.safetensors", b"no tensors")
-    with pytest.raises(ValueError, match="cannot read .*optimizer"):
+    with pytest.raises(ValueError, match=r"cannot read .*optimizer"):
         train(tiny(images=80), dataset, tmp_path / "run", track=())
     assert not (tmp_path / "run" / "config.yaml").exists()
 

@@ -1,5 +1,6 @@
 """`train -o RUN` alone, `--config`, `--dry-run` as a config, `--holdout`, `--images` in proportion."""
 
+import json
 import os
 import shutil
 import signal
@@ -14,11 +15,12 @@ from PIL import Image
 
 from anisodiff.data import open_dataset
 from anisodiff.registry import DEFAULT_PROCESS
-from anisodiff.training import Hooks, TrainConfig, find, read_log, train
+from anisodiff.training import Hooks, TrainConfig, find, newest, read_log, train
 from anisodiff.training.config import scaled
 from anisodiff.training.recipes import recipe
 from anisodiff.training.run_folder import NAME, read_run
 from tests.support.children import interruptible
+from tests.support.forged import forge_config
 from tests.training.conftest import SMALL, assert_equal, folder, tiny
 
 CPU = ("--device", "cpu")
@@ -386,6 +388,23 @@ def test_the_first_grid_comes_by_the_clock_and_changes_nothing(dataset, calm, tm
     records = read_log(tmp_path)
     assert 0 < records[0]["first_step_seconds"] < records[1]["first_grid_seconds"]
     assert all("first_step_seconds" not in record for record in records[1:])
+
+
+def test_a_start_that_is_refused_leaves_no_new_run(train_command, tmp_path):
+    """Before its images are prepared: what keeps the weights from being read, too."""
+    folder(tmp_path / "photos", count=20)
+    words = ["train", "ve", "--data", "photos", "--images", 8, *CPU]
+    assert train_command(*words, "-o", "start", settings=SMALL).exit_code == 0
+    step = newest(tmp_path / "start").path
+    meta = json.loads((step / "config.json").read_text())
+    for config in ({"nf": 16384}, {"nf": "1e5"}, {"blocks": 256}):
+        changed = {**meta["config"], "network": {**meta["config"]["network"], **config}}
+        forge_config(step, {**meta, "config": changed})
+        told = train_command(*words, "-o", "new", "--from", "start", settings=SMALL)
+        assert told.exit_code != 0
+        assert not (tmp_path / "new").exists(), config
+    forge_config(step, meta)
+    assert train_command(*words, "-o", "new", "--from", "start", settings=SMALL).exit_code == 0
 
 
 def test_a_refused_holdout_leaves_the_run_as_it_was(train_command, tmp_path):

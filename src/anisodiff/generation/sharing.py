@@ -6,6 +6,7 @@ FOLDER/  model.safetensors  prior.safetensors   as in the checkpoint, byte by by
          README.md, samples.png                 the card, and its samples
 """
 
+import os
 import secrets
 import shutil
 from abc import ABC, abstractmethod
@@ -22,6 +23,7 @@ from anisodiff.generation.loaded_model import LoadedModel
 from anisodiff.io import hub, tensor_files
 from anisodiff.io.atomic import without_folders
 from anisodiff.io.checkpoint import MANIFEST, Checkpoint, read
+from anisodiff.io.picture_files import legible
 from anisodiff.networks import own as own_networks
 from anisodiff.registry import NETWORKS
 from anisodiff.training.config import TrainConfig
@@ -51,7 +53,7 @@ class Shareable(LoadedModel, ABC):
         target = Path(folder)
         if self.saved is None:
             raise ValueError("this model has no checkpoint: save one that was loaded with anisodiff.load")
-        if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        if os.path.lexists(target) and (not target.is_dir() or any(target.iterdir())):
             raise ValueError(f"{target} is not empty: choose a new folder")
         saved = read(self.saved.path)  # it may be gone, or changed since
         partial = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
@@ -84,7 +86,7 @@ class Shareable(LoadedModel, ABC):
             self.plan, meta, name, parameters=self.parameters, sampler=str(reverse.sampler),
             numbers=without_folders(numbers), sheet=sheet,
         )  # fmt: skip
-        (folder / CARD).write_text(text, encoding="utf-8")
+        (folder / CARD).write_text(legible(text), encoding="utf-8")
 
     def push_to_hub(
         self, name: str, *, numbers: str = "", samples: int = 16, private: bool | None = None,

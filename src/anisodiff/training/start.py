@@ -46,7 +46,9 @@ def check_start(path: str | Path, plan: Plan) -> None:
     if Path(path).is_file():
         _from_published(Path(path), plan)
     else:
-        _require_same(path, find(path).meta, plan)
+        saved = find(path)
+        _require_same(path, saved.meta, plan)
+        load_model(saved)
 
 
 def network_keys(path: str | Path, process: str) -> dict[str, Any]:
