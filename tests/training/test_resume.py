@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 from benchmarks import kill_soak
-from safetensors.torch import load_file
+from safetensors.torch import load, load_file, save
 
 from anisodiff.data.dataset import fingerprint, open_dataset
 from anisodiff.io.checkpoint import alone, folder_of
@@ -319,6 +319,24 @@ def test_a_state_that_cannot_be_read_leaves_the_run_as_it_was(calm, dataset, tmp
     with pytest.raises(ValueError, match=r"cannot read .*optimizer"):
         train(tiny(images=80), dataset, tmp_path / "run", track=())
     assert not (tmp_path / "run" / "config.yaml").exists()
+
+
+@pytest.mark.parametrize("file", ["weights", "optimizer", "counters"])
+def test_a_state_with_other_tensors_is_refused_in_one_line(calm, dataset, tmp_path, file):
+    """Missing, too many, or of a shape that would be broadcast."""
+    shutil.copytree(calm, tmp_path / "run")
+    step = newest(tmp_path / "run").path
+    whole = load((step / "state" / f"{file}.safetensors").read_bytes())
+    name = sorted(whole)[0]
+    for changed in (
+        {key: x for key, x in whole.items() if key != name},
+        {**whole, "another": whole[name].clone()},
+        {**whole, name: whole[name].reshape(-1)[:1].reshape([1] * (whole[name].dim() + 1))},
+    ):
+        forge(step, f"state/{file}.safetensors", save(changed))
+        with pytest.raises(ValueError, match=rf"state/{file}\.safetensors is damaged: ") as caught:
+            train(tiny(images=80), dataset, tmp_path / "run", track=())
+        assert "\n" not in str(caught.value)
 
 
 def test_a_run_keeps_its_process_when_its_preset_changes(train_command, tmp_path, monkeypatch):

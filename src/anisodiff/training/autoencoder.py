@@ -24,7 +24,8 @@ from anisodiff.io.schema import anything, fields, optional, require, table
 from anisodiff.io.tensor_files import put_json, put_tensors
 from anisodiff.latent.autoencoder import CONFIG, WEIGHTS
 from anisodiff.noise import KeyedNoise, combine
-from anisodiff.training.adam import load_moments, moments
+from anisodiff.tensors import check_shapes
+from anisodiff.training.adam import check_moments, load_moments, moments
 from anisodiff.training.ema import EMA, Constant
 from anisodiff.training.hooks import TrainingOutcome, on_signals
 from anisodiff.version import __version__
@@ -162,12 +163,15 @@ class _Run:
         if changed or saved.meta["data"]["fingerprint"] != self.about["data"]["fingerprint"]:
             what = f"another {', '.join(changed)}" if changed else "other images"
             raise ValueError(f"{self.output} holds an autoencoder of {what}; choose another folder")
-        weights = saved.tensors("state/weights")
+        weights, averaged, moved = (saved.tensors(name) for name in ("state/weights", "model", "state/optimizer"))
+        for name, found in (("state/weights", weights), ("model", averaged)):
+            check_shapes(f"{saved.path}: {name}.safetensors is damaged", found, self.weights)
+        check_moments(f"{saved.path}: state/optimizer.safetensors is damaged", moved, self.weights)
         with torch.no_grad():
             for name, p in self.weights.items():
                 p.copy_(weights[name])
-            self.ema.load(0, saved.tensors("model"))
-            load_moments(self.adam, self.weights, saved.tensors("state/optimizer"))
+            self.ema.load(0, averaged)
+            load_moments(self.adam, self.weights, moved)
         self.step = saved.step
         self.say(f"continuing from {saved.path.name}: {self.step * self.config.batch} images seen")
 

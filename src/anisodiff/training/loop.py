@@ -161,7 +161,8 @@ class _Run:
             self.hooks.say(begun.words)
         if saved is not None:
             names = ("weights", "optimizer", "counters", *(f"ema-{i}" for i in range(1, len(self.config.ema))))
-            self.stepper.load(saved.tensors("model"), {name: saved.tensors(f"state/{name}") for name in names})
+            state = {name: saved.tensors(f"state/{name}") for name in names}
+            self.stepper.load(saved.tensors("model"), state, saved.path)
             self.done = saved.step
             if saved.meta["images"] <= self.config.images_seen:  # else nothing is trained
                 self._update_run(start=start, begun=True)

@@ -22,8 +22,8 @@ from anisodiff.noise import KeyedNoise, combine
 from anisodiff.processes import TrainingPair
 from anisodiff.runtime.cuda_graphs import Replay
 from anisodiff.runtime.distributed import Distributed
-from anisodiff.tensors import highest_precision, to_device_async, to_highest_precision
-from anisodiff.training.adam import load_moments, moments
+from anisodiff.tensors import check_shapes, highest_precision, to_device_async, to_highest_precision
+from anisodiff.training.adam import check_moments, load_moments, moments
 from anisodiff.training.config import TrainConfig
 from anisodiff.training.ema import EMA, profile
 from anisodiff.training.hooks import Diverged
@@ -344,14 +344,27 @@ class Stepper:
         """Of whole tensors what this process holds."""
         return {name: self.distributed.part_of(x) if self.sharded else x for name, x in tensors.items()}
 
+    def _check(self, model: Mapping[str, Tensor], state: Mapping[str, Mapping[str, Tensor]], where: object) -> None:
+        """Refuse other names and shapes: `copy_` would spread one value over a whole tensor."""
+        like = self.parameters | stored_buffers(self.network)
+        kept = {name: x for name, x in model.items() if name in like}
+        check_shapes(f"{where}: model.safetensors is damaged", kept, like)
+        for name, found in state.items():
+            what = f"{where}: state/{name}.safetensors is damaged"
+            if name == "optimizer":
+                check_moments(what, found, self.parameters)
+            else:
+                check_shapes(what, found, {"skipped": self.sums.skipped} if name == "counters" else self.parameters)
+
     @torch.no_grad()
-    def load(self, model: Mapping[str, Tensor], state: Mapping[str, Mapping[str, Tensor]]) -> None:
-        """Restore a state, bit by bit."""
+    def load(self, model: Mapping[str, Tensor], state: Mapping[str, Mapping[str, Tensor]], where: object) -> None:
+        """Restore a state, bit by bit, from the checkpoint ``where``."""
+        averaged = {name.removeprefix("network."): value for name, value in model.items()}
+        self._check(averaged, state, where)
         weights = self._own(state["weights"])
         for name, p in self.weights.items():
             p.copy_(weights[name])
         load_moments(self.adam, self.weights, self._own(state["optimizer"]))
-        averaged = {name.removeprefix("network."): value for name, value in model.items()}
         self.ema_weights.load(0, self._own(averaged))
         for name, buffer in stored_buffers(self.network).items():  # NCSN++'s are frozen, of another seed after --from
             buffer.copy_(averaged[name])
