@@ -97,7 +97,7 @@ def runs(options: argparse.Namespace) -> list[Run]:
     """The models of ``--runs``, in this order. The first one keeps images aside for all."""
     smoothing = options.smoothing
     condition = f"perona-malik(smoothing={smoothing:g})"
-    cartoon = {"preset": "cartoon", "smoothing": smoothing}
+    cartoon = {"preset": "cartoon", "smoothing": smoothing, "sigma_end": 0.03}
     every = [
         Run("cartoon", cartoon, (None,)),
         Run("cartoon-3", {**cartoon, "smoothing": 0.3 * smoothing}, (None,)),

@@ -27,7 +27,7 @@ def test_smoothing_ends_at_its_noise(size, total):
     end, zero = at(process.smoothing_end), at(0.0)
     assert float(process.equation.smoothing(zero, end)) == pytest.approx(total)
     assert float(process.equation.smoothing(end, at(process.T))) == 0.0
-    assert float(gaussian_kernel.quadrature(process.equation, zero, end)[0].sum().sqrt()) == pytest.approx(0.03)
+    assert float(gaussian_kernel.quadrature(process.equation, zero, end)[0].sum().sqrt()) == pytest.approx(0.1)
     assert float(process.equation.alpha1(end)) > 0 == float(process.equation.alpha1(end * (1 + 1e-9)))
 
 

@@ -60,7 +60,7 @@ def anisotropic_gentle(size: int, **noise: Any) -> dict[str, Any]:
     }
 
 
-def cartoon(size: int, *, smoothing: float | None = None, sigma_end: float = 0.03, **noise: Any) -> dict[str, Any]:
+def cartoon(size: int, *, smoothing: float | None = None, sigma_end: float = 0.1, **noise: Any) -> dict[str, Any]:
     """Perona–Malik smoothing of the image alone until the noise is σ = ``sigma_end``, then `ve`.
 
     ∫α1 = ``smoothing`` pixels², by default 10 up to 32² and proportional to the area above; it grows as t², so that
