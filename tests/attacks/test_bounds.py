@@ -243,6 +243,8 @@ def test_a_log_that_cannot_be_read(tmp_path, monkeypatch, refused, command, kind
 )
 def test_a_model_on_the_hub_that_is_too_large(monkeypatch, large, size, says):
     """Or of which that is not known: it is asked for, and then only what was downloaded before is taken."""
+    from huggingface_hub.errors import LocalEntryNotFoundError
+
     folder = shipped("cifar10-tiny")
     sizes = {path.name: path.stat().st_size for path in folder.iterdir()} | {large: size}
     files = [SimpleNamespace(rfilename=name, size=size) for name, size in sizes.items()]
@@ -256,7 +258,7 @@ def test_a_model_on_the_hub_that_is_too_large(monkeypatch, large, size, says):
 
     def download(*, allow_patterns: list[str], local_files_only: bool, **_: object) -> str:
         if local_files_only:
-            raise FileNotFoundError
+            raise LocalEntryNotFoundError("the cache holds none")
         asked.extend(allow_patterns)
         return str(folder)
 

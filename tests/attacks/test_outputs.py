@@ -47,6 +47,13 @@ def test_an_open_stream_goes_on(tmp_path):
         file.flush()
         subprocess.run(command, stdout=file, check=True)
     assert (tmp_path / "all.txt").read_text() == "first\n0\n[1]2\n"
+    (tmp_path / "link").symlink_to("/dev/stdout")
+    for name in (str(tmp_path / "link"), "/proc/thread-self/fd/1"):
+        with (tmp_path / "all.txt").open("w") as file:
+            subprocess.run([*command[:2], command[2].replace("/dev/stdout", name)], stdout=file, check=True)
+        assert (tmp_path / "all.txt").read_text() == "0\n[1]2\n"
+    with pytest.raises(ValueError, match="cannot write"), replacing("/dev/fd/99999999999999999999") as temporary:
+        temporary.write_text("x")
     read, written = os.pipe()
     with atomic(f"/dev/fd/{written}") as temporary:
         temporary.write_text("[1]")

@@ -339,6 +339,38 @@ def test_a_state_with_other_tensors_is_refused_in_one_line(calm, dataset, tmp_pa
         assert "\n" not in str(caught.value)
 
 
+TABLES = ("edges", "phases", "mean", "axes", "data", "shares", "log_noise", "weight")
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_tables_of_another_shape_are_refused_in_one_line(calm, dataset, tmp_path, table):
+    """By sampling and by a run that goes on: one value would be broadcast, or end in a traceback."""
+    shutil.copytree(calm, tmp_path / "run")
+    step, name = newest(tmp_path / "run").path, f"statistics_{table}"
+    whole = load((step / "model.safetensors").read_bytes())
+    for changed in (whole[name].flatten()[:1].clone(), torch.cat([whole[name]] * 2)):
+        if changed.shape == whole[name].shape:
+            continue
+        forge(step, "model.safetensors", save({**whole, name: changed}))
+        for work in (
+            lambda: load_model(tmp_path / "run"),
+            lambda: train(tiny(images=80), dataset, tmp_path / "run", track=()),
+        ):
+            with pytest.raises(ValueError, match=r"the tables in model\.safetensors are damaged: ") as caught:
+                work()
+            assert "\n" not in str(caught.value)
+
+
+def test_a_log_that_leads_in_a_circle_is_refused_before_anything_is_written(calm, dataset, tmp_path):
+    shutil.copytree(calm, tmp_path / "run")
+    (tmp_path / "run" / "log.jsonl").unlink()
+    (tmp_path / "run" / "log.jsonl").symlink_to("log.jsonl")
+    before = sorted(path.name for path in (tmp_path / "run").iterdir())
+    with pytest.raises(ValueError, match=r"log\.jsonl"):
+        train(tiny(images=80), dataset, tmp_path / "run", track=())
+    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == before
+
+
 def test_a_run_keeps_its_process_when_its_preset_changes(train_command, tmp_path, monkeypatch):
     folder(tmp_path / "photos", count=12)
     cpu = ("--device", "cpu")

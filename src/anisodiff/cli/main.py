@@ -87,11 +87,11 @@ def _check_values(command: Any, words: list[str]) -> None:
     commands = getattr(command, "commands", {})
     if words and words[0] in commands:
         command, words = commands[words[0]], words[1:]
-    takes = {word for one in command.params if not getattr(one, "is_flag", True) for word in one.opts}
+    options = {word: not getattr(one, "is_flag", True) for one in command.params for word in one.opts}
     for option, value in itertools.pairwise(words):
         if option == "--":
             break
-        if option in takes and value.startswith("--") and len(value) > 2:
+        if options.get(option) and ((value.startswith("--") and len(value) > 2) or value in (*options, "-h")):
             raise ValueError(f"{option} needs a value, but the next word is the option {value}")
 
 
@@ -116,7 +116,8 @@ class Verbs(TyperGroup):
         name = args[0]
         if name in VERBS:
             command = load(name)
-            _check_values(command, args[1:])
+            if not ctx.resilient_parsing:  # shell completion
+                _check_values(command, args[1:])
             return name, command, args[1:]
         if ctx.resilient_parsing:  # shell completion
             return None, None, args[1:]

@@ -88,11 +88,15 @@ def _exists(path: Path) -> bool:
 
 
 def _descriptor(path: Path) -> int | None:
-    """The number of an open stream of this process, given by its name."""
-    found = re.fullmatch(r"/dev/std(out|err)|(?:/dev|/proc/self)/fd/(\d+)", os.path.abspath(path))
-    if found is None:
-        return None
-    return int(found[2]) if found[2] else {"out": 1, "err": 2}[found[1]]
+    """The number of an open stream of this process that ``path`` is a name of, also through links."""
+    found = re.fullmatch(r"(?:/dev|/proc/(?:thread-)?self)/fd/([0-9]{1,6})", os.path.abspath(path))
+    if found is not None:
+        return int(found[1])
+    for number in (1, 2):
+        with contextlib.suppress(OSError):  # there is no such file, or the stream is closed
+            if os.path.samestat(os.stat(path), os.fstat(number)):
+                return number
+    return None
 
 
 def _write_into(path: Path, source: Path) -> None:

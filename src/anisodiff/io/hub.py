@@ -82,14 +82,17 @@ def fetch(path: str | Path) -> Path:
                 )
             files = sizes
         patterns = [re.sub(r"([*?[])", r"[\1]", file) for file in files]
+        found: str | None = None
         try:
-            found: str = hub.snapshot_download(
+            found = hub.snapshot_download(
                 repo_id=name, revision=at, allow_patterns=patterns, local_files_only=failed is not None
             )
-        except Exception as error:
+        except Exception:
             if failed is None:
                 raise
-            raise failed from error
+        if found is None:  # outside of the block: the cache's error would be taken for the reason
+            assert failed is not None
+            raise failed
         return Path(found)
 
     def both() -> Path:

@@ -3,6 +3,7 @@
 import io
 import json
 import math
+import os
 import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -144,7 +145,7 @@ def read_log(run: str | Path) -> list[dict[str, Any]]:
     path = Path(run) / "log.jsonl"
     records = []
     try:
-        held = read_regular(path, LARGEST_BLOB) if path.exists() else b""
+        held = read_regular(path, LARGEST_BLOB) if os.path.lexists(path) else b""
     except OSError as error:
         raise ValueError(f"cannot read {path} ({error.strerror})") from error
     if held.count(b",") + 4 * (held.count(b"{") + held.count(b"[")) > MOST_VALUES:  # before they take memory

@@ -139,7 +139,7 @@ class _Run:
         if saved is None:
             self._update_run(start=start)
         if saved is not None:
-            statistics = statistics_from(saved.tensors("model"), device)
+            statistics = statistics_from(saved, self.config.state_shape).to(device)
             self.prior = saved.tensors("prior") if saved.has("prior") else None
             self.about["start"] = saved.meta.get("start")
         elif begun is not None and begun.statistics is not None:
@@ -168,7 +168,7 @@ class _Run:
                 self._update_run(start=start, begun=True)
 
     def _update_run(self, *, start: str | Path | None, begun: bool = False) -> None:
-        """Write what the run is now, after all that could be refused."""
+        """Write what the run is now; of a run that goes on, after all that could be refused."""
         self.distributed.agree(lambda: update_run(self.run, self.config, self.dataset.path, start=start, begun=begun))
 
     def _saved(self, resume: bool) -> Checkpoint | None:

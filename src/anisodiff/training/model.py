@@ -21,7 +21,7 @@ from anisodiff.networks.base import NetworkSpec
 from anisodiff.processes import Process
 from anisodiff.runtime.distributed import Distributed
 from anisodiff.statistics import SpectralStatistics
-from anisodiff.tensors import check_shapes, move_module, to_device_exactly
+from anisodiff.tensors import check_shapes, move_module
 from anisodiff.training.config import TrainConfig
 from anisodiff.training.run_folder import RunDescription, read_run
 
@@ -182,15 +182,21 @@ def stripped(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
     return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
 
 
-def statistics_from(tensors: Mapping[str, Tensor], device: torch.device) -> SpectralStatistics:
-    """The statistics in a checkpoint's model file."""
-    found = stripped(tensors, "statistics_")
-    try:
-        return SpectralStatistics(
-            **{f.name: to_device_exactly(found[f.name], device) for f in dataclasses.fields(SpectralStatistics)}
-        )
-    except KeyError as error:
-        raise ValueError(f"the checkpoint's model lacks the table {error}: it is of another version") from None
+def statistics_from(saved: Checkpoint, shape: tuple[int, int, int]) -> SpectralStatistics:
+    """The statistics in a checkpoint's model file, for states of this shape, on the CPU."""
+    found = stripped(saved.tensors("model"), "statistics_")
+    names = [f.name for f in dataclasses.fields(SpectralStatistics)]
+    if lacking := [name for name in names if name not in found]:
+        raise ValueError(f"the checkpoint's model lacks the table {lacking[0]!r}: it is of another version")
+    own = {name: found[name] for name in names}
+    (channels, *size), intervals, phases = shape, own["edges"].numel() - 1, own["phases"].numel()
+    like = {name: torch.empty(max(intervals, 1), max(phases, 2), *size, device="meta") for name in names} | {
+        "edges": torch.empty(max(intervals, 1) + 1), "phases": torch.empty(max(phases, 2)),
+        "mean": torch.empty(channels), "axes": torch.empty(channels, channels), "data": torch.empty(*size),
+        "shares": torch.empty(channels if own["shares"].shape[:1] == (channels,) else 1, *size),
+    }  # fmt: skip
+    check_shapes(f"{saved.path}: the tables in model.safetensors are damaged", own, like)
+    return SpectralStatistics(**own)
 
 
 def network_tensors(network: nn.Module, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -269,6 +275,6 @@ def load_model(path: str | Path | Checkpoint, device: torch.device | str = "cpu"
     check_tensors(plan, weights, saved.path)
     network = plan.network.build().to(plan.dtype)
     network.load_state_dict(weights)
-    model = move_module(plan.model(network, statistics_from(tensors, torch.device("cpu"))), where).eval()
+    model = move_module(plan.model(network, statistics_from(saved, plan.config.state_shape)), where).eval()
     prior = saved.tensors("prior") if saved.has("prior") else None
     return Trained(plan=plan, model=model, prior=prior, meta=saved.meta)

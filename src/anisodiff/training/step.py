@@ -345,7 +345,10 @@ class Stepper:
         return {name: self.distributed.part_of(x) if self.sharded else x for name, x in tensors.items()}
 
     def _check(self, model: Mapping[str, Tensor], state: Mapping[str, Mapping[str, Tensor]], where: object) -> None:
-        """Refuse other names and shapes: `copy_` would spread one value over a whole tensor."""
+        """Refuse other names and shapes: `copy_` would spread one value over a whole tensor.
+
+        Moments of a weight may be missing altogether, as those of one that has had no gradient are.
+        """
         like = self.parameters | stored_buffers(self.network)
         kept = {name: x for name, x in model.items() if name in like}
         check_shapes(f"{where}: model.safetensors is damaged", kept, like)
@@ -355,6 +358,8 @@ class Stepper:
                 check_moments(what, found, self.parameters)
             else:
                 check_shapes(what, found, {"skipped": self.sums.skipped} if name == "counters" else self.parameters)
+            if name == "counters" and not bool(found["skipped"].isfinite().all()):
+                raise ValueError(f"{what}: skipped is not finite")
 
     @torch.no_grad()
     def load(self, model: Mapping[str, Tensor], state: Mapping[str, Mapping[str, Tensor]], where: object) -> None:
