@@ -8,10 +8,10 @@ lines   random verbs, options and values
 kills   train, sample, compare, edit and data prepare are killed at a random moment of their work and given again: the
         results must be those of an undisturbed command, byte by byte
 
-Counted are tracebacks, hangs (10 s without output, not counting the time for which others had the processor), memory
-(more than 1 GB above the idle process), and what a refusal has left behind. Trial k of a part is a function of the
-seed and k alone: `--first` continues, and one trial is repeated with `--first K --files 1`. Each trial has a process
-of its own. Linux only.
+Counted are tracebacks, hangs (10 s without output before a refusal, not counting the time for which others had the
+processor; or 300 s), memory (more than 1 GB above the idle process), and what a refusal has left behind. Trial k of a
+part is a function of the seed and k alone: `--first` continues, and one trial is repeated with `--first K --files 1`.
+Each trial has a process of its own. Linux only.
 """
 
 import argparse
@@ -73,20 +73,23 @@ def run(
     child = os.fork()
     if not child:
         _as_child(words, folder, log, modules)
-    begin, code, work, length = time.monotonic(), None, 0.0, 0
+    begin, code, work, length, silent = time.monotonic(), None, 0.0, 0, 0.0
     while code is None:
         ended, status, usage = os.wait4(child, os.WNOHANG)
         if ended:
             grown = usage.ru_maxrss * 1024 - struct.unpack("q", IDLE[:])[0]
             code = os.waitstatus_to_exitcode(status)
+            code = "hang" if code != 0 and silent > most else code  # a command that succeeds was at work
             work = usage.ru_utime + usage.ru_stime
             break
         work, kept_waiting = _work(child)
-        if log.exists() and log.stat().st_size > length:  # at work
+        if log.exists() and log.stat().st_size > length:
             begin, length = time.monotonic() - kept_waiting, log.stat().st_size
+        now = time.monotonic() - begin - kept_waiting
+        silent = max(silent, now)
         if kill_after is not None and work > kill_after:
             grown, code = 0, "killed"
-        elif time.monotonic() - begin - kept_waiting > most or work > LONG:
+        elif max(now, work) > LONG:
             grown, code = 0, "hang"
         else:
             time.sleep(0.002)
