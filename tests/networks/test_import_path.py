@@ -61,6 +61,12 @@ class Narrow(Net):
         super().__init__(in_channels, 1)
 
 
+class Counting(Net):
+    def __init__(self, in_channels, out_channels):
+        super().__init__(in_channels, out_channels)
+        self.calls = nn.Parameter(torch.zeros(3, dtype=torch.int64), requires_grad=False)
+
+
 def function(x):
     return x
 '''
@@ -149,6 +155,7 @@ def assert_same_run(folder) -> None:
         ("my_nets:Flat", "its output is [1, 1], expected [1, 1, 8, 8], as out_channels says"),
         ("my_nets:Narrow", "my_nets:Narrow: got Narrow(in_channels), expected in_channels, out_channels"),
         ("my nets:Net", "unknown 'my nets:Net'"),
+        ("my_nets:Counting", "its parameter calls is torch.int64, expected floats; make it a buffer"),
     ],
 )
 def test_what_does_not_fit_is_one_line(command, beside, network, says):

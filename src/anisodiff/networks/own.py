@@ -157,6 +157,9 @@ def _tried(network: nn.Module, name: str, given: tuple[int, ...], expected: tupl
     with torch.random.fork_rng(devices=[]):
         out = network.eval()(torch.zeros(1, *given), torch.zeros(1), None, None)
     network.train()
+    for key, p in network.named_parameters():
+        if not p.is_floating_point():
+            raise ValueError(f"network {name}: its parameter {key} is {p.dtype}, expected floats; make it a buffer")
     got = list(out.shape) if isinstance(out, torch.Tensor) else type(out).__name__
     if got != [1, *expected]:
         raise ValueError(f"network {name}: its output is {got}, expected {[1, *expected]}, as out_channels says")
