@@ -37,6 +37,10 @@ from tests.training.conftest import pixels
         (("forward", "--qqq"), "see anisodiff forward --help"),
         (("demo", "-o", "--steps", "4"), "-o needs a value, but the next word is the option --steps"),
         (("data", "prepare", "photos", "--output", "--size", "8"), "--output needs a value, but the next word is"),
+        (
+            ("evaluate", "samples", "-r", "samples", "--network", "none"),
+            "cannot read samples (No such file or directory)",
+        ),
         (("demo", "-o", "-h"), "-o needs a value, but the next word is the option -h"),
         (("sample", "run", "--n", "-o", "out"), "--n needs a value, but the next word is the option -o"),
     ],

@@ -87,7 +87,8 @@ def _check_values(command: Any, words: list[str]) -> None:
     commands = getattr(command, "commands", {})
     if words and words[0] in commands:
         command, words = commands[words[0]], words[1:]
-    options = {word: not getattr(one, "is_flag", True) for one in command.params for word in one.opts}
+    own = [one for one in command.params if one.param_type_name == "option"]
+    options = {word: not one.is_flag for one in own for word in one.opts}
     for option, value in itertools.pairwise(words):
         if option == "--":
             break

@@ -347,19 +347,23 @@ class Stepper:
     def _check(self, model: Mapping[str, Tensor], state: Mapping[str, Mapping[str, Tensor]], where: object) -> None:
         """Refuse other names and shapes: `copy_` would spread one value over a whole tensor.
 
-        Moments of a weight may be missing altogether, as those of one that has had no gradient are.
+        Moments of a weight may be missing altogether, as those of one that has had no gradient are. Buffers may stand
+        among the weights: compact states have them there.
         """
-        like = self.parameters | stored_buffers(self.network)
+        buffers = stored_buffers(self.network)
+        like = self.parameters | buffers
         kept = {name: x for name, x in model.items() if name in like}
         check_shapes(f"{where}: model.safetensors is damaged", kept, like)
         for name, found in state.items():
             what = f"{where}: state/{name}.safetensors is damaged"
             if name == "optimizer":
                 check_moments(what, found, self.parameters)
+            elif name == "counters":
+                check_shapes(what, found, {"skipped": self.sums.skipped})
+                if not bool(found["skipped"].isfinite().all()):
+                    raise ValueError(f"{what}: skipped is not finite")
             else:
-                check_shapes(what, found, {"skipped": self.sums.skipped} if name == "counters" else self.parameters)
-            if name == "counters" and not bool(found["skipped"].isfinite().all()):
-                raise ValueError(f"{what}: skipped is not finite")
+                check_shapes(what, {key: x for key, x in found.items() if key not in buffers}, self.parameters)
 
     @torch.no_grad()
     def load(self, model: Mapping[str, Tensor], state: Mapping[str, Mapping[str, Tensor]], where: object) -> None:
